@@ -1,0 +1,1 @@
+"""Serves the tracer's records: REST API, viewer, and the `tracer` command."""

@@ -1,0 +1,57 @@
+"""The FastAPI application over a store."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from api import problems
+from api.backend import Backend
+from api.routes import health, plans, runs, think_acts, tool_calls
+
+
+def create_app(backend: Backend | None = None) -> FastAPI:
+    """Return the application.
+
+    Args:
+        backend: The parts that it serves; None only to read the OpenAPI document.
+    """
+    app = FastAPI(
+        title="Tracer",
+        version="1",
+        summary="Records what an LLM agent did, and which tool call opened which sub-plan.",
+        # The viewer owns the paths that a browser sees; the document is at /openapi.json.
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+        responses=problems.documented(
+            HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+        ),
+    )
+    app.state.backend = backend
+    problems.install(app)
+    for module in (runs, plans, tool_calls, think_acts, health):
+        app.include_router(module.router)
+    app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
+    return app
+
+
+def _openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document, with the schema of the problems that its responses refer to."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        document["components"]["schemas"]["Problem"] = schema
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name

@@ -1,0 +1,134 @@
+"""Errors as RFC 9457 problem details: one table from our errors to HTTP, and what FastAPI raises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from tracer import errors
+
+log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
+    errors.RecordNotFound: (HTTPStatus.NOT_FOUND, "not_found"),
+    errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
+    errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
+    errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
+    errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
+    errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),
+    errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),
+    errors.TracerError: (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"),
+}
+"""The status and the stable code of each error; a subclass without a line has its parent's."""
+
+
+class Problem(BaseModel):
+    """What went wrong, as RFC 9457 problem details."""
+
+    model_config = ConfigDict(
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "about:blank",
+                    "title": "Not Found",
+                    "status": 404,
+                    "code": "not_found",
+                    "detail": "There is no run with the id '…' in this project.",
+                }
+            ]
+        },
+    )
+
+    type: str = "about:blank"
+    title: str
+    """The HTTP status in words."""
+    status: int
+    code: str
+    """Stable, for programs."""
+    detail: str
+    """What happened and what to do, for people."""
+    errors: list[dict[str, Any]] | None = None
+    """Of `invalid_request`: where in the request (`loc`) and what is wrong there (`msg`)."""
+
+
+def problem_response(
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    places: list[dict[str, Any]] | None = None,
+) -> Response:
+    """Return a response that carries problem details."""
+    problem = Problem(
+        title=status.phrase, status=status.value, code=code, detail=detail, errors=places
+    )
+    return JSONResponse(
+        problem.model_dump(exclude_none=True),
+        status_code=status.value,
+        media_type=MEDIA_TYPE,
+        headers=dict(headers or {}),
+    )
+
+
+def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the problems that an endpoint may answer with."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {
+        status.value: {"description": status.phrase, "content": content} for status in statuses
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer every error with problem details."""
+
+    async def tracer_error(request: Request, error: Exception) -> Response:
+        kind = next(k for k in type(error).__mro__ if k in PROBLEMS)
+        status, code = PROBLEMS[kind]
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            log.warning("request_failed", path=request.url.path, code=code, error=str(error))
+        headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+        return problem_response(status, code, str(error), headers)
+
+    async def invalid_request(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        # Without `input` and `ctx`: a validation error must not echo what was sent.
+        places = [
+            {"loc": [str(part) for part in each["loc"]], "msg": each["msg"], "type": each["type"]}
+            for each in error.errors()
+        ]
+        first = places[0]
+        where = ".".join(first["loc"])
+        detail = f"{where}: {first['msg']}. Correct it and send the request again."
+        return problem_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, places=places
+        )
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        code = status.phrase.lower().replace(" ", "_").replace("-", "_")
+        return problem_response(status, code, str(error.detail), error.headers)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        log.error("request_crashed", path=request.url.path, exc_info=error)
+        return problem_response(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "internal_error",
+            "The server failed. Its log says more under this request's path.",
+        )
+
+    app.add_exception_handler(errors.TracerError, tracer_error)
+    app.add_exception_handler(RequestValidationError, invalid_request)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected)

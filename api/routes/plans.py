@@ -1,0 +1,54 @@
+"""Plans: one plan, and the hierarchy from it down."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Query, Response
+
+from api.backend import Reader
+from api.problems import documented
+from api.schemas import ParentActToolCall, PlanWithParent
+from api.tree_schemas import TREE_EXAMPLE, PlanNode
+from tracer.lineage import Payloads, build_tree
+
+router = APIRouter(prefix="/api/plans", tags=["plans"])
+
+_TREE: dict[int | str, dict[str, Any]] = {
+    200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
+}
+
+
+@router.get("/{planId}", responses=documented(HTTPStatus.NOT_FOUND))
+async def read_plan(planId: UUID, reader: Reader) -> PlanWithParent:
+    """Read one plan, and which tool call opened it."""
+    found = await reader.read_plan(planId)
+    plan = PlanWithParent.model_validate(found.plan)
+    if found.opener is not None:
+        plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)
+    return plan
+
+
+@router.get(
+    "/{planId}/tree",
+    response_model=None,
+    responses={**_TREE, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def read_tree(
+    planId: UUID,
+    reader: Reader,
+    depth: Annotated[
+        int | None,
+        Query(ge=1, le=2**31 - 1, description="How many plans deep; 1 is this plan alone."),
+    ] = None,
+    payloads: Annotated[
+        Payloads, Query(description="How much of each long string; a preview is its first 2 kB.")
+    ] = Payloads.PREVIEW,
+) -> Response:
+    """Read the hierarchy from any plan down."""
+    rows = await reader.read_tree(planId, payloads)
+    tree = build_tree(rows, str(planId), depth)
+    return Response(orjson.dumps(tree, option=orjson.OPT_UTC_Z), media_type="application/json")

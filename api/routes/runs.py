@@ -1,0 +1,87 @@
+"""Runs: the list, one run, start, cancel, delete."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query
+
+from api.backend import Reader, Starter, Writer
+from api.problems import documented
+from api.routes.paging import CursorText, PageSize, Since, Until
+from api.schemas import PageSchema, RunRequest, RunSchema, ShownStatus
+from tracer.store import RunFilter
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+
+@router.get("", responses=documented(HTTPStatus.BAD_REQUEST))
+async def list_runs(
+    reader: Reader,
+    status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
+    agent: Annotated[str | None, Query(description="An agent that took part.")] = None,
+    tool: Annotated[str | None, Query(description="A tool that was called.")] = None,
+    q: Annotated[
+        str | None, Query(description="Text within titles, tool and agent names or errors.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> PageSchema[RunSchema]:
+    """List runs, newest first."""
+    wanted = RunFilter(status=status, agent=agent, tool=tool, q=q, since=since, until=until)
+    page = await reader.list_runs(wanted, limit, cursor)
+    return PageSchema(
+        items=[RunSchema.model_validate(run) for run in page.items],
+        next_cursor=page.next_cursor,
+    )
+
+
+@router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.BAD_REQUEST))
+async def start_run(
+    wanted: RunRequest,
+    starter: Starter,
+    reader: Reader,
+    traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
+) -> RunSchema:
+    """Start a run of the server's application; it goes on after the answer."""
+    plan = None
+    if wanted.plan is not None:
+        plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
+    root_plan_id = await starter.start(
+        wanted.request,
+        agent=wanted.agent,
+        session_id=wanted.session_id,
+        traceparent=traceparent,
+        plan=plan,
+    )
+    return RunSchema.model_validate(await reader.read_run(root_plan_id))
+
+
+@router.get("/{rootPlanId}", responses=documented(HTTPStatus.NOT_FOUND))
+async def read_run(rootPlanId: UUID, reader: Reader) -> RunSchema:
+    """Read one run."""
+    return RunSchema.model_validate(await reader.read_run(rootPlanId))
+
+
+@router.delete(
+    "/{rootPlanId}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=documented(HTTPStatus.NOT_FOUND),
+)
+async def delete_run(rootPlanId: UUID, writer: Writer) -> None:
+    """Delete a run with everything below it. Its late events are refused from then on."""
+    await writer.delete_run(rootPlanId)
+
+
+@router.post(
+    "/{rootPlanId}/cancel",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+async def cancel_run(rootPlanId: UUID, writer: Writer) -> RunSchema:
+    """Wish that a run be cancelled; whichever process runs it carries the wish out."""
+    return RunSchema.model_validate(await writer.request_cancel(rootPlanId))

@@ -1,0 +1,64 @@
+"""Tool calls: the list across runs, and one call in its place."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from api.backend import Reader
+from api.problems import documented
+from api.routes.paging import CursorText, PageSize, Since, Until
+from api.schemas import (
+    LineageItem,
+    PageSchema,
+    PlanSchema,
+    ShownStatus,
+    ToolCallInPlaceSchema,
+    ToolCallSchema,
+)
+from tracer.store import ToolCallFilter
+
+router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
+
+
+@router.get("", responses=documented(HTTPStatus.BAD_REQUEST))
+async def list_tool_calls(
+    reader: Reader,
+    name: Annotated[str | None, Query(description="The tool's name.")] = None,
+    status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
+    rootPlanId: Annotated[UUID | None, Query(description="Calls of this run only.")] = None,
+    providerCallId: Annotated[
+        str | None, Query(description="The id that the model's provider gave.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> PageSchema[ToolCallSchema]:
+    """List tool calls across runs, newest first."""
+    wanted = ToolCallFilter(
+        name=name,
+        status=status,
+        root_plan_id=rootPlanId,
+        provider_call_id=providerCallId,
+        since=since,
+        until=until,
+    )
+    page = await reader.list_tool_calls(wanted, limit, cursor)
+    return PageSchema(
+        items=[ToolCallSchema.model_validate(call) for call in page.items],
+        next_cursor=page.next_cursor,
+    )
+
+
+@router.get("/{toolCallId}", responses=documented(HTTPStatus.NOT_FOUND))
+async def read_tool_call(toolCallId: UUID, reader: Reader) -> ToolCallInPlaceSchema:
+    """Read one tool call whole, what lies above it and what it opened."""
+    place = await reader.read_tool_call(toolCallId)
+    call = ToolCallInPlaceSchema.model_validate(place.call)
+    call.lineage = [LineageItem.of(record) for record in place.lineage]
+    call.sub_plans = [PlanSchema.model_validate(plan) for plan in place.sub_plans]
+    return call

@@ -1,0 +1,376 @@
+"""What the API answers and takes, in camelCase. The read schemas derive from the record classes.
+
+The nodes of the tree are in `api.tree_schemas`.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, computed_field
+from pydantic import Field as ShapeField
+from pydantic.alias_generators import to_camel
+from sqlmodel import Field, SQLModel
+
+from tracer.events import ErrorInfo, Words
+from tracer.records import (
+    ActToolInfo,
+    AgentExecutionRecord,
+    Kind,
+    Outcome,
+    PlanExecutionRecord,
+    Record,
+    Run,
+    ThinkActRecord,
+)
+from tracer.store import AnyRecord
+
+ShownStatus = Literal[
+    "unknown", "pending", "running", "cancelled", "failed", "succeeded", "abandoned"
+]
+"""A status as it is shown: `abandoned` is an open record whose recorder's lease ran out."""
+
+Usd = Annotated[
+    Decimal, PlainSerializer(float, return_type=float), WithJsonSchema({"type": "number"})
+]
+"""US dollars, as a JSON number."""
+
+PLAN_ID = "01a20033-9dce-7364-82b8-37c32d771382"
+SUB_PLAN_ID = "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b"
+STEP_ID = "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11"
+THINK_ACT_ID = "01a20033-9de1-7c8d-a1b2-c3d4e5f60718"
+TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+"""Ids of one small run, so that the examples in the OpenAPI document belong together."""
+
+
+def read_config(**example: Any) -> ConfigDict:
+    """Return the configuration of a read schema, with an example for the OpenAPI document."""
+    return ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        from_attributes=True,
+        use_attribute_docstrings=True,
+        json_schema_serialization_defaults_required=True,
+        json_schema_extra={"examples": [example]} if example else None,
+    )
+
+
+class ShownRecord(Record):
+    """What every record shows beside its own fields."""
+
+    project_id: int = Field(default=1, exclude=True)
+    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")  # type: ignore[assignment]
+    """How far it has come. `unknown` is a placeholder that another record named."""
+
+    @computed_field
+    @property
+    def duration_ms(self) -> float | None:
+        """How long it took, in milliseconds; null while it is open or has not started."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds() * 1000
+
+
+class ShownOutcome(ShownRecord, Outcome):
+    """What every record that can fail shows beside its own fields."""
+
+    error_type: str | None = Field(default=None, exclude=True)
+    error_message: str | None = Field(default=None, exclude=True)
+    error_stack: str | None = Field(default=None, exclude=True)
+
+    @computed_field
+    @property
+    def error(self) -> ErrorInfo | None:
+        """What went wrong."""
+        if self.error_type is None:
+            return None
+        return ErrorInfo(
+            type=self.error_type, message=self.error_message or "", stack=self.error_stack
+        )
+
+
+class RunSchema(ShownRecord, Run):
+    """A run as a row of the run list: its root plan's outcome and the totals of all below it."""
+
+    model_config = read_config(
+        rootPlanId=PLAN_ID,
+        title="Weekly health review",
+        agentName="planner",
+        status="succeeded",
+        reason=None,
+        startedAt="2026-11-21T22:21:52.462812Z",
+        finishedAt="2026-11-21T22:21:58.112Z",
+        durationMs=5649.188,
+        abandonedAt=None,
+        cancelRequestedAt=None,
+        recordedAt="2026-11-21T22:21:52.47Z",
+        recorderId=None,
+        revision=42,
+        sessionId=None,
+        subject=None,
+        tags=["demo"],
+        traceparent=None,
+        inputTokens=5120,
+        outputTokens=830,
+        costUsd=0.0121,
+        toolCalls=14,
+        failures=1,
+    )
+
+    cost_usd: Usd = Decimal(0)
+    """What the models cost, in US dollars."""
+
+
+class ParentActToolCall(SQLModel):
+    """The tool call that opened a sub-plan, in short."""
+
+    model_config = read_config()
+
+    tool_call_id: UUID
+    name: str | None
+    """Null while only its id is known."""
+    arguments: str | None
+    """The arguments as text; in a tree, as much of them as `payloads` allows."""
+    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
+
+
+class PlanSchema(ShownOutcome, PlanExecutionRecord):
+    """One plan, whole."""
+
+    model_config = read_config()
+
+
+class PlanWithParent(PlanSchema):
+    """One plan, whole, and the tool call that opened it."""
+
+    model_config = read_config(
+        planId=SUB_PLAN_ID,
+        rootPlanId=PLAN_ID,
+        parentPlanId=PLAN_ID,
+        toolCallId=TOOL_CALL_ID,
+        openedByStepId=None,
+        parentActToolCall={
+            "toolCallId": TOOL_CALL_ID,
+            "name": "medication_check",
+            "arguments": '{"patient": "p-1"}',
+            "status": "succeeded",
+        },
+        title="Medication check",
+        userRequest="Check the medication of p-1",
+        summary="Two medications, no interaction.",
+        status="succeeded",
+        reason=None,
+        error=None,
+        depth=1,
+        position=0,
+        agentName="pharmacist",
+        template="medication_check",
+        templateVersion=None,
+        startedAt="2026-11-21T22:21:53.1Z",
+        finishedAt="2026-11-21T22:21:55.2Z",
+        durationMs=2100.0,
+        abandonedAt=None,
+        recordedAt="2026-11-21T22:21:53.11Z",
+        recorderId=None,
+        revision=17,
+    )
+
+    parent_act_tool_call: ParentActToolCall | None = None
+    """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
+
+
+class ThinkActSchema(ShownOutcome, ThinkActRecord):
+    """One round, whole, the model's messages included."""
+
+    model_config = read_config()
+
+    cost_usd: Usd | None = None
+    """The cost reported, or else computed from the price list, in US dollars."""
+    messages: str | None = None
+    """The messages that the model was given, as the text of a JSON array."""
+
+
+class ParentActToolCall(SQLModel):
+    """The tool call that opened a sub-plan, in short."""
+
+    model_config = read_config()
+
+    tool_call_id: UUID
+    name: str | None
+    """Null while only its id is known."""
+    arguments: str | None
+    """The arguments as text; in a tree, as much of them as `payloads` allows."""
+    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
+
+
+class PlanSchema(ShownOutcome, PlanExecutionRecord):
+    """One plan, whole."""
+
+    model_config = read_config()
+
+
+class PlanWithParent(PlanSchema):
+    """One plan, whole, and the tool call that opened it."""
+
+    model_config = read_config(
+        planId=SUB_PLAN_ID,
+        rootPlanId=PLAN_ID,
+        parentPlanId=PLAN_ID,
+        toolCallId=TOOL_CALL_ID,
+        openedByStepId=None,
+        parentActToolCall={
+            "toolCallId": TOOL_CALL_ID,
+            "name": "medication_check",
+            "arguments": '{"patient": "p-1"}',
+            "status": "succeeded",
+        },
+        title="Medication check",
+        userRequest="Check the medication of p-1",
+        summary="Two medications, no interaction.",
+        status="succeeded",
+        reason=None,
+        error=None,
+        depth=1,
+        position=0,
+        agentName="pharmacist",
+        template="medication_check",
+        templateVersion=None,
+        startedAt="2026-11-21T22:21:53.1Z",
+        finishedAt="2026-11-21T22:21:55.2Z",
+        durationMs=2100.0,
+        abandonedAt=None,
+        recordedAt="2026-11-21T22:21:53.11Z",
+        recorderId=None,
+        revision=17,
+    )
+
+    parent_act_tool_call: ParentActToolCall | None = None
+    """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
+
+
+class ThinkActSchema(ShownOutcome, ThinkActRecord):
+    """One round, whole, the model's messages included."""
+
+    model_config = read_config()
+
+    cost_usd: Usd | None = None
+    """The cost reported, or else computed from the price list, in US dollars."""
+    messages: str | None = None
+    """The messages that the model was given, as the text of a JSON array."""
+
+    @computed_field
+    @property
+    def duration_ms(self) -> float | None:
+        """How long the model took, in milliseconds; null while it is asked."""
+        return duration_ms(self.started_at, self.finished_at)
+
+
+class ToolCallSchema(ShownOutcome, ActToolInfo):
+    """One tool call, whole."""
+
+    model_config = read_config()
+
+
+class LineageItem(BaseModel):
+    """One record on the way from the root plan down."""
+
+    model_config = read_config(
+        kind="plan", id=PLAN_ID, name="Weekly health review", status="running"
+    )
+
+    kind: Kind
+    id: UUID
+    name: str | None
+    """The plan's title, the step's agent, the round's model or the tool's name."""
+    status: ShownStatus
+
+    @classmethod
+    def of(cls, record: AnyRecord) -> LineageItem:
+        """Return the item that stands for `record`."""
+        match record:
+            case PlanExecutionRecord():
+                kind, record_id, name = Kind.PLAN, record.plan_id, record.title
+            case AgentExecutionRecord():
+                kind, record_id, name = Kind.STEP, record.step_id, record.agent_name
+            case ThinkActRecord():
+                name = record.model or record.requested_model
+                kind, record_id = Kind.THINK_ACT, record.think_act_id
+            case ActToolInfo():
+                kind, record_id, name = Kind.TOOL_CALL, record.tool_call_id, record.name
+        return cls(kind=kind, id=record_id, name=name, status=record.shown_status)
+
+
+class ToolCallInPlaceSchema(ToolCallSchema):
+    """One tool call, whole, with what lies above it and what it opened."""
+
+    model_config = read_config()
+
+    lineage: list[LineageItem] = []
+    """From the root plan down to the call itself, as far as it is known."""
+    sub_plans: list[PlanSchema] = []
+    """The sub-plans that it opened, in order."""
+
+
+Item = TypeVar("Item")
+
+
+class PageSchema(BaseModel, Generic[Item]):
+    """Some items of a list, and where to go on."""
+
+    model_config = read_config()
+
+    items: list[Item]
+    next_cursor: str | None
+    """Pass it as `cursor` to get the next page; null on the last one."""
+
+
+class GivenStep(BaseModel):
+    """A step of a given plan."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    request: Words = ShapeField(min_length=1)
+    """What the agent is to do."""
+    agent: Words | None = None
+    """The agent's name; without one, the agent that the run is given to."""
+
+
+class GivenPlan(BaseModel):
+    """A plan to carry out instead of having one made."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    title: Words = ShapeField(min_length=1)
+    steps: list[GivenStep] = ShapeField(min_length=1)
+
+
+class RunRequest(BaseModel):
+    """What to run."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [{"request": "How was the blood pressure of p-1 this week?"}]
+        },
+    )
+
+    request: Words = ShapeField(min_length=1)
+    """What is asked, in plain words."""
+    agent: Words | None = None
+    """The agent to ask; without one, the application's own choice."""
+    session_id: Words | None = None
+    """The conversation that the run belongs to."""
+    plan: GivenPlan | None = None
+    """A plan to carry out; without one, the planner makes it from the request."""
+
+
+class Health(BaseModel):
+    """Whether the server is well."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"status": "ok"}]})
+
+    status: Literal["ok"]

@@ -1,0 +1,37 @@
+"""Ids: UUIDv7 (RFC 9562), minted by the runtime and by nobody else.
+
+Provider call ids are never ids here: they repeat, collide and are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+import uuid_utils.compat
+
+IdSource = Callable[[], UUID]
+"""Answers a new id at each call. Injected wherever an id is minted."""
+
+DEFAULT_PROJECT_ID = 1
+"""The project of an installation that has configured none."""
+
+
+def new_id() -> UUID:
+    """Return a new UUIDv7: unique across threads and processes, and ordered by time."""
+    return uuid_utils.compat.uuid7()
+
+
+def sequential_ids(start: int = 1) -> IdSource:
+    """Return an id source that counts up from `start`; for tests and examples.
+
+    The ids are well-formed UUIDv7 whose time is 0, so that they sort in the order of minting.
+    """
+    number = start - 1
+
+    def mint() -> UUID:
+        nonlocal number
+        number += 1
+        return UUID(int=(7 << 76) | (0b10 << 62) | number)
+
+    return mint

@@ -1,0 +1,212 @@
+"""Records: what Tracer keeps of a run, one class a kind.
+
+These classes are the one definition of each field. The tables (`tracer.storage.tables`) and the
+API's read schemas (`api.schemas`) derive from them. A record is a value: it does no I/O and reads
+no clock. Records refer to each other by id only; children know their parents, never the reverse.
+
+Strings are in stored form (`tracer.text`). Times are aware UTC datetimes of the recording
+process; `recorded_at` alone is the server's.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from pydantic import ConfigDict
+from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
+from sqlmodel import Field, SQLModel
+
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.status import Status, shown_status
+
+STATUS_TYPE = Enum(Status, name="record_status", values_callable=lambda kind: [s.value for s in kind])
+MOMENT_TYPE = DateTime(timezone=True)
+
+
+class Kind(StrEnum):
+    """The kinds of record, by the names that the API and the exports give them."""
+
+    RUN = "run"
+    PLAN = "plan"
+    STEP = "step"
+    THINK_ACT = "thinkAct"
+    TOOL_CALL = "toolCall"
+
+
+class Record(SQLModel):
+    """What every kind of record has."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    project_id: int = DEFAULT_PROJECT_ID
+    """The project that the record belongs to."""
+    root_plan_id: UUID
+    """The run: the id of its root plan."""
+    status: Status = Field(default=Status.UNKNOWN, sa_type=STATUS_TYPE)
+    """How far it has come. `unknown` is a placeholder that another record named."""
+    reason: str | None = Field(default=None, sa_type=Text)
+    """Which kind of ending it was, such as `timed_out` or `round_limit`."""
+    started_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When it began, by the recording process's clock."""
+    finished_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When it ended, by the recording process's clock."""
+    abandoned_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When its recorder's lease ran out while it was open."""
+    recorder_id: UUID | None = None
+    """The youngest recorder that wrote it."""
+    recorded_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When the server first stored it."""
+    revision: int = Field(default=0, sa_type=BigInteger)
+    """The run's revision at the write that changed this record last."""
+
+    @property
+    def shown_status(self) -> str:
+        """The status as the API shows it: `abandoned` for an open record whose lease ran out."""
+        return shown_status(self.status, self.abandoned_at is not None)
+
+
+class Totals(SQLModel):
+    """Sums over some part of a run."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    input_tokens: int = Field(default=0, sa_type=BigInteger)
+    """Tokens that models were given."""
+    output_tokens: int = Field(default=0, sa_type=BigInteger)
+    """Tokens that models answered with."""
+    cost_usd: Decimal = Field(default=Decimal(0), sa_type=Numeric)
+    """What the models cost, in US dollars."""
+    tool_calls: int = Field(default=0, sa_type=BigInteger)
+    """Tool calls, items of batches included."""
+    failures: int = Field(default=0, sa_type=BigInteger)
+    """Think-acts and tool calls that ended `failed`."""
+
+
+class Run(Record, Totals):
+    """One root plan and everything below it, as a row of the run list."""
+
+    title: str | None = Field(default=None, sa_type=Text)
+    """The root plan's title."""
+    agent_name: str | None = Field(default=None, sa_type=Text)
+    """The agent that the root plan was given to."""
+    session_id: str | None = Field(default=None, sa_type=Text)
+    """The conversation that the run belongs to."""
+    subject: str | None = Field(default=None, sa_type=Text)
+    """Whom the run is about: the person whose data it holds."""
+    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text))  # type: ignore[call-overload]
+    """Labels given at the start, sorted."""
+    traceparent: str | None = Field(default=None, sa_type=Text)
+    """The W3C trace context that the request came with."""
+    cancel_requested_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When somebody asked for the run to be cancelled."""
+
+
+class Outcome(SQLModel):
+    """What went wrong, for the kinds of record that can fail."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    error_type: str | None = Field(default=None, sa_type=Text)
+    """The error's class or code."""
+    error_message: str | None = Field(default=None, sa_type=Text)
+    """What it says."""
+    error_stack: str | None = Field(default=None, sa_type=Text)
+    """Its stack, where there is one."""
+
+
+class PlanExecutionRecord(Record, Outcome):
+    """What an agent set out to do: the root plan of a run, or a sub-plan."""
+
+    plan_id: UUID
+    parent_plan_id: UUID | None = None
+    """The plan whose tool call or step opened this one; null for the root plan."""
+    tool_call_id: UUID | None = None
+    """The tool call that opened this sub-plan."""
+    opened_by_step_id: UUID | None = None
+    """The step that opened this sub-plan without a tool call: a hand-off."""
+    position: int | None = None
+    """The place among the sub-plans of one opener, from 0."""
+    depth: int | None = None
+    """How many sub-plans lie above it: 0 for the root plan."""
+    title: str | None = Field(default=None, sa_type=Text)
+    user_request: str | None = Field(default=None, sa_type=Text)
+    """What was asked, in the words that were used."""
+    agent_name: str | None = Field(default=None, sa_type=Text)
+    """The agent that the plan was given to."""
+    template: str | None = Field(default=None, sa_type=Text)
+    """The plan template that it was made from."""
+    template_version: str | None = Field(default=None, sa_type=Text)
+    summary: str | None = Field(default=None, sa_type=Text)
+    """What came of it."""
+
+
+class AgentExecutionRecord(Record, Outcome):
+    """A step: one item of a plan, carried out by one agent."""
+
+    step_id: UUID
+    plan_id: UUID | None = None
+    """The plan that it is a step of; null while only its id is known."""
+    position: int | None = None
+    """The place among the plan's steps, from 0."""
+    agent_name: str | None = Field(default=None, sa_type=Text)
+    request: str | None = Field(default=None, sa_type=Text)
+    """What the agent was asked to do."""
+    result: str | None = Field(default=None, sa_type=Text)
+    """The agent's final answer."""
+
+
+class ThinkActRecord(Record, Outcome):
+    """One round of an agent: the model thinks, then chooses tools."""
+
+    think_act_id: UUID
+    step_id: UUID | None = None
+    """The step that it is a round of; null while only its id is known."""
+    position: int | None = None
+    """The round's number within the step, from 0."""
+    thought: str | None = Field(default=None, sa_type=Text)
+    """The text that the model answered with."""
+    requested_model: str | None = Field(default=None, sa_type=Text)
+    """The model asked, as it was asked for."""
+    model: str | None = Field(default=None, sa_type=Text)
+    """The model that answered, as the provider names it."""
+    messages: str | None = Field(default=None, sa_type=Text)
+    """The messages that the model was given, as the text of a JSON array."""
+    input_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    output_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    cost_usd: Decimal | None = Field(default=None, sa_type=Numeric)
+    """The cost reported, or else computed from the price list, in US dollars."""
+
+
+class ActToolInfo(Record, Outcome):
+    """One tool call: one request to run one tool."""
+
+    tool_call_id: UUID
+    step_id: UUID | None = None
+    """The step that made it; null while only its id is known."""
+    think_act_id: UUID | None = None
+    """The round whose model chose it; null for calls made outside any."""
+    parent_tool_call_id: UUID | None = None
+    """The batch call that this call is an item of."""
+    position: int | None = None
+    """The place in the round, or in the batch, from 0."""
+    provider_call_id: str | None = Field(default=None, sa_type=Text)
+    """The id that the model's provider gave; repeats, may be empty."""
+    name: str | None = Field(default=None, sa_type=Text)
+    """The tool's name as the model called it."""
+    tool_type: str | None = Field(default=None, sa_type=Text)
+    """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
+    arguments: str | None = Field(default=None, sa_type=Text)
+    """The arguments as the text that they were, usually JSON."""
+    result: str | None = Field(default=None, sa_type=Text)
+    """The result as the text that it was, usually JSON."""
+    attempt: int | None = None
+    """How many times it was tried, the latest included, from 1."""
+    late_finished_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When a call that was recorded as timed out ended after all."""
+    late_status: Status | None = Field(default=None, sa_type=STATUS_TYPE)
+    """How it ended then."""
+    late_result: str | None = Field(default=None, sa_type=Text)
+    """What it returned then, or the error that it raised."""

@@ -1,0 +1,240 @@
+"""What every store promises: `TraceWriter` and `TraceReader`.
+
+A store belongs to one project; records of other projects do not exist for it. The promises below
+are kept by each implementation (`tracer.storage`) and checked by `tests/store_contract`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Protocol, TypeVar
+from uuid import UUID
+
+import orjson
+
+from tracer.errors import BadCursor
+from tracer.events import Event
+from tracer.lineage import Payloads, TreeRows
+from tracer.records import (
+    ActToolInfo,
+    AgentExecutionRecord,
+    PlanExecutionRecord,
+    Run,
+    ThinkActRecord,
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An event that was not stored, and why."""
+
+    index: int
+    """Its place among the events that were written, from 0."""
+    code: str
+    """Stable: `run_deleted`, or what the store could not hold."""
+    detail: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True)
+class WriteAnswer:
+    """What became of the events that were written."""
+
+    stored: int
+    refused: list[Refusal] = field(default_factory=list)
+
+
+class TraceWriter(Protocol):
+    """The one door for events."""
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; when this returns, those not refused survive the death of anything.
+
+        Order-free and idempotent: any permutation, split or repetition of the same events ends
+        in the same records (`revision` and `recorded_at` aside). A parent that has not come yet
+        is stored as a placeholder. A bad event is refused without failing its neighbours.
+        An empty sequence is stored at once.
+
+        Raises:
+            StoreUnavailable: Nothing is known to be stored; writing the same again is safe.
+        """
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run with everything below it and leave a tombstone that refuses its late events.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted before.
+            StoreUnavailable: As above.
+        """
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish that the run be cancelled, and return the run.
+
+        The wish is carried out by the process that runs it. Wishing again changes nothing.
+
+        Raises:
+            RecordNotFound: There is no such run.
+            RunNotActive: It has ended.
+            StoreUnavailable: As above.
+        """
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a page ends: lists are ordered newest first, by (recorded_at, id)."""
+
+    recorded_at: datetime
+    record_id: UUID
+
+    def encode(self) -> str:
+        """Return the cursor as opaque, URL-safe text."""
+        packed = orjson.dumps([self.recorded_at.isoformat(), str(self.record_id)])
+        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, text: str) -> Cursor:
+        """Return the cursor that `encode` wrote.
+
+        Raises:
+            BadCursor: `text` is nothing that `encode` writes.
+        """
+        try:
+            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            moment, record_id = orjson.loads(packed)
+            recorded_at = datetime.fromisoformat(moment)
+            if recorded_at.tzinfo is None:
+                raise ValueError(moment)
+            return cls(recorded_at, UUID(record_id))
+        except (ValueError, TypeError, AttributeError, binascii.Error) as error:
+            raise BadCursor() from error
+
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Page(Generic[Item]):
+    """Some items of a list, and where to go on."""
+
+    items: list[Item]
+    next_cursor: str | None
+    """Null on the last page."""
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs a list shows; what is None does not matter."""
+
+    status: str | None = None
+    """As shown: one of `Status`, or `abandoned`."""
+    agent: str | None = None
+    """The name of an agent that took part."""
+    tool: str | None = None
+    """The name of a tool that was called."""
+    q: str | None = None
+    """Text within titles, tool and agent names or errors, upper and lower case alike."""
+    since: datetime | None = None
+    """Started (or else recorded) at this moment or later."""
+    until: datetime | None = None
+    """Started (or else recorded) before this moment."""
+
+
+@dataclass(frozen=True)
+class ToolCallFilter:
+    """Which tool calls a list shows; what is None does not matter."""
+
+    name: str | None = None
+    status: str | None = None
+    root_plan_id: UUID | None = None
+    provider_call_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+AnyRecord = PlanExecutionRecord | AgentExecutionRecord | ThinkActRecord | ActToolInfo
+
+
+@dataclass(frozen=True)
+class PlanWithOpener:
+    """A plan and the tool call that opened it."""
+
+    plan: PlanExecutionRecord
+    opener: ActToolInfo | None
+
+
+@dataclass(frozen=True)
+class ToolCallInPlace:
+    """A tool call, what lies above it and what it opened."""
+
+    call: ActToolInfo
+    lineage: list[AnyRecord]
+    """From the root plan down to the call itself, as far as it is known."""
+    sub_plans: list[PlanExecutionRecord]
+    """In order of position, then id."""
+
+
+class TraceReader(Protocol):
+    """The one door out. Every reading sees one state of the database.
+
+    Each method raises `StoreUnavailable` when the store does not answer.
+    """
+
+    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+        """Return a page of runs, newest first (by first `recorded_at`, then id).
+
+        Deleted runs are left out. A run that is recorded while pages are turned does not disturb
+        the pages that follow.
+
+        Raises:
+            BadCursor: `cursor` is not one that a list gave.
+        """
+
+    async def read_run(self, root_plan_id: UUID) -> Run:
+        """Return a run with its totals.
+
+        Raises:
+            RecordNotFound: There is none, or it was deleted.
+        """
+
+    async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
+        """Return a plan whole. Raises `RecordNotFound`."""
+
+    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+        """Return the rows of a plan and of everything below it, for `lineage.build_tree`.
+
+        Of a root plan, all rows of its run, the unplaced ones included. Takes a constant number
+        of queries, at most six, whatever the run's size.
+
+        Raises:
+            RecordNotFound: There is no such plan.
+        """
+
+    async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
+        """Return a round whole, messages included. Raises `RecordNotFound`."""
+
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+        """Return a call whole, with its lineage and sub-plans. Raises `RecordNotFound`."""
+
+    async def list_tool_calls(
+        self, wanted: ToolCallFilter, limit: int, cursor: str | None
+    ) -> Page[ActToolInfo]:
+        """Return a page of tool calls across runs, newest first (by `recorded_at`, then id).
+
+        Raises:
+            BadCursor: `cursor` is not one that a list gave.
+        """
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of the runs that somebody wished to be cancelled or deleted."""
+
+    async def check(self) -> None:
+        """Return if the store can serve.
+
+        Raises:
+            StoreUnavailable: It does not answer.
+            SchemaOutOfDate: It lacks migrations.
+        """

@@ -1,0 +1,85 @@
+"""Text that Postgres and JSON cannot hold, and the one reversible escape for it.
+
+Postgres has no NUL in text and UTF-8 has no lone surrogates, yet tools return both. In stored
+form such a character is written as `␛` (U+241B, SYMBOL FOR ESCAPE) and its four lowercase hex
+digits: NUL is `␛0000`, U+D800 is `␛d800`. A `␛` that is followed by four hex digits is itself
+written `␛241b`; any other `␛` stays as it is. Events, records, the database and the REST JSON all
+hold strings in stored form; only the recorder meets real ones. `docs/protocol.md` has the rule
+for other languages.
+"""
+
+from __future__ import annotations
+
+import re
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_TO_ESCAPE = re.compile("[\0\ud800-\udfff]|\u241b(?=[0-9a-f]{4})")
+_ESCAPED = re.compile("\u241b(0000|d[89a-f][0-9a-f]{2}|241b)")
+_CUT_ESCAPE = re.compile("\u241b[0-9a-f]{0,3}$")
+
+PREVIEW_BYTES = 2048
+"""How much of a long string a preview keeps, in UTF-8 bytes."""
+
+MAX_JSON_DEPTH = 512
+"""Deeper JSON is kept as text only: parsers recurse, and Postgres's stack is bounded."""
+
+
+def _code(match: re.Match[str]) -> str:
+    return f"\u241b{ord(match[0]):04x}"
+
+
+def escape(text: str) -> str:
+    """Return the stored form of any Python string. Inverse of `unescape`."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return _TO_ESCAPE.sub(_code, text)
+
+
+def unescape(stored: str) -> str:
+    """Return the Python string whose stored form this is."""
+    if "\u241b" not in stored:
+        return stored
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
+
+
+def storable(text: str) -> str:
+    """Return `text` fit to be stored: what is in stored form already comes back unchanged.
+
+    For strings that come from outside in stored form, as an HTTP client's do: a raw NUL or lone
+    surrogate among them is escaped, an escape is left alone. Idempotent.
+    """
+    if text.isascii() and "\0" not in text:
+        return text
+    return _UNSTORABLE.sub(_code, text)
+
+
+def preview(text: str, limit: int = PREVIEW_BYTES) -> str:
+    """Return at most the first `limit` UTF-8 bytes of a stored string, cut between characters."""
+    if len(text) * 4 <= limit:
+        return text
+    data = text.encode()
+    if len(data) <= limit:
+        return text
+    return _CUT_ESCAPE.sub("", data[:limit].decode(errors="ignore"))
+
+
+def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
+    """Return whether JSON text nests arrays and objects deeper than `limit`.
+
+    Brackets within strings do not count. Malformed text gets some answer, never an error.
+    """
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    depth = 0
+    for match in _BRACKETS_OUTSIDE_STRINGS.finditer(text):
+        bracket = match[0]
+        if bracket in "[{":
+            depth += 1
+            if depth > limit:
+                return True
+        elif bracket in "]}":
+            depth -= 1
+    return False
+
+
+_BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
