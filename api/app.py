@@ -10,16 +10,16 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from api import problems
-from api.backend import Backend
+from api import problems, viewer
 from api.routes import health, plans, runs, think_acts, tool_calls
+from tracer.assembly import Parts
 
 
-def create_app(backend: Backend | None = None) -> FastAPI:
+def create_app(parts: Parts | None = None) -> FastAPI:
     """Return the application.
 
     Args:
-        backend: The parts that it serves; None only to read the OpenAPI document.
+        parts: What it serves; None only to read the OpenAPI document.
     """
     app = FastAPI(
         title="Tracer",
@@ -33,10 +33,11 @@ def create_app(backend: Backend | None = None) -> FastAPI:
             HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
         ),
     )
-    app.state.backend = backend
+    app.state.parts = parts
     problems.install(app)
     for module in (runs, plans, tool_calls, think_acts, health):
         app.include_router(module.router)
+    viewer.mount(app)
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
     return app
 

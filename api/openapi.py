@@ -1,4 +1,4 @@
-"""The contracts as files: `python -m api.openapi` writes `docs/openapi.json` and the events' schema.
+"""The contracts as files: `make openapi` writes `docs/openapi.json` and the events' schema.
 
 The viewer's types are generated from the first; programs in other languages hold themselves to
 the second. A test compares both with what the code serves.
@@ -6,13 +6,13 @@ the second. A test compares both with what the code serves.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from api.app import create_app
-from api.problems import Problem
 from tracer.events import EVENT
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -48,4 +48,4 @@ def _pretty(document: dict[str, Any]) -> bytes:
 if __name__ == "__main__":
     for path, content in contract_files().items():
         path.write_bytes(content)
-        print(path)
+        sys.stdout.write(f"{path}\n")

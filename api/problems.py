@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem details: one table from our errors to HTTP, and what FastAPI raises."""
+"""Errors as RFC 9457 problem details: one table from our errors to HTTP, and FastAPI's own."""
 
 from __future__ import annotations
 
@@ -84,9 +84,7 @@ def problem_response(
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the problems that an endpoint may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    return {
-        status.value: {"description": status.phrase, "content": content} for status in statuses
-    }
+    return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 
 def install(app: FastAPI) -> None:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, com
 from pydantic import Field as ShapeField
 from pydantic.alias_generators import to_camel
 from sqlmodel import Field, SQLModel
+from sqlmodel._compat import SQLModelConfig
 
-from tracer.events import ErrorInfo, Words
 from tracer.records import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -45,9 +45,9 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 """Ids of one small run, so that the examples in the OpenAPI document belong together."""
 
 
-def read_config(**example: Any) -> ConfigDict:
+def read_config(**example: Any) -> SQLModelConfig:
     """Return the configuration of a read schema, with an example for the OpenAPI document."""
-    return ConfigDict(
+    return SQLModelConfig(
         alias_generator=to_camel,
         populate_by_name=True,
         from_attributes=True,
@@ -57,6 +57,19 @@ def read_config(**example: Any) -> ConfigDict:
     )
 
 
+class ErrorSchema(BaseModel):
+    """What went wrong."""
+
+    model_config = read_config(type="ValueError", message="no such patient", stack=None)
+
+    type: str
+    """The error's class or code."""
+    message: str | None
+    """What it says."""
+    stack: str | None
+    """Its stack, where there is one."""
+
+
 class ShownRecord(Record):
     """What every record shows beside its own fields."""
 
@@ -64,7 +77,7 @@ class ShownRecord(Record):
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")  # type: ignore[assignment]
     """How far it has come. `unknown` is a placeholder that another record named."""
 
-    @computed_field
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
     @property
     def duration_ms(self) -> float | None:
         """How long it took, in milliseconds; null while it is open or has not started."""
@@ -80,15 +93,13 @@ class ShownOutcome(ShownRecord, Outcome):
     error_message: str | None = Field(default=None, exclude=True)
     error_stack: str | None = Field(default=None, exclude=True)
 
-    @computed_field
+    @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorated property
     @property
-    def error(self) -> ErrorInfo | None:
+    def error(self) -> ErrorSchema | None:
         """What went wrong."""
         if self.error_type is None:
             return None
-        return ErrorInfo(
-            type=self.error_type, message=self.error_message or "", stack=self.error_stack
-        )
+        return ErrorSchema(type=self.error_type, message=self.error_message, stack=self.error_stack)
 
 
 class RunSchema(ShownRecord, Run):
@@ -192,81 +203,6 @@ class ThinkActSchema(ShownOutcome, ThinkActRecord):
     """The messages that the model was given, as the text of a JSON array."""
 
 
-class ParentActToolCall(SQLModel):
-    """The tool call that opened a sub-plan, in short."""
-
-    model_config = read_config()
-
-    tool_call_id: UUID
-    name: str | None
-    """Null while only its id is known."""
-    arguments: str | None
-    """The arguments as text; in a tree, as much of them as `payloads` allows."""
-    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
-
-
-class PlanSchema(ShownOutcome, PlanExecutionRecord):
-    """One plan, whole."""
-
-    model_config = read_config()
-
-
-class PlanWithParent(PlanSchema):
-    """One plan, whole, and the tool call that opened it."""
-
-    model_config = read_config(
-        planId=SUB_PLAN_ID,
-        rootPlanId=PLAN_ID,
-        parentPlanId=PLAN_ID,
-        toolCallId=TOOL_CALL_ID,
-        openedByStepId=None,
-        parentActToolCall={
-            "toolCallId": TOOL_CALL_ID,
-            "name": "medication_check",
-            "arguments": '{"patient": "p-1"}',
-            "status": "succeeded",
-        },
-        title="Medication check",
-        userRequest="Check the medication of p-1",
-        summary="Two medications, no interaction.",
-        status="succeeded",
-        reason=None,
-        error=None,
-        depth=1,
-        position=0,
-        agentName="pharmacist",
-        template="medication_check",
-        templateVersion=None,
-        startedAt="2026-11-21T22:21:53.1Z",
-        finishedAt="2026-11-21T22:21:55.2Z",
-        durationMs=2100.0,
-        abandonedAt=None,
-        recordedAt="2026-11-21T22:21:53.11Z",
-        recorderId=None,
-        revision=17,
-    )
-
-    parent_act_tool_call: ParentActToolCall | None = None
-    """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
-
-
-class ThinkActSchema(ShownOutcome, ThinkActRecord):
-    """One round, whole, the model's messages included."""
-
-    model_config = read_config()
-
-    cost_usd: Usd | None = None
-    """The cost reported, or else computed from the price list, in US dollars."""
-    messages: str | None = None
-    """The messages that the model was given, as the text of a JSON array."""
-
-    @computed_field
-    @property
-    def duration_ms(self) -> float | None:
-        """How long the model took, in milliseconds; null while it is asked."""
-        return duration_ms(self.started_at, self.finished_at)
-
-
 class ToolCallSchema(ShownOutcome, ActToolInfo):
     """One tool call, whole."""
 
@@ -299,7 +235,9 @@ class LineageItem(BaseModel):
                 kind, record_id = Kind.THINK_ACT, record.think_act_id
             case ActToolInfo():
                 kind, record_id, name = Kind.TOOL_CALL, record.tool_call_id, record.name
-        return cls(kind=kind, id=record_id, name=name, status=record.shown_status)
+        return cls.model_validate(
+            {"kind": kind, "id": record_id, "name": name, "status": record.shown_status}
+        )
 
 
 class ToolCallInPlaceSchema(ToolCallSchema):
@@ -307,9 +245,9 @@ class ToolCallInPlaceSchema(ToolCallSchema):
 
     model_config = read_config()
 
-    lineage: list[LineageItem] = []
+    lineage: list[LineageItem] = ShapeField(default_factory=list)
     """From the root plan down to the call itself, as far as it is known."""
-    sub_plans: list[PlanSchema] = []
+    sub_plans: list[PlanSchema] = ShapeField(default_factory=list)
     """The sub-plans that it opened, in order."""
 
 
@@ -331,9 +269,9 @@ class GivenStep(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    request: Words = ShapeField(min_length=1)
+    request: str = ShapeField(min_length=1)
     """What the agent is to do."""
-    agent: Words | None = None
+    agent: str | None = None
     """The agent's name; without one, the agent that the run is given to."""
 
 
@@ -342,7 +280,7 @@ class GivenPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    title: Words = ShapeField(min_length=1)
+    title: str = ShapeField(min_length=1)
     steps: list[GivenStep] = ShapeField(min_length=1)
 
 
@@ -358,11 +296,11 @@ class RunRequest(BaseModel):
         },
     )
 
-    request: Words = ShapeField(min_length=1)
+    request: str = ShapeField(min_length=1)
     """What is asked, in plain words."""
-    agent: Words | None = None
+    agent: str | None = None
     """The agent to ask; without one, the application's own choice."""
-    session_id: Words | None = None
+    session_id: str | None = None
     """The conversation that the run belongs to."""
     plan: GivenPlan | None = None
     """A plan to carry out; without one, the planner makes it from the request."""

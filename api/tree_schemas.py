@@ -18,6 +18,7 @@ from api.schemas import (
     SUB_PLAN_ID,
     THINK_ACT_ID,
     TOOL_CALL_ID,
+    ErrorSchema,
     ParentActToolCall,
     ShownStatus,
     read_config,
@@ -41,16 +42,6 @@ class NodeTotals(BaseModel):
     """Think-acts and tool calls that ended `failed`."""
 
 
-class NodeError(BaseModel):
-    """What went wrong."""
-
-    model_config = read_config()
-
-    type: str
-    message: str | None
-    stack: str | None
-
-
 class _Node(BaseModel):
     model_config = read_config()
 
@@ -64,7 +55,7 @@ class _Node(BaseModel):
     """Milliseconds; null while it is open."""
     position: int | None
     """The place among its siblings, from 0."""
-    error: NodeError | None
+    error: ErrorSchema | None
     own: NodeTotals
     """The node itself and what is below it outside sub-plans."""
     cumulative: NodeTotals

@@ -46,7 +46,7 @@ class BadRequest(TracerError):
 
 
 class BadCursor(BadRequest):
-    """The cursor is not one of ours. Start again without a cursor, or pass on nextCursor as it came."""
+    """The cursor is not one of ours. Pass on `nextCursor` as it came, or start without one."""
 
 
 class StoreUnavailable(TracerError):

@@ -4,7 +4,8 @@ The wire form is JSON in camelCase, told apart by `type`; `docs/protocol.md` exp
 `docs/events.schema.json` is generated from these classes. Each event carries the ids of all its
 record's parents, so that it can be stored whatever has come before it.
 
-Strings are in stored form (`tracer.text`); what cannot be stored is escaped when an event is made.
+An event holds its strings in stored form (`tracer.text`). Made in Python it is given real ones and
+escapes them; read from JSON it is given stored ones.
 """
 
 from __future__ import annotations
@@ -24,17 +25,21 @@ from pydantic import (
     ConfigDict,
     Field,
     TypeAdapter,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
 
 from tracer.status import Status
-from tracer.text import storable
+from tracer.text import escape, storable
 
 
-def _storable(value: Any) -> Any:
-    return storable(value) if isinstance(value, str) else value
+def _stored_form(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str):
+        return value
+    from_the_wire = info.mode == "json" or info.context is FROM_THE_WIRE
+    return storable(value) if from_the_wire else escape(value)
 
 
 def _json_array(value: Any) -> Any:
@@ -55,7 +60,10 @@ def _plain(cost: Decimal) -> Decimal:
     return cost.normalize() if cost % 1 else cost.quantize(Decimal(1))
 
 
-Words = Annotated[str, BeforeValidator(_storable)]
+FROM_THE_WIRE = {"strings": "stored form"}
+"""The validation context for events in their wire form that come as Python objects."""
+
+Words = Annotated[str, BeforeValidator(_stored_form)]
 """Text in stored form."""
 
 Messages = Annotated[

@@ -15,14 +15,16 @@ from decimal import Decimal
 from enum import StrEnum
 from uuid import UUID
 
-from pydantic import ConfigDict
 from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
 from sqlmodel import Field, SQLModel
+from sqlmodel._compat import SQLModelConfig
 
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.status import Status, shown_status
 
-STATUS_TYPE = Enum(Status, name="record_status", values_callable=lambda kind: [s.value for s in kind])
+STATUS_TYPE = Enum(
+    Status, name="record_status", values_callable=lambda kind: [s.value for s in kind]
+)
 MOMENT_TYPE = DateTime(timezone=True)
 
 
@@ -39,7 +41,7 @@ class Kind(StrEnum):
 class Record(SQLModel):
     """What every kind of record has."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
@@ -71,7 +73,7 @@ class Record(SQLModel):
 class Totals(SQLModel):
     """Sums over some part of a run."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     input_tokens: int = Field(default=0, sa_type=BigInteger)
     """Tokens that models were given."""
@@ -96,7 +98,7 @@ class Run(Record, Totals):
     """The conversation that the run belongs to."""
     subject: str | None = Field(default=None, sa_type=Text)
     """Whom the run is about: the person whose data it holds."""
-    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text))  # type: ignore[call-overload]
+    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text))
     """Labels given at the start, sorted."""
     traceparent: str | None = Field(default=None, sa_type=Text)
     """The W3C trace context that the request came with."""
@@ -107,7 +109,7 @@ class Run(Record, Totals):
 class Outcome(SQLModel):
     """What went wrong, for the kinds of record that can fail."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     error_type: str | None = Field(default=None, sa_type=Text)
     """The error's class or code."""

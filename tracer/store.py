@@ -106,7 +106,7 @@ class Cursor:
             packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
             moment, record_id = orjson.loads(packed)
             recorded_at = datetime.fromisoformat(moment)
-            if recorded_at.tzinfo is None:
+            if recorded_at.tzinfo is None or not 1900 <= recorded_at.year < 9000:
                 raise ValueError(moment)
             return cls(recorded_at, UUID(record_id))
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:

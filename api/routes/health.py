@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from api.backend import Reader
+from api.parts import Reader
 from api.problems import documented
 from api.schemas import Health
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any
-from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query, Response
 
-from api.backend import Reader
+from api.parts import Reader
 from api.problems import documented
+from api.routes.parameters import PlanId
 from api.schemas import ParentActToolCall, PlanWithParent
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
 from tracer.lineage import Payloads, build_tree
@@ -23,9 +23,9 @@ _TREE: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/{planId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_plan(planId: UUID, reader: Reader) -> PlanWithParent:
+async def read_plan(plan_id: PlanId, reader: Reader) -> PlanWithParent:
     """Read one plan, and which tool call opened it."""
-    found = await reader.read_plan(planId)
+    found = await reader.read_plan(plan_id)
     plan = PlanWithParent.model_validate(found.plan)
     if found.opener is not None:
         plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)
@@ -38,7 +38,7 @@ async def read_plan(planId: UUID, reader: Reader) -> PlanWithParent:
     responses={**_TREE, **documented(HTTPStatus.NOT_FOUND)},
 )
 async def read_tree(
-    planId: UUID,
+    plan_id: PlanId,
     reader: Reader,
     depth: Annotated[
         int | None,
@@ -49,6 +49,6 @@ async def read_tree(
     ] = Payloads.PREVIEW,
 ) -> Response:
     """Read the hierarchy from any plan down."""
-    rows = await reader.read_tree(planId, payloads)
-    tree = build_tree(rows, str(planId), depth)
+    rows = await reader.read_tree(plan_id, payloads)
+    tree = build_tree(rows, str(plan_id), depth)
     return Response(orjson.dumps(tree, option=orjson.OPT_UTC_Z), media_type="application/json")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated
-from uuid import UUID
 
 from fastapi import APIRouter, Header, Query
 
-from api.backend import Reader, Starter, Writer
+from api.parts import Launcher, Reader, Writer
 from api.problems import documented
-from api.routes.paging import CursorText, PageSize, Since, Until
+from api.routes.parameters import CursorText, PageSize, RootPlanId, Since, StoredText, Until
 from api.schemas import PageSchema, RunRequest, RunSchema, ShownStatus
 from tracer.store import RunFilter
 
@@ -21,10 +20,10 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 async def list_runs(
     reader: Reader,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
-    agent: Annotated[str | None, Query(description="An agent that took part.")] = None,
-    tool: Annotated[str | None, Query(description="A tool that was called.")] = None,
+    agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
+    tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
     q: Annotated[
-        str | None, Query(description="Text within titles, tool and agent names or errors.")
+        StoredText | None, Query(description="Text within titles, tool and agent names or errors.")
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -43,7 +42,7 @@ async def list_runs(
 @router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.BAD_REQUEST))
 async def start_run(
     wanted: RunRequest,
-    starter: Starter,
+    launcher: Launcher,
     reader: Reader,
     traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
 ) -> RunSchema:
@@ -51,7 +50,7 @@ async def start_run(
     plan = None
     if wanted.plan is not None:
         plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
-    root_plan_id = await starter.start(
+    root_plan_id = await launcher.start(
         wanted.request,
         agent=wanted.agent,
         session_id=wanted.session_id,
@@ -62,9 +61,9 @@ async def start_run(
 
 
 @router.get("/{rootPlanId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_run(rootPlanId: UUID, reader: Reader) -> RunSchema:
+async def read_run(root_plan_id: RootPlanId, reader: Reader) -> RunSchema:
     """Read one run."""
-    return RunSchema.model_validate(await reader.read_run(rootPlanId))
+    return RunSchema.model_validate(await reader.read_run(root_plan_id))
 
 
 @router.delete(
@@ -72,9 +71,9 @@ async def read_run(rootPlanId: UUID, reader: Reader) -> RunSchema:
     status_code=HTTPStatus.NO_CONTENT,
     responses=documented(HTTPStatus.NOT_FOUND),
 )
-async def delete_run(rootPlanId: UUID, writer: Writer) -> None:
+async def delete_run(root_plan_id: RootPlanId, writer: Writer) -> None:
     """Delete a run with everything below it. Its late events are refused from then on."""
-    await writer.delete_run(rootPlanId)
+    await writer.delete_run(root_plan_id)
 
 
 @router.post(
@@ -82,6 +81,6 @@ async def delete_run(rootPlanId: UUID, writer: Writer) -> None:
     status_code=HTTPStatus.ACCEPTED,
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
-async def cancel_run(rootPlanId: UUID, writer: Writer) -> RunSchema:
+async def cancel_run(root_plan_id: RootPlanId, writer: Writer) -> RunSchema:
     """Wish that a run be cancelled; whichever process runs it carries the wish out."""
-    return RunSchema.model_validate(await writer.request_cancel(rootPlanId))
+    return RunSchema.model_validate(await writer.request_cancel(root_plan_id))

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.backend import Reader
+from api.parts import Reader
 from api.problems import documented
-from api.routes.paging import CursorText, PageSize, Since, Until
+from api.routes.parameters import CursorText, PageSize, Since, StoredText, ToolCallId, Until
 from api.schemas import (
     LineageItem,
     PageSchema,
@@ -27,11 +27,14 @@ router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
 @router.get("", responses=documented(HTTPStatus.BAD_REQUEST))
 async def list_tool_calls(
     reader: Reader,
-    name: Annotated[str | None, Query(description="The tool's name.")] = None,
+    name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
-    rootPlanId: Annotated[UUID | None, Query(description="Calls of this run only.")] = None,
-    providerCallId: Annotated[
-        str | None, Query(description="The id that the model's provider gave.")
+    root_plan_id: Annotated[
+        UUID | None, Query(alias="rootPlanId", description="Calls of this run only.")
+    ] = None,
+    provider_call_id: Annotated[
+        StoredText | None,
+        Query(alias="providerCallId", description="The id that the model's provider gave."),
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -42,8 +45,8 @@ async def list_tool_calls(
     wanted = ToolCallFilter(
         name=name,
         status=status,
-        root_plan_id=rootPlanId,
-        provider_call_id=providerCallId,
+        root_plan_id=root_plan_id,
+        provider_call_id=provider_call_id,
         since=since,
         until=until,
     )
@@ -55,9 +58,9 @@ async def list_tool_calls(
 
 
 @router.get("/{toolCallId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_tool_call(toolCallId: UUID, reader: Reader) -> ToolCallInPlaceSchema:
+async def read_tool_call(tool_call_id: ToolCallId, reader: Reader) -> ToolCallInPlaceSchema:
     """Read one tool call whole, what lies above it and what it opened."""
-    place = await reader.read_tool_call(toolCallId)
+    place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)
     call.lineage = [LineageItem.of(record) for record in place.lineage]
     call.sub_plans = [PlanSchema.model_validate(plan) for plan in place.sub_plans]

@@ -1,0 +1,240 @@
+"""The `tracer` command."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from asyncio import Task
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Annotated, Any
+
+import orjson
+import typer
+import uvicorn
+from rich.console import Console
+from tracer.runtime.chat_model import ChatModel
+
+from api.app import create_app
+from tracer import assembly
+from tracer.assembly import Parts
+from tracer.errors import ConfigurationError, TracerError
+from tracer.logs import configure_logs
+from tracer.settings import Settings, read_settings
+from tracer.status import Status
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8420
+
+commands = typer.Typer(
+    name="tracer",
+    help="Records what an LLM agent did, and which tool call opened which sub-plan.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+# What a program reads goes to standard output, what a person reads beside it to standard error.
+said = Console(stderr=True, highlight=False)
+
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@commands.command()
+def serve(
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+    migrate: Annotated[bool, typer.Option(help="Bring the schema up to date first.")] = True,
+) -> None:
+    """Serve the API and the viewer."""
+
+    async def run(settings: Settings) -> None:
+        application = assembly.load_application(settings)
+        async with (
+            assembly.database(settings, migrated=migrate) as url,
+            assembly.parts(settings, url, application) as parts,
+            _serving(parts, host, port) as (address, serving),
+        ):
+            said.print(f"Tracer listens on {address}")
+            await asyncio.shield(serving)
+
+    _main(run)
+
+
+@commands.command()
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="Record the run, print its root plan id and exit.")
+    ] = False,
+    as_json: AsJson = False,
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+) -> None:
+    """Record a demonstration run and show it in the viewer."""
+
+    async def run(settings: Settings) -> None:
+        application = assembly.load_application(settings)
+        request, model = _demonstration(settings)
+        async with (
+            assembly.database(settings) as url,
+            assembly.parts(settings, url, application, model) as parts,
+        ):
+            if once:
+                await _record(parts, request, as_json)
+                return
+            async with _serving(parts, host, port) as (address, serving):
+                root_plan_id = await _record(parts, request, as_json, quiet=not as_json)
+                said.print(f"The demonstration run: {address}/runs/{root_plan_id}")
+                said.print("Stop with Ctrl-C.")
+                await asyncio.shield(serving)
+
+    _main(run)
+
+
+@commands.command()
+def migrate() -> None:
+    """Bring the database's schema up to date."""
+
+    async def run(settings: Settings) -> None:
+        async with assembly.database(settings):
+            said.print("The schema is up to date.")
+
+    _main(run)
+
+
+@commands.command(name="run")
+def run_request(
+    request: Annotated[str, typer.Argument(help="What is asked, in plain words.")],
+    agent: Annotated[str | None, typer.Option(help="The agent to ask.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a request through the application's agents, and print its outcome."""
+
+    async def run(settings: Settings) -> None:
+        application = assembly.load_application(settings)
+        async with (
+            assembly.database(settings) as url,
+            assembly.parts(settings, url, application) as parts,
+        ):
+            await _record(parts, request, as_json, agent=agent, with_summary=True)
+
+    _main(run)
+
+
+def _demonstration(settings: Settings) -> tuple[str, ChatModel | None]:
+    """Return the demonstration's request and, unless a model is configured, its script."""
+    import health.demo  # the wheel carries it; another application needs none of it
+
+    return health.demo.REQUEST, None if settings.model else health.demo.scripted_model()
+
+
+async def _record(
+    parts: Parts,
+    request: str,
+    as_json: bool,
+    agent: str | None = None,
+    with_summary: bool = False,
+    quiet: bool = False,
+) -> str:
+    """Run `request`, print what came of it, and return its root plan id."""
+    assert parts.launcher is not None
+    with said.status("The agents are at work …"):
+        outcome = await parts.launcher.run(request, agent=agent)
+    root_plan_id = str(outcome.root_plan_id)
+    if as_json:
+        answer = {
+            "rootPlanId": root_plan_id,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "summary": outcome.summary,
+        }
+        print(orjson.dumps(answer).decode())
+    elif not quiet:
+        print(root_plan_id)
+        if with_summary and outcome.summary:
+            print(outcome.summary)
+    if outcome.status is not Status.SUCCEEDED:
+        said.print(f"The run ended {outcome.status} ({outcome.reason}): {outcome.error or ''}")
+        raise typer.Exit(1)
+    return root_plan_id
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command, which has more than it to put away."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _serving(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str, Task[None]]]:
+    """Serve while inside; give the address, and the task that ends when the server does."""
+    listener = _listen(host, port)
+    # A browser's open connections must not hold the end up.
+    config = uvicorn.Config(create_app(parts), log_config=None, timeout_graceful_shutdown=5)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        await server.listens.wait()
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{listener.getsockname()[1]}", serving
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"Can't listen on {host} port {port}: {error.strerror}. "
+            "Give another one with --port, or 0 for a free one."
+        ) from error
+    return listener
+
+
+def _main(run: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
+    """Carry out a command; an error that is ours becomes one sentence and exit code 1."""
+    try:
+        settings = read_settings()
+        configure_logs()
+        asyncio.run(_stoppable(run(settings)))
+    except TracerError as error:
+        said.print(f"tracer: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(130) from None
+
+
+async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
+    """Let a polite kill end `work` as Ctrl-C does: by cancelling it, so that it tidies up."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await work
+
+
+def main() -> None:
+    """Run the command."""
+    commands()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The viewer: the built Vue application, served from beside this file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+
+log = structlog.get_logger(__name__)
+
+BUILT = Path(__file__).parent / "static"
+"""Where the viewer's build puts its files (`web/vite.config.ts`)."""
+
+PAGES = ("/", "/runs/{root_plan_id}", "/tool-calls/{tool_call_id}")
+"""The paths that the viewer's router knows; each is answered with its one page."""
+
+HEADERS = {
+    # Everything the page needs comes from here: no CDN, nothing inline, no frame around it.
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
+        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # The page names its assets by hash, so it alone must be asked for anew.
+    "Cache-Control": "no-cache",
+}
+
+MISSING = (
+    "<!doctype html><title>Tracer</title>"
+    "<p>The viewer is not built. Run <code>make setup</code>.</p>"
+)
+
+
+def mount(app: FastAPI, built: Path = BUILT) -> None:
+    """Serve the viewer's page and files.
+
+    Args:
+        app: The application to add the paths to; after its API routes.
+        built: The folder with the built viewer. Without one, a line says how to build it.
+    """
+    index = built / "index.html"
+
+    async def page(request: Request) -> Response:
+        if not index.is_file():
+            log.warning("viewer_not_built", expected=str(index))
+            return HTMLResponse(MISSING, headers=HEADERS)
+        return FileResponse(index, headers=HEADERS)
+
+    for path in PAGES:
+        app.add_route(path, page, methods=["GET"], include_in_schema=False)
+    # Whatever else the build holds: assets by hash, the favicon.
+    app.mount("/", StaticFiles(directory=built, check_dir=False), name="viewer")

@@ -1,0 +1,142 @@
+"""Bad requests get problem details with a stable code and a sentence that says what to do."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from api.app import create_app
+from tests.api.conftest import Api
+from tests.sample_runs import sample_run
+from tracer.assembly import Parts
+from tracer.ids import new_id
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+
+
+@pytest.mark.parametrize("cursor", ["x", "%%%", "bnVsbA", "W10", "null", "é", "WyJhIiwiYiJd"])
+async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
+    for path in ("/api/runs", "/api/tool-calls"):
+        response = await api.get(path, cursor=cursor)
+
+        assert 400 == response.status_code
+        assert "bad_cursor" == response.json()["code"]
+        assert "start without one" in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/runs/not-an-id",
+        "/api/runs?limit=0",
+        "/api/runs?limit=many",
+        "/api/runs?from=yesterday",
+        "/api/runs?status=dead",
+        f"/api/plans/{new_id()}/tree?depth=0",
+        f"/api/plans/{new_id()}/tree?payloads=some",
+    ],
+)
+async def test_a_request_that_makes_no_sense_says_where(api: Api, path: str) -> None:
+    response = await api.get(path)
+
+    assert 422 == response.status_code
+    assert "invalid_request" == response.json()["code"]
+    assert response.json()["errors"]
+
+
+async def test_an_unknown_path_is_a_problem_too(api: Api) -> None:
+    response = await api.get("/api/nothing")
+
+    assert 404 == response.status_code
+    assert "application/problem+json" == response.headers["content-type"]
+
+
+async def test_a_method_that_is_not_there_is_a_problem_too(api: Api) -> None:
+    response = await api.client.put("/api/runs")
+
+    assert 405 == response.status_code
+    assert "method_not_allowed" == response.json()["code"]
+
+
+async def test_a_refused_body_is_not_echoed(api: Api) -> None:
+    response = await api.client.post("/api/runs", json={"request": 7, "password": "s3cret"})
+
+    assert response.status_code in (422, 503)
+    assert "s3cret" not in response.text
+
+
+async def test_a_server_without_an_application_says_how_to_get_one(api: Api) -> None:
+    response = await api.client.post("/api/runs", json={"request": "hello"})
+
+    assert 503 == response.status_code
+    assert "TRACER_APP" in response.json()["detail"]
+
+
+async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> None:
+    response = await api.get("/api/runs", q="a\0b", agent="\0", tool="\0")
+
+    assert 200 == response.status_code
+
+
+async def test_a_database_that_is_down_is_said_to_be(database_url: str) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with open_pool(nowhere) as pool:
+        app = create_app(Parts(PostgresReader(pool), PostgresWriter(pool), launcher=None))
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+            ready = await client.get("/readyz")
+            listed = await client.get("/api/runs")
+            alive = await client.get("/healthz")
+
+    assert 503 == ready.status_code
+    assert "store_unavailable" == ready.json()["code"]
+    assert "1" == ready.headers["retry-after"]
+    assert 503 == listed.status_code
+    assert 200 == alive.status_code
+
+
+async def test_a_database_without_the_schema_is_said_to_be(empty_database_url: str) -> None:
+    async with open_pool(empty_database_url) as pool:
+        app = create_app(Parts(PostgresReader(pool), PostgresWriter(pool), launcher=None))
+        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+            ready = await client.get("/readyz")
+
+    assert 503 == ready.status_code
+    assert "schema_out_of_date" == ready.json()["code"]
+    assert "tracer migrate" in ready.json()["detail"]
+
+
+async def test_deleting_a_run_leaves_nothing_to_read(api: Api) -> None:
+    run = await api.record(sample_run())
+
+    deleted = await api.client.delete(f"/api/runs/{run.root}")
+    again = await api.client.delete(f"/api/runs/{run.root}")
+
+    assert 204 == deleted.status_code
+    assert 404 == again.status_code
+    for path in (
+        f"/api/runs/{run.root}",
+        f"/api/plans/{run.root}",
+        f"/api/plans/{run.root}/tree",
+        f"/api/tool-calls/{run.failed_call}",
+        f"/api/think-acts/{run.think_act}",
+    ):
+        assert 404 == (await api.get(path)).status_code
+    late = await api.writer.write(run.events[:1])
+    assert ["run_deleted"] == [refusal.code for refusal in late.refused]
+
+
+async def test_a_run_that_has_ended_can_not_be_cancelled(api: Api) -> None:
+    ended = await api.record(sample_run())
+    running = await api.record(sample_run(finished=False))
+
+    refused = await api.client.post(f"/api/runs/{ended.root}/cancel")
+    wished = await api.client.post(f"/api/runs/{running.root}/cancel")
+
+    assert 409 == refused.status_code
+    assert "run_not_active" == refused.json()["code"]
+    assert 202 == wished.status_code
+    assert wished.json()["cancelRequestedAt"] is not None
+    assert 404 == (await api.client.post(f"/api/runs/{new_id()}/cancel")).status_code

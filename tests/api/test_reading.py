@@ -1,0 +1,201 @@
+"""What the API answers about runs, plans, tool calls and think-acts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import jsonschema_rs
+
+from api.tree_schemas import PlanNode
+from tests.api.conftest import Api
+from tests.sample_runs import START, sample_run
+from tracer.ids import new_id
+
+
+async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=2))
+
+    shown = await api.read(f"/api/runs/{run.root}")
+
+    assert str(run.root) == shown["rootPlanId"]
+    assert "Weekly review" == shown["title"]
+    assert "succeeded" == shown["status"]
+    assert (3, 1, 100, 20) == (
+        shown["toolCalls"],
+        shown["failures"],
+        shown["inputTokens"],
+        shown["outputTokens"],
+    )
+    assert ["sample"] == shown["tags"]
+    duration = shown["durationMs"]
+    assert isinstance(duration, float)
+    assert duration > 0
+
+
+async def test_runs_come_newest_first_a_page_at_a_time(api: Api) -> None:
+    roots = [str((await api.record(sample_run(title=f"run {n}"))).root) for n in range(5)]
+
+    seen: list[str] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page: Any = await api.read("/api/runs", limit=2, **cursor)
+        seen += [run["rootPlanId"] for run in page["items"]]
+        if page["nextCursor"] is None:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+
+    assert roots[::-1] == seen
+
+
+async def test_the_run_list_can_be_filtered(api: Api) -> None:
+    fine = await api.record(sample_run(title="Blood pressure"))
+    late = await api.record(
+        sample_run(title="Medication", finished=False, start=START + timedelta(days=1))
+    )
+
+    async def found(**parameters: str) -> list[str]:
+        page: Any = await api.read("/api/runs", **parameters)
+        return [run["rootPlanId"] for run in page["items"]]
+
+    both = [str(late.root), str(fine.root)]
+    assert [str(fine.root)] == await found(status="succeeded")
+    assert [str(late.root)] == await found(status="running")
+    assert [] == await found(status="abandoned")
+    assert [str(fine.root)] == await found(q="blood")
+    assert both == await found(q="CUFF is loose")
+    assert [] == await found(q="100%")
+    assert both == await found(agent="pharmacist")
+    assert both == await found(tool="measure")
+    assert [] == await found(tool="nothing")
+    assert [str(late.root)] == await found(**{"from": "2026-01-02T00:00:00Z"})
+    assert [str(fine.root)] == await found(to="2026-01-01T13:00:00+00:00")
+
+
+async def test_a_sub_plan_says_which_call_opened_it(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=2))
+
+    shown: Any = await api.read(f"/api/plans/{run.sub_plans[1]}")
+
+    assert str(run.opening_calls[1]) == shown["toolCallId"]
+    assert {
+        "toolCallId": str(run.opening_calls[1]),
+        "name": "check",
+        "arguments": '{"number":1}',
+        "status": "succeeded",
+    } == shown["parentActToolCall"]
+
+
+async def test_a_root_plan_has_no_parent_call(api: Api) -> None:
+    run = await api.record(sample_run())
+
+    shown = await api.read(f"/api/plans/{run.root}")
+
+    assert shown["parentActToolCall"] is None
+
+
+async def test_the_tree_nests_each_sub_plan_under_its_call_and_fits_its_schema(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=3))
+
+    tree: Any = await api.read(f"/api/plans/{run.root}/tree")
+
+    schema = PlanNode.model_json_schema(mode="serialization", by_alias=True)
+    jsonschema_rs.validate(schema, tree)
+    calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
+    opened = {call["toolCallId"]: [plan["planId"] for plan in call["subPlans"]] for call in calls}
+    expected = {str(run.failed_call): []}
+    expected |= {
+        str(c): [str(p)] for c, p in zip(run.opening_calls, run.sub_plans, strict=True)
+    }
+    assert expected == opened
+    assert 4 == tree["cumulative"]["toolCalls"]
+    assert 1 == tree["cumulative"]["failures"]
+    assert [] == tree["unplaced"]
+    assert {"type": "ValueError", "message": "the cuff is loose", "stack": "…"} == calls[0]["error"]
+
+
+async def test_the_depth_cuts_sub_plans_and_says_how_many(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=3))
+
+    tree: Any = await api.read(f"/api/plans/{run.root}/tree", depth=1)
+
+    calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
+    assert 3 == tree["subPlanCount"]
+    assert [0, 1, 1, 1] == [call["subPlanCount"] for call in calls]
+    assert [[], [], [], []] == [call["subPlans"] for call in calls]
+
+
+async def test_any_plan_can_be_the_top_of_a_tree(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=2))
+
+    tree: Any = await api.read(f"/api/plans/{run.sub_plans[0]}/tree")
+
+    assert str(run.sub_plans[0]) == tree["planId"]
+    assert str(run.opening_calls[0]) == tree["parentActToolCall"]["toolCallId"]
+    assert 0 == tree["cumulative"]["toolCalls"]
+
+
+async def test_payloads_can_be_left_out(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=1))
+
+    tree: Any = await api.read(f"/api/plans/{run.root}/tree", payloads="none")
+
+    call = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"][1]
+    assert (None, 12, True) == (
+        call["arguments"],
+        call["argumentsBytes"],
+        call["argumentsTruncated"],
+    )
+
+
+async def test_a_tool_call_shows_its_lineage_and_its_sub_plans(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=1))
+
+    shown: Any = await api.read(f"/api/tool-calls/{run.opening_calls[0]}")
+
+    assert [
+        ("plan", str(run.root)),
+        ("step", str(run.step)),
+        ("thinkAct", str(run.think_act)),
+        ("toolCall", str(run.opening_calls[0])),
+    ] == [(item["kind"], item["id"]) for item in shown["lineage"]]
+    assert [str(run.sub_plans[0])] == [plan["planId"] for plan in shown["subPlans"]]
+    assert '{"number":0}' == shown["arguments"]
+
+
+async def test_tool_calls_are_found_across_runs(api: Api) -> None:
+    one = await api.record(sample_run(sub_plans=1))
+    other = await api.record(sample_run(sub_plans=1))
+
+    async def found(**parameters: str) -> set[str]:
+        page: Any = await api.read("/api/tool-calls", **parameters)
+        return {call["toolCallId"] for call in page["items"]}
+
+    assert {str(one.failed_call), str(other.failed_call)} == await found(status="failed")
+    assert {str(one.opening_calls[0]), str(other.opening_calls[0])} == await found(name="check")
+    assert 4 == len(await found(providerCallId="call_0"))
+    assert {str(one.failed_call), str(one.opening_calls[0])} == await found(
+        rootPlanId=str(one.root)
+    )
+
+
+async def test_a_think_act_shows_its_messages(api: Api) -> None:
+    run = await api.record(sample_run())
+
+    shown = await api.read(f"/api/think-acts/{run.think_act}")
+
+    assert '[{"role":"user","content":"Review"}]' == shown["messages"]
+    assert "I check everything at once." == shown["thought"]
+
+
+async def test_what_is_not_there_answers_404_in_words(api: Api) -> None:
+    nowhere = new_id()
+
+    for path in ("runs", "plans", "tool-calls", "think-acts"):
+        response = await api.get(f"/api/{path}/{nowhere}")
+        problem = response.json()
+
+        assert 404 == response.status_code
+        assert "application/problem+json" == response.headers["content-type"]
+        assert "not_found" == problem["code"]
+        assert str(nowhere) in problem["detail"]

@@ -1,0 +1,139 @@
+"""The one place that plugs parts together: settings in, a working Tracer out."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracer.errors import ConfigurationError
+from tracer.logs import get_logger
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Application
+from tracer.runtime.chat_model import ChatModel
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.openai_model import OpenAIModel
+from tracer.settings import Settings
+from tracer.storage import migrate
+from tracer.storage.embedded_postgres import start_embedded_postgres
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import TraceReader, TraceWriter
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the server and the command work with."""
+
+    reader: TraceReader
+    writer: TraceWriter
+    launcher: RunLauncher | None
+    """Runs the application; None where there is none."""
+
+
+@asynccontextmanager
+async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[str]:
+    """Give the URL of the database, the embedded one started where none is configured.
+
+    Args:
+        settings: Where the database is.
+        migrated: Whether to bring its schema up to date first.
+
+    Raises:
+        StoreUnavailable: It does not answer, or the embedded one does not start.
+    """
+    async with AsyncExitStack() as stack:
+        if settings.database_url is not None:
+            url = settings.database_url.get_secret_value()
+        else:
+            log.info("embedded_postgres_starts", home=str(settings.home))
+            embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
+            stack.push_async_callback(asyncio.to_thread, embedded.stop)
+            url = embedded.url
+        if migrated:
+            await asyncio.to_thread(migrate.upgrade, url)
+        yield url
+
+
+@asynccontextmanager
+async def parts(
+    settings: Settings,
+    database_url: str,
+    application: Application | None = None,
+    model: ChatModel | None = None,
+) -> AsyncIterator[Parts]:
+    """Give the store's two sides and, over an application, the launcher that runs it.
+
+    Args:
+        settings: The home of the recorder's spool.
+        database_url: A migrated Postgres.
+        application: The application to run; None runs none.
+        model: The model of the agents that bring none of their own; None leaves it to
+            `TRACER_MODEL` and the application.
+    """
+    async with AsyncExitStack() as stack:
+        pool = await stack.enter_async_context(open_pool(database_url))
+        reader, writer = PostgresReader(pool), PostgresWriter(pool)
+        launcher = None
+        if application is not None:
+            spool = Spool(spool_path(settings.home, database_url))
+            recorder = await stack.enter_async_context(Recorder(writer, spool))
+            launcher = await stack.enter_async_context(
+                RunLauncher(
+                    application,
+                    recorder,
+                    reader,
+                    model=model or configured_model(settings),
+                    database_url=database_url,
+                )
+            )
+        yield Parts(reader, writer, launcher)
+
+
+def spool_path(home: Path, database_url: str) -> Path:
+    """Return the file that spools events for one store: never drained into another."""
+    digest = hashlib.sha256(database_url.encode()).hexdigest()[:16]
+    return home / "spool" / f"{digest}.sqlite3"
+
+
+def configured_model(settings: Settings) -> ChatModel | None:
+    """Return the model that `TRACER_MODEL` names, or None where it is unset."""
+    if settings.model is None:
+        return None
+    return OpenAIModel(settings.model.partition(":")[2])
+
+
+def load_application(settings: Settings) -> Application:
+    """Return the application that `TRACER_APP` names as `module:name`.
+
+    Raises:
+        ConfigurationError: There is no such module or name, or it is no `Application`.
+    """
+    module_name, _, name = settings.app.partition(":")
+    if "" not in sys.path:
+        # As `python -m` does: the module beside which the command was started.
+        sys.path.insert(0, "")
+    try:
+        application = importlib.import_module(module_name)
+        for part in name.split("."):
+            application = getattr(application, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which can't be loaded: {error}. "
+            "Write it as module:name of a module that can be imported from here."
+        ) from error
+    if not isinstance(application, Application):
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
+            "it has to be a tracer.runtime.agent.Application."
+        )
+    return application

@@ -1,0 +1,249 @@
+"""What one event says of its record, of others that it writes, and of their parents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from tracer.events import (
+    Event,
+    LateEndNoted,
+    PlanFinished,
+    PlanStarted,
+    StepFinished,
+    StepStarted,
+    ThoughtRecorded,
+    ThoughtStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from tracer.records import Kind
+from tracer.status import Reason, Status
+
+Fields = dict[str, Any]
+"""Some fields of a record, by their names in `tracer.records`. A missing field is null."""
+
+Version = tuple[Kind, UUID, Fields]
+"""A kind of record, the record's id, and what is said of it."""
+
+
+def versions(event: Event) -> Iterator[Version]:
+    """Yield what `event` says; the parents that it names are placeholders with their links."""
+    recorder = {"recorder_id": event.recorder_id}
+    match event:
+        case PlanStarted():
+            yield from _plan_started(event, recorder)
+        case PlanFinished():
+            yield (
+                Kind.PLAN,
+                event.plan_id,
+                {
+                    **recorder,
+                    **_ending(event),
+                    "summary": event.summary,
+                },
+            )
+            for step_id in event.not_reached_step_ids:
+                yield (
+                    Kind.STEP,
+                    step_id,
+                    {
+                        **recorder,
+                        "plan_id": event.plan_id,
+                        "status": Status.CANCELLED,
+                        "reason": Reason.NOT_REACHED.value,
+                        "finished_at": event.at,
+                    },
+                )
+        case StepStarted() | StepFinished():
+            yield Kind.PLAN, event.plan_id, _placeholder()
+            yield (
+                Kind.STEP,
+                event.step_id,
+                {
+                    **recorder,
+                    "plan_id": event.plan_id,
+                    **_step_fields(event),
+                },
+            )
+        case ThoughtStarted() | ThoughtRecorded():
+            yield from _step_chain(event)
+            yield (
+                Kind.THINK_ACT,
+                event.think_act_id,
+                {
+                    **recorder,
+                    "step_id": event.step_id,
+                    **_thought_fields(event),
+                },
+            )
+            if isinstance(event, ThoughtRecorded):
+                yield from _chosen_calls(event, recorder)
+        case ToolCallStarted() | ToolCallFinished() | LateEndNoted():
+            yield from _step_chain(event)
+            links = {"step_id": event.step_id}
+            if event.think_act_id is not None:
+                yield Kind.THINK_ACT, event.think_act_id, _placeholder(**links)
+            if event.parent_tool_call_id is not None:
+                yield Kind.TOOL_CALL, event.parent_tool_call_id, _placeholder(**links)
+            yield (
+                Kind.TOOL_CALL,
+                event.tool_call_id,
+                {
+                    **recorder,
+                    **links,
+                    "think_act_id": event.think_act_id,
+                    "parent_tool_call_id": event.parent_tool_call_id,
+                    **_tool_call_fields(event),
+                },
+            )
+
+
+def _placeholder(**links: UUID | None) -> Fields:
+    return {"status": Status.UNKNOWN, **links}
+
+
+def _step_chain(
+    event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
+) -> Iterator[Version]:
+    yield Kind.PLAN, event.plan_id, _placeholder()
+    yield Kind.STEP, event.step_id, _placeholder(plan_id=event.plan_id)
+
+
+def _ending(
+    event: PlanFinished | StepFinished | ThoughtRecorded | ToolCallFinished,
+) -> Fields:
+    fields: Fields = {"status": event.status, "finished_at": event.at, "reason": event.reason}
+    if event.error is not None:
+        fields["error_type"] = event.error.type
+        fields["error_message"] = event.error.message
+        fields["error_stack"] = event.error.stack
+    return fields
+
+
+def _plan_started(event: PlanStarted, recorder: Fields) -> Iterator[Version]:
+    if event.parent_plan_id is not None:
+        yield Kind.PLAN, event.parent_plan_id, _placeholder()
+    else:
+        yield (
+            Kind.RUN,
+            event.plan_id,
+            {
+                "session_id": event.session_id,
+                "subject": event.subject,
+                "tags": sorted(set(event.tags)),
+                "traceparent": event.traceparent,
+            },
+        )
+    if event.tool_call_id is not None:
+        yield Kind.TOOL_CALL, event.tool_call_id, _placeholder()
+    if event.opened_by_step_id is not None:
+        yield Kind.STEP, event.opened_by_step_id, _placeholder(plan_id=event.parent_plan_id)
+    yield (
+        Kind.PLAN,
+        event.plan_id,
+        {
+            **recorder,
+            "status": Status.RUNNING,
+            "started_at": event.at,
+            "parent_plan_id": event.parent_plan_id,
+            "tool_call_id": event.tool_call_id,
+            "opened_by_step_id": event.opened_by_step_id,
+            "position": event.position,
+            "depth": event.depth,
+            "title": event.title,
+            "user_request": event.user_request,
+            "agent_name": event.agent_name,
+            "template": event.template,
+            "template_version": event.template_version,
+        },
+    )
+    for position, step in enumerate(event.steps):
+        yield (
+            Kind.STEP,
+            step.step_id,
+            {
+                **recorder,
+                "status": Status.PENDING,
+                "plan_id": event.plan_id,
+                "position": position,
+                "agent_name": step.agent_name,
+                "request": step.request,
+            },
+        )
+
+
+def _step_fields(event: StepStarted | StepFinished) -> Fields:
+    if isinstance(event, StepFinished):
+        return {**_ending(event), "result": event.result}
+    return {
+        "status": Status.RUNNING,
+        "started_at": event.at,
+        "position": event.position,
+        "agent_name": event.agent_name,
+        "request": event.request,
+    }
+
+
+def _thought_fields(event: ThoughtStarted | ThoughtRecorded) -> Fields:
+    if isinstance(event, ThoughtStarted):
+        return {
+            "status": Status.RUNNING,
+            "started_at": event.at,
+            "position": event.position,
+            "requested_model": event.requested_model,
+            "messages": event.messages,
+        }
+    return {
+        **_ending(event),
+        "thought": event.thought,
+        "model": event.model,
+        "input_tokens": event.input_tokens,
+        "output_tokens": event.output_tokens,
+        "cost_usd": event.cost_usd,
+    }
+
+
+def _chosen_calls(event: ThoughtRecorded, recorder: Fields) -> Iterator[Version]:
+    for position, call in enumerate(event.tool_calls):
+        starts = call.status is Status.RUNNING
+        yield (
+            Kind.TOOL_CALL,
+            call.tool_call_id,
+            {
+                **recorder,
+                "status": call.status,
+                "started_at": event.at if starts else None,
+                "step_id": event.step_id,
+                "think_act_id": event.think_act_id,
+                "position": position,
+                "provider_call_id": call.provider_call_id,
+                "name": call.name,
+                "tool_type": call.tool_type,
+                "arguments": call.arguments,
+                "attempt": 1 if starts else None,
+            },
+        )
+
+
+def _tool_call_fields(event: ToolCallStarted | ToolCallFinished | LateEndNoted) -> Fields:
+    if isinstance(event, LateEndNoted):
+        return {
+            "status": Status.UNKNOWN,
+            "late_finished_at": event.at,
+            "late_status": event.status,
+            "late_result": event.result,
+        }
+    if isinstance(event, ToolCallFinished):
+        return {**_ending(event), "result": event.result, "attempt": event.attempt}
+    return {
+        "status": Status.RUNNING,
+        "started_at": event.at,
+        "position": event.position,
+        "provider_call_id": event.provider_call_id,
+        "name": event.name,
+        "tool_type": event.tool_type,
+        "arguments": event.arguments,
+        "attempt": event.attempt,
+    }
