@@ -1,0 +1,42 @@
+# The server with its viewer. Three stages: the viewer, the wheel, and what runs.
+ARG PYTHON=python:3.13-slim
+ARG NODE=node:24-slim
+
+FROM ${NODE} AS viewer
+WORKDIR /src/web
+COPY web/package.json web/package-lock.json web/.npmrc ./
+RUN npm ci --no-audit --no-fund
+COPY web ./
+RUN npm run build
+
+FROM ${PYTHON} AS wheel
+WORKDIR /src
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
+COPY requirements-runtime.lock requirements-build.lock ./
+RUN python -m venv /opt/tracer \
+    && /opt/tracer/bin/pip install --require-hashes -r requirements-runtime.lock \
+    && python -m venv /opt/build \
+    && /opt/build/bin/pip install --require-hashes -r requirements-build.lock
+COPY pyproject.toml hatch_build.py LICENSE README.md ./
+COPY tracer tracer
+COPY api api
+COPY examples/health examples/health
+COPY migrations migrations
+COPY --from=viewer /src/api/static api/static
+RUN /opt/build/bin/hatchling build --target wheel \
+    && /opt/tracer/bin/pip install --no-deps dist/*.whl
+
+FROM ${PYTHON}
+RUN useradd --create-home --home-dir /var/lib/tracer --shell /usr/sbin/nologin --uid 8420 tracer
+COPY --from=wheel /opt/tracer /opt/tracer
+ENV PATH=/opt/tracer/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    TRACER_HOME=/var/lib/tracer
+USER tracer
+WORKDIR /var/lib/tracer
+VOLUME /var/lib/tracer
+EXPOSE 8420
+HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/healthz', timeout=2)"]
+# All addresses: inside a container, the published port alone decides who gets in.
+CMD ["tracer", "serve", "--host", "0.0.0.0", "--port", "8420"]

@@ -1,0 +1,93 @@
+# Everything a developer does here. Needs Python 3.11 or newer, Node 20 or newer, npm and make;
+# each target installs what it needs into .venv and web/node_modules, and only when it changed.
+
+PYTHON ?= python3
+WORKERS ?= 2
+BIN := .venv/bin
+UV := $(BIN)/uv
+
+PYTHON_READY := .venv/.installed
+# Directories count too: their times change when a file is deleted. Not so web/ itself, in which
+# tools leave and remove files of their own.
+WEB_SOURCES := $(shell find web/src web/public 2>/dev/null) $(wildcard web/*.html web/*.json web/*.ts)
+ifneq ($(wildcard web/package.json),)
+WEB_READY := web/node_modules/.installed
+VIEWER := api/static/index.html
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo serve test check format openapi wheel lock browser clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+setup: $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer
+
+demo: setup ## Record a demonstration run and show it in the viewer
+	$(BIN)/tracer demo
+
+serve: setup ## Serve the API and the viewer
+	$(BIN)/tracer serve
+
+test: setup browser check ## Run every check and every test
+ifdef WEB_READY
+	cd web && npm test
+endif
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov
+
+check: setup ## Lint, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+ifdef WEB_READY
+	cd web && npm run check
+endif
+
+format: setup ## Format the sources and fix what the linter can
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+ifdef WEB_READY
+	cd web && npm run format
+endif
+
+openapi: $(PYTHON_READY) ## Write docs/openapi.json and docs/events.schema.json anew
+	$(BIN)/python -m api.openapi
+
+wheel: setup ## Build the wheel and the source archive into dist/
+	$(BIN)/hatchling build
+
+# See docs/decisions/0001-pins-without-hosts.md. UPGRADE=--upgrade takes the newest versions.
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
+
+lock: $(PYTHON_READY) ## Pin what pyproject.toml asks for
+	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
+	$(LOCK) pyproject.toml --constraints requirements.lock --output-file requirements-runtime.lock
+	$(LOCK) --group build --constraints requirements.lock --output-file requirements-build.lock
+
+browser: $(PYTHON_READY) ## Find a browser for the tests, or install one
+	scripts/ensure_browser.sh
+
+clean: ## Remove everything that was installed or built
+	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
+		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(PYTHON_READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
+		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(WEB_READY): web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	touch $@
+
+$(VIEWER): $(WEB_READY) $(WEB_SOURCES)
+	cd web && npm run build
+	touch $@

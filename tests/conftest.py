@@ -1,0 +1,65 @@
+"""Fixtures that every test may use."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.databases import (
+    RUN_VARIABLE,
+    SERVER_VARIABLE,
+    create_template,
+    drop_database,
+    fresh_database,
+    postgres_server,
+    template_name,
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Under pytest-xdist, start the one server that the workers share, before they start."""
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getoption("numprocesses", None) or config.option.collectonly:
+        return
+    run = ExitStack()
+    config.add_cleanup(run.close)
+    url = run.enter_context(postgres_server())
+    environment = run.enter_context(pytest.MonkeyPatch.context())
+    environment.setenv(SERVER_VARIABLE, url)
+    environment.setenv(RUN_VARIABLE, str(os.getpid()))
+    run.callback(drop_database, url, template_name())
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server_url() -> Iterator[str]:
+    """The server that this run's databases are on."""
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _template(postgres_server_url: str) -> Iterator[str]:
+    name = create_template(postgres_server_url)
+    yield name
+    if RUN_VARIABLE not in os.environ:  # else other workers use it too
+        drop_database(postgres_server_url, name)
+
+
+@pytest.fixture
+def database_url(postgres_server_url: str, _template: str) -> Iterator[str]:
+    """A migrated database of the test's own."""
+    with fresh_database(postgres_server_url, _template) as url:
+        yield url
+
+
+@pytest.fixture
+def empty_database_url(postgres_server_url: str) -> Iterator[str]:
+    """A database of the test's own with nothing in it."""
+    with fresh_database(postgres_server_url) as url:
+        yield url

@@ -1,0 +1,117 @@
+"""The contracts in `docs/` are what the code serves."""
+
+from __future__ import annotations
+
+import re
+
+import jsonschema_rs
+import pytest
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
+from api.openapi import DOCS, contract_files, events_schema
+from api.problems import PROBLEMS
+from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
+from api.tree_schemas import (
+    TREE_EXAMPLE,
+    NodeTotals,
+    PlanNode,
+    StepNode,
+    ThinkActNode,
+    ToolCallNode,
+)
+from tracer import errors
+from tracer.events import EVENT, ThoughtStarted, event_json
+from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS
+from tracer.merge import RULES
+from tracer.records import Kind
+
+NODES: dict[Kind, type[BaseModel]] = {
+    Kind.PLAN: PlanNode,
+    Kind.STEP: StepNode,
+    Kind.THINK_ACT: ThinkActNode,
+    Kind.TOOL_CALL: ToolCallNode,
+}
+
+
+def test_the_contract_files_are_what_the_code_serves() -> None:
+    for path, content in contract_files().items():
+        assert content == path.read_bytes(), f"{path.name} is stale: run `make openapi`"
+
+
+def test_the_protocol_page_says_the_merge_rule_of_every_field() -> None:
+    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w+) \| (\w+) \| (`.+`) \|$", page, re.MULTILINE)
+    said = {(kind, rule): tuple(re.findall(r"`(\w+)`", fields)) for kind, rule, fields in rows}
+    applied = {
+        (kind.value, rule): getattr(rules, rule)
+        for kind, rules in RULES.items()
+        for rule in ("greatest", "least", "ending", "late", "union")
+        if getattr(rules, rule)
+    }
+
+    assert applied == said
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_a_node_of_the_tree_has_the_fields_that_its_schema_says(kind: Kind) -> None:
+    payloads = [to_camel(field) for field in PAYLOAD_FIELDS[kind]]
+    read = {to_camel(field) for field in NODE_FIELDS[kind]} | {"durationMs", "error"}
+    for payload in payloads:
+        read |= {payload, f"{payload}Bytes", f"{payload}Truncated"}
+    built = {"kind", "own", "cumulative", "subPlanCount", "parentActToolCall", "unplaced"}
+    built |= {"agentExecutions", "thinkActs", "toolCalls", "subPlans"}
+    schema = {to_camel(name) for name in NODES[kind].model_fields}
+
+    assert read <= schema
+    assert schema - read <= built
+
+
+def test_the_examples_of_the_openapi_document_fit_their_schemas() -> None:
+    PlanNode.model_validate(TREE_EXAMPLE)
+    schemas: list[type[BaseModel]] = [RunSchema, PlanWithParent, LineageItem, NodeTotals]
+    for schema in schemas:
+        extra = schema.model_config.get("json_schema_extra") or {}
+        assert isinstance(extra, dict)
+        examples = extra.get("examples", [])
+        assert isinstance(examples, list)
+        json_schema = schema.model_json_schema(mode="serialization", by_alias=True)
+        for example in examples:
+            jsonschema_rs.validate(json_schema, example)
+
+
+def test_an_event_on_the_wire_fits_the_events_schema() -> None:
+    event = ThoughtStarted.model_validate(
+        {
+            "at": "2026-01-01T00:00:00Z",
+            "rootPlanId": PLAN_ID,
+            "planId": PLAN_ID,
+            "stepId": PLAN_ID,
+            "thinkActId": PLAN_ID,
+            "position": 0,
+            "messages": [{"role": "user", "content": "a\0b"}],
+        }
+    )
+    wire = event_json(event)
+
+    jsonschema_rs.validate(
+        events_schema(), EVENT.dump_python(event, mode="json", by_alias=True, exclude_none=True)
+    )
+    assert event == EVENT.validate_json(wire)
+
+
+def test_every_error_has_a_status_and_a_code() -> None:
+    def tree(kind: type[errors.TracerError]) -> set[type[errors.TracerError]]:
+        return {kind}.union(*(tree(below) for below in kind.__subclasses__()))
+
+    unmapped = {
+        kind.__name__
+        for kind in tree(errors.TracerError)
+        if kind.__module__ == "tracer.errors"
+        and next(k for k in kind.__mro__ if k in PROBLEMS) is errors.TracerError
+    }
+
+    # These end inside a run, as its outcome; none reaches a request.
+    inside = {"TracerError", "ToolError", "InvalidArguments", "UnknownTool", "LineageError"}
+    inside |= {"MissingToolCallId", "DepthLimitReached", "PlanCycle", "PlanningError", "ModelError"}
+    assert inside == unmapped

@@ -1,0 +1,60 @@
+import re
+from typing import Any
+
+import yaml
+
+from tests.house.project_files import ROOT
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVER, POSTGRES = COMPOSE["services"]["server"], COMPOSE["services"]["postgres"]
+
+
+def _instructions() -> list[tuple[str, str]]:
+    text = (ROOT / "Dockerfile").read_text()
+    text = re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def _last_stage() -> dict[str, str]:
+    instructions = _instructions()
+    begin = max(at for at, (word, _) in enumerate(instructions) if word == "FROM")
+    return dict(instructions[begin:])
+
+
+def test_the_server_waits_for_a_healthy_database_and_speaks_to_this_machine_only() -> None:
+    assert POSTGRES["image"] == "postgres:18"
+    assert POSTGRES["healthcheck"]["test"][1] == "pg_isready"
+    assert SERVER["depends_on"]["postgres"]["condition"] == "service_healthy"
+    assert SERVER["ports"] == ["127.0.0.1:8420:8420"]
+    assert "ports" not in POSTGRES
+
+
+def test_the_data_outlives_the_containers() -> None:
+    for service in (SERVER, POSTGRES):
+        for volume in service["volumes"]:
+            assert volume.partition(":")[0] in COMPOSE["volumes"]
+    assert POSTGRES["volumes"] == ["postgres-data:/var/lib/postgresql"]
+
+
+def test_the_image_ends_as_an_ordinary_user_with_a_health_check() -> None:
+    stage = _last_stage()
+    assert stage["USER"] == "tracer"
+    assert "/healthz" in stage["HEALTHCHECK"]
+    assert '"serve"' in stage["CMD"]
+
+
+def test_everything_that_the_image_copies_is_there_and_is_let_in() -> None:
+    let_in = [
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"
+    ]
+    stages = set()
+    for word, rest in _instructions():
+        if word == "FROM" and " AS " in rest:
+            stages.add(rest.split(" AS ")[1])
+        elif word == "COPY" and rest.startswith("--from="):
+            assert rest.removeprefix("--from=").split()[0] in stages
+        elif word == "COPY":
+            for source in rest.split()[:-1]:
+                assert (ROOT / source).exists(), source
+                assert any(source == name or source.startswith(f"{name}/") for name in let_in)

@@ -1,0 +1,47 @@
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.house.project_files import ROOT
+
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+RUNTIME = PYPROJECT["project"]["dependencies"]
+GROUPS = PYPROJECT["dependency-groups"]
+DEVELOPMENT = [entry for entry in GROUPS["dev"] if isinstance(entry, str)]
+LOCKS = {
+    "requirements.lock": RUNTIME + GROUPS["build"] + DEVELOPMENT,
+    "requirements-runtime.lock": RUNTIME,
+    "requirements-build.lock": GROUPS["build"],
+}
+
+
+@pytest.mark.parametrize(("name", "asked"), LOCKS.items())
+def test_a_lock_pins_everything_that_was_asked_for(name: str, asked: list[str]) -> None:
+    pins = _pins(name)
+    assert [
+        text
+        for text in asked
+        if (requirement := Requirement(text)).name not in pins
+        or pins[requirement.name] not in requirement.specifier
+    ] == []
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_image_runs_on_the_pins_that_the_tests_ran_on(name: str) -> None:
+    assert _pins(name).items() <= _pins("requirements.lock").items()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_pin_has_its_hashes(name: str) -> None:
+    lines = [line for line in (ROOT / name).read_text().splitlines() if line[:1].isalnum()]
+    assert lines
+    assert all(line.endswith("\\") for line in lines)
+
+
+def _pins(name: str) -> dict[str, str]:
+    pins = re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^\s;]+)", (ROOT / name).read_text(), re.MULTILINE)
+    return dict(pins)

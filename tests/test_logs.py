@@ -1,0 +1,116 @@
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tracer.errors import StoreUnavailable
+from tracer.ids import new_id
+from tracer.logs import configure_logs, get_logger, lineage_bound
+
+logger = get_logger("tracer.something")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _same_logging_afterwards() -> Iterator[None]:
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    # The capturing handlers stay open: configuring closes those that it finds.
+    root.handlers[:] = []
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    stream = io.StringIO()
+    configure_logs(stream=stream)
+    return stream
+
+
+def _lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_line_is_one_json_object_with_level_logger_and_time(stream: io.StringIO) -> None:
+    logger.info("spool drained", events=3, name="any field name will do")
+    logger.debug("not written")
+    [line] = _lines(stream)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "spool drained",
+        "events": 3,
+        "name": "any field name will do",
+        "level": "info",
+        "logger": "tracer.something",
+    }
+
+
+def test_a_terminal_gets_readable_lines() -> None:
+    stream = Terminal()
+    configure_logs(stream=stream)
+    logger.warning("spool is full", events=3)
+    assert "spool is full" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+async def test_lineage_ids_are_on_every_line_in_tasks_and_threads_too(stream: io.StringIO) -> None:
+    root_plan_id = new_id()
+    with lineage_bound(root_plan_id=root_plan_id, tool_call_id=None):
+        await asyncio.create_task(_log("in a task"))
+        await asyncio.to_thread(logger.info, "in a thread")
+    logger.info("outside")
+    in_task, in_thread, outside = _lines(stream)
+    assert in_task["root_plan_id"] == in_thread["root_plan_id"] == str(root_plan_id)
+    assert "tool_call_id" not in in_task
+    assert "root_plan_id" not in outside
+
+
+async def _log(event: str) -> None:
+    logger.info(event)
+
+
+def test_payloads_are_withheld(stream: io.StringIO) -> None:
+    logger.info("called", arguments={"pin": "hush"}, result="hush")
+    assert "hush" not in stream.getvalue()
+
+
+def test_an_error_shows_where_and_why_but_not_what_its_text_quotes(stream: io.StringIO) -> None:
+    try:
+        try:
+            raise ExceptionGroup("hush-group", [ValueError("hush-" + "value")])
+        except ExceptionGroup as error:
+            raise StoreUnavailable("the store is away") from error
+    except StoreUnavailable:
+        logger.exception("write failed")
+    [line] = _lines(stream)
+    assert "the store is away" in line["exception"]
+    assert "builtins.ValueError" in line["exception"]
+    assert __file__ in line["exception"]
+    assert "hush-value" not in line["exception"]
+
+
+def test_uvicorn_s_access_line_has_fields_and_no_query(stream: io.StringIO) -> None:
+    arguments = ("127.0.0.1:50000", "GET", "/api/runs?q=hush", "1.1", 200)
+    logging.getLogger("uvicorn.access").info('%s - "%s %s HTTP/%s" %d', *arguments)
+    [line] = _lines(stream)
+    assert (line["event"], line["method"], line["path"], line["status"]) == (
+        *("request", "GET", "/api/runs"),
+        200,
+    )
+    assert "hush" not in stream.getvalue()
+
+
+def test_other_libraries_go_through_the_same_pipeline(stream: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
+    logging.getLogger("openai").info("a whole request")
+    assert [line["event"] for line in _lines(stream)] == ["Started server process [7]"]

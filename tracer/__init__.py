@@ -1,0 +1,1 @@
+"""Records what an LLM agent did, and which tool call opened which sub-plan."""

@@ -1,0 +1,147 @@
+"""Logs: JSON in production, readable in a terminal, lineage ids on every line, never payloads.
+
+`get_logger` writes through the standard library's logging, so that inside somebody else's agent
+our lines obey that program's configuration. `configure_logs` is for programs of our own.
+"""
+
+import logging
+import sys
+import traceback
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+from uuid import UUID
+
+import structlog
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.stdlib import BoundLogger, ProcessorFormatter
+
+from tracer.errors import TracerError
+
+EventDict = MutableMapping[str, Any]
+
+# fmt: off
+PAYLOAD_FIELDS = frozenset({
+    "api_key", "arguments", "authorization", "content", "error_message", "input", "messages",
+    "output", "password", "prompt", "request", "result", "summary", "thought", "token",
+    "user_request",
+})
+# fmt: on
+"""Fields whose values are withheld, should anybody log one by mistake."""
+
+SPEAKING_ERRORS = (TracerError, OSError, ImportError)
+"""Errors whose text is ours or the system's. Any other text may quote a payload."""
+
+QUIET_LOGGERS = ("httpcore2", "httpx2", "openai")
+"""Libraries that log whole requests when they may log everything."""
+
+
+def get_logger(name: str) -> BoundLogger:
+    """Return the logger of a module.
+
+    Args:
+        name: The module's `__name__`.
+    """
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name),
+        wrapper_class=BoundLogger,
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            merge_contextvars,
+            _withhold_payloads,
+            _to_standard_library,
+        ],
+    )
+    return logger
+
+
+@contextmanager
+def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
+    """Put ids, such as `root_plan_id` and `tool_call_id`, on every line logged inside.
+
+    They travel with the context: into tasks, `asyncio.to_thread`, and threads that copy it.
+    """
+    with bound_contextvars(**{name: str(value) for name, value in ids.items() if value}):
+        yield
+
+
+def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
+    """Send this process's logs, those of libraries and uvicorn included, through one pipeline.
+
+    Start uvicorn with `log_config=None`, or it installs handlers of its own.
+
+    Args:
+        level: The least level that is written.
+        stream: Where to write; standard error unless given. A terminal gets readable lines,
+            anything else a JSON object a line.
+    """
+    stream = stream or sys.stderr
+    in_terminal = stream.isatty()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[
+                _from_standard_library,
+                structlog.stdlib.add_logger_name,
+                structlog.stdlib.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                _describe_exception,
+            ],
+            processors=[
+                ProcessorFormatter.remove_processors_meta,
+                structlog.dev.ConsoleRenderer()
+                if in_terminal
+                else structlog.processors.JSONRenderer(default=str),
+            ],
+            pass_foreign_args=True,
+        )
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _withhold_payloads(_logger: object, _method: str, event: EventDict) -> EventDict:
+    for field in PAYLOAD_FIELDS & event.keys():
+        event[field] = "(withheld)"
+    return event
+
+
+def _to_standard_library(
+    _logger: object, _method: str, event: EventDict
+) -> tuple[tuple[str, Any], dict[str, Any]]:
+    text, exc_info = event.pop("event"), event.pop("exc_info", None)
+    # All fields in one attribute: each in its own could collide with an attribute of the record.
+    return ("%s", text), {"exc_info": exc_info, "extra": {"fields": dict(event)}}
+
+
+def _from_standard_library(_logger: object, _method: str, event: EventDict) -> EventDict:
+    record: logging.LogRecord = event["_record"]
+    arguments = event.pop("positional_args", ())
+    if record.name == "uvicorn.access" and len(arguments) == 5:
+        client, method, target, _http_version, status = arguments
+        # Without the query, which may hold what somebody searches for.
+        path = str(target).partition("?")[0]
+        event.update(event="request", client=client, method=method, path=path, status=status)
+    event.update(getattr(record, "fields", {}))
+    return event
+
+
+def _describe_exception(_logger: object, _method: str, event: EventDict) -> EventDict:
+    exc_info = event.pop("exc_info", None)
+    if exc_info and exc_info[1] is not None:
+        event["exception"] = "\n".join(_describe(exc_info[1]))
+    return event
+
+
+def _describe(error: BaseException) -> list[str]:
+    """Say where an error and its causes were raised, without what their texts may quote."""
+    lines = [line.rstrip("\n") for line in traceback.format_tb(error.__traceback__)]
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    lines.append(f"{kind}: {error}" if isinstance(error, SPEAKING_ERRORS) else kind)
+    below = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    for other in [*below, *([cause] if cause else [])]:
+        lines += ["Because of:" if other is cause else "Among them:", *_describe(other)]
+    return lines

@@ -1,0 +1,102 @@
+"""What the environment says: each `TRACER_…` variable, typed, with its default."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import platformdirs
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tracer.errors import ConfigurationError
+
+
+def _check_database_url(url: SecretStr) -> SecretStr:
+    # `postgresql+psycopg://` is SQLAlchemy's spelling of the same.
+    scheme = urlsplit(url.get_secret_value()).scheme.partition("+")[0]
+    if scheme not in ("postgresql", "postgres"):
+        raise ValueError("write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    return url
+
+
+def _check_server_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("write the server's address as http://HOST:PORT or https://HOST")
+    return url.rstrip("/")
+
+
+def _check_app(app: str) -> str:
+    module, colon, name = app.partition(":")
+    parts = [*module.split("."), *name.split(".")]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError("write it as MODULE:NAME, for example health:application")
+    return app
+
+
+def _check_model(model: str) -> str:
+    provider, _, name = model.partition(":")
+    if provider != "openai" or not name:
+        raise ValueError("write it as openai:MODEL, for example openai:gpt-5-mini")
+    return model
+
+
+def default_home() -> Path:
+    """Return where the embedded Postgres and the recorder's spool live unless told otherwise.
+
+    Root's own data directory would not do: PostgreSQL refuses to run as root, and the user that
+    it runs as instead can't enter root's home.
+    """
+    return Path("/var/lib/tracer") if os.geteuid() == 0 else platformdirs.user_data_path("tracer")
+
+
+class Settings(BaseSettings):
+    """The environment, checked. An empty variable counts as unset."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="TRACER_",
+        env_ignore_empty=True,
+        frozen=True,
+        # A refused database URL may hold a password, which must reach no message.
+        hide_input_in_errors=True,
+    )
+
+    database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
+        default=None, description="The Postgres to keep records in; unset: an embedded one."
+    )
+    home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
+        default_factory=default_home,
+        description="The directory of the embedded Postgres and the recorder's spool.",
+    )
+    url: Annotated[str, AfterValidator(_check_server_url)] | None = Field(
+        default=None, description="A tracer server to record to over HTTP, instead of a database."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="The key that the server at TRACER_URL asks for."
+    )
+    app: Annotated[str, AfterValidator(_check_app)] = Field(
+        default="health:application",
+        description="The application whose agents and tools the server may run.",
+    )
+    model: Annotated[str, AfterValidator(_check_model)] | None = Field(
+        default=None, description="The model that plans and thinks; unset: the demo's script."
+    )
+
+
+def read_settings() -> Settings:
+    """Read the environment.
+
+    Raises:
+        ConfigurationError: A variable is wrong; the sentence names it and says what to write.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        sentences = [
+            f"TRACER_{str(problem['loc'][0]).upper()} can't be used: "
+            f"{problem['msg'].removeprefix('Value error, ')}."
+            for problem in error.errors(include_input=False, include_url=False)
+        ]
+        # `from None`: the original error would print its context, the wrong value included.
+        raise ConfigurationError(" ".join(sentences)) from None

