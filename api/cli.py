@@ -85,6 +85,7 @@ def demo(
                 await _record(parts, request, as_json)
                 return
             async with _serving(parts, host, port) as (address, serving):
+                said.print(f"Tracer listens on {address}")
                 root_plan_id = await _record(parts, request, as_json, quiet=not as_json)
                 said.print(f"The demonstration run: {address}/runs/{root_plan_id}")
                 said.print("Stop with Ctrl-C.")

@@ -16,7 +16,9 @@ ADDRESS = re.compile(r"listens on (http://\S+)")
 
 
 @contextmanager
-def tracer_server(database_url: str, home: Path, *options: str, **environment: str) -> Iterator[str]:
+def tracer_server(
+    database_url: str, home: Path, *options: str, **environment: str
+) -> Iterator[str]:
     """Run `tracer serve` on a free port while inside, and give its address."""
     log = home / "server.log"
     with log.open("w") as output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+from tracer.storage.postgres_reader import PostgresReader
 
 from api.app import create_app
 from tests.api.conftest import Api
@@ -11,7 +12,6 @@ from tests.sample_runs import sample_run
 from tracer.assembly import Parts
 from tracer.ids import new_id
 from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 
 
@@ -20,8 +20,8 @@ async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
     for path in ("/api/runs", "/api/tool-calls"):
         response = await api.get(path, cursor=cursor)
 
-        assert 400 == response.status_code
-        assert "bad_cursor" == response.json()["code"]
+        assert response.status_code == 400
+        assert response.json()["code"] == "bad_cursor"
         assert "start without one" in response.json()["detail"]
 
 
@@ -40,23 +40,23 @@ async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
 async def test_a_request_that_makes_no_sense_says_where(api: Api, path: str) -> None:
     response = await api.get(path)
 
-    assert 422 == response.status_code
-    assert "invalid_request" == response.json()["code"]
+    assert response.status_code == 422
+    assert response.json()["code"] == "invalid_request"
     assert response.json()["errors"]
 
 
 async def test_an_unknown_path_is_a_problem_too(api: Api) -> None:
     response = await api.get("/api/nothing")
 
-    assert 404 == response.status_code
-    assert "application/problem+json" == response.headers["content-type"]
+    assert response.status_code == 404
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_method_that_is_not_there_is_a_problem_too(api: Api) -> None:
     response = await api.client.put("/api/runs")
 
-    assert 405 == response.status_code
-    assert "method_not_allowed" == response.json()["code"]
+    assert response.status_code == 405
+    assert response.json()["code"] == "method_not_allowed"
 
 
 async def test_a_refused_body_is_not_echoed(api: Api) -> None:
@@ -69,14 +69,14 @@ async def test_a_refused_body_is_not_echoed(api: Api) -> None:
 async def test_a_server_without_an_application_says_how_to_get_one(api: Api) -> None:
     response = await api.client.post("/api/runs", json={"request": "hello"})
 
-    assert 503 == response.status_code
+    assert response.status_code == 503
     assert "TRACER_APP" in response.json()["detail"]
 
 
 async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> None:
     response = await api.get("/api/runs", q="a\0b", agent="\0", tool="\0")
 
-    assert 200 == response.status_code
+    assert response.status_code == 200
 
 
 async def test_a_database_that_is_down_is_said_to_be(database_url: str) -> None:
@@ -89,11 +89,11 @@ async def test_a_database_that_is_down_is_said_to_be(database_url: str) -> None:
             listed = await client.get("/api/runs")
             alive = await client.get("/healthz")
 
-    assert 503 == ready.status_code
-    assert "store_unavailable" == ready.json()["code"]
-    assert "1" == ready.headers["retry-after"]
-    assert 503 == listed.status_code
-    assert 200 == alive.status_code
+    assert ready.status_code == 503
+    assert ready.json()["code"] == "store_unavailable"
+    assert ready.headers["retry-after"] == "1"
+    assert listed.status_code == 503
+    assert alive.status_code == 200
 
 
 async def test_a_database_without_the_schema_is_said_to_be(empty_database_url: str) -> None:
@@ -103,8 +103,8 @@ async def test_a_database_without_the_schema_is_said_to_be(empty_database_url: s
         async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
             ready = await client.get("/readyz")
 
-    assert 503 == ready.status_code
-    assert "schema_out_of_date" == ready.json()["code"]
+    assert ready.status_code == 503
+    assert ready.json()["code"] == "schema_out_of_date"
     assert "tracer migrate" in ready.json()["detail"]
 
 
@@ -114,8 +114,8 @@ async def test_deleting_a_run_leaves_nothing_to_read(api: Api) -> None:
     deleted = await api.client.delete(f"/api/runs/{run.root}")
     again = await api.client.delete(f"/api/runs/{run.root}")
 
-    assert 204 == deleted.status_code
-    assert 404 == again.status_code
+    assert deleted.status_code == 204
+    assert again.status_code == 404
     for path in (
         f"/api/runs/{run.root}",
         f"/api/plans/{run.root}",
@@ -123,9 +123,9 @@ async def test_deleting_a_run_leaves_nothing_to_read(api: Api) -> None:
         f"/api/tool-calls/{run.failed_call}",
         f"/api/think-acts/{run.think_act}",
     ):
-        assert 404 == (await api.get(path)).status_code
+        assert (await api.get(path)).status_code == 404
     late = await api.writer.write(run.events[:1])
-    assert ["run_deleted"] == [refusal.code for refusal in late.refused]
+    assert [refusal.code for refusal in late.refused] == ["run_deleted"]
 
 
 async def test_a_run_that_has_ended_can_not_be_cancelled(api: Api) -> None:
@@ -135,8 +135,8 @@ async def test_a_run_that_has_ended_can_not_be_cancelled(api: Api) -> None:
     refused = await api.client.post(f"/api/runs/{ended.root}/cancel")
     wished = await api.client.post(f"/api/runs/{running.root}/cancel")
 
-    assert 409 == refused.status_code
-    assert "run_not_active" == refused.json()["code"]
-    assert 202 == wished.status_code
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "run_not_active"
+    assert wished.status_code == 202
     assert wished.json()["cancelRequestedAt"] is not None
-    assert 404 == (await api.client.post(f"/api/runs/{new_id()}/cancel")).status_code
+    assert (await api.client.post(f"/api/runs/{new_id()}/cancel")).status_code == 404

@@ -19,15 +19,15 @@ async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:
     shown = await api.read(f"/api/runs/{run.root}")
 
     assert str(run.root) == shown["rootPlanId"]
-    assert "Weekly review" == shown["title"]
-    assert "succeeded" == shown["status"]
-    assert (3, 1, 100, 20) == (
+    assert shown["title"] == "Weekly review"
+    assert shown["status"] == "succeeded"
+    assert (
         shown["toolCalls"],
         shown["failures"],
         shown["inputTokens"],
         shown["outputTokens"],
-    )
-    assert ["sample"] == shown["tags"]
+    ) == (3, 1, 100, 20)
+    assert shown["tags"] == ["sample"]
     duration = shown["durationMs"]
     assert isinstance(duration, float)
     assert duration > 0
@@ -61,13 +61,13 @@ async def test_the_run_list_can_be_filtered(api: Api) -> None:
     both = [str(late.root), str(fine.root)]
     assert [str(fine.root)] == await found(status="succeeded")
     assert [str(late.root)] == await found(status="running")
-    assert [] == await found(status="abandoned")
+    assert await found(status="abandoned") == []
     assert [str(fine.root)] == await found(q="blood")
     assert both == await found(q="CUFF is loose")
-    assert [] == await found(q="100%")
+    assert await found(q="100%") == []
     assert both == await found(agent="pharmacist")
     assert both == await found(tool="measure")
-    assert [] == await found(tool="nothing")
+    assert await found(tool="nothing") == []
     assert [str(late.root)] == await found(**{"from": "2026-01-02T00:00:00Z"})
     assert [str(fine.root)] == await found(to="2026-01-01T13:00:00+00:00")
 
@@ -104,14 +104,12 @@ async def test_the_tree_nests_each_sub_plan_under_its_call_and_fits_its_schema(a
     calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
     opened = {call["toolCallId"]: [plan["planId"] for plan in call["subPlans"]] for call in calls}
     expected = {str(run.failed_call): []}
-    expected |= {
-        str(c): [str(p)] for c, p in zip(run.opening_calls, run.sub_plans, strict=True)
-    }
+    expected |= {str(c): [str(p)] for c, p in zip(run.opening_calls, run.sub_plans, strict=True)}
     assert expected == opened
-    assert 4 == tree["cumulative"]["toolCalls"]
-    assert 1 == tree["cumulative"]["failures"]
-    assert [] == tree["unplaced"]
-    assert {"type": "ValueError", "message": "the cuff is loose", "stack": "…"} == calls[0]["error"]
+    assert tree["cumulative"]["toolCalls"] == 4
+    assert tree["cumulative"]["failures"] == 1
+    assert tree["unplaced"] == []
+    assert calls[0]["error"] == {"type": "ValueError", "message": "the cuff is loose", "stack": "…"}
 
 
 async def test_the_depth_cuts_sub_plans_and_says_how_many(api: Api) -> None:
@@ -120,9 +118,9 @@ async def test_the_depth_cuts_sub_plans_and_says_how_many(api: Api) -> None:
     tree: Any = await api.read(f"/api/plans/{run.root}/tree", depth=1)
 
     calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
-    assert 3 == tree["subPlanCount"]
-    assert [0, 1, 1, 1] == [call["subPlanCount"] for call in calls]
-    assert [[], [], [], []] == [call["subPlans"] for call in calls]
+    assert tree["subPlanCount"] == 3
+    assert [call["subPlanCount"] for call in calls] == [0, 1, 1, 1]
+    assert [call["subPlans"] for call in calls] == [[], [], [], []]
 
 
 async def test_any_plan_can_be_the_top_of_a_tree(api: Api) -> None:
@@ -132,7 +130,7 @@ async def test_any_plan_can_be_the_top_of_a_tree(api: Api) -> None:
 
     assert str(run.sub_plans[0]) == tree["planId"]
     assert str(run.opening_calls[0]) == tree["parentActToolCall"]["toolCallId"]
-    assert 0 == tree["cumulative"]["toolCalls"]
+    assert tree["cumulative"]["toolCalls"] == 0
 
 
 async def test_payloads_can_be_left_out(api: Api) -> None:
@@ -141,11 +139,11 @@ async def test_payloads_can_be_left_out(api: Api) -> None:
     tree: Any = await api.read(f"/api/plans/{run.root}/tree", payloads="none")
 
     call = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"][1]
-    assert (None, 12, True) == (
+    assert (
         call["arguments"],
         call["argumentsBytes"],
         call["argumentsTruncated"],
-    )
+    ) == (None, 12, True)
 
 
 async def test_a_tool_call_shows_its_lineage_and_its_sub_plans(api: Api) -> None:
@@ -160,7 +158,7 @@ async def test_a_tool_call_shows_its_lineage_and_its_sub_plans(api: Api) -> None
         ("toolCall", str(run.opening_calls[0])),
     ] == [(item["kind"], item["id"]) for item in shown["lineage"]]
     assert [str(run.sub_plans[0])] == [plan["planId"] for plan in shown["subPlans"]]
-    assert '{"number":0}' == shown["arguments"]
+    assert shown["arguments"] == '{"number":0}'
 
 
 async def test_tool_calls_are_found_across_runs(api: Api) -> None:
@@ -173,7 +171,7 @@ async def test_tool_calls_are_found_across_runs(api: Api) -> None:
 
     assert {str(one.failed_call), str(other.failed_call)} == await found(status="failed")
     assert {str(one.opening_calls[0]), str(other.opening_calls[0])} == await found(name="check")
-    assert 4 == len(await found(providerCallId="call_0"))
+    assert len(await found(providerCallId="call_0")) == 4
     assert {str(one.failed_call), str(one.opening_calls[0])} == await found(
         rootPlanId=str(one.root)
     )
@@ -184,8 +182,8 @@ async def test_a_think_act_shows_its_messages(api: Api) -> None:
 
     shown = await api.read(f"/api/think-acts/{run.think_act}")
 
-    assert '[{"role":"user","content":"Review"}]' == shown["messages"]
-    assert "I check everything at once." == shown["thought"]
+    assert shown["messages"] == '[{"role":"user","content":"Review"}]'
+    assert shown["thought"] == "I check everything at once."
 
 
 async def test_what_is_not_there_answers_404_in_words(api: Api) -> None:
@@ -195,7 +193,7 @@ async def test_what_is_not_there_answers_404_in_words(api: Api) -> None:
         response = await api.get(f"/api/{path}/{nowhere}")
         problem = response.json()
 
-        assert 404 == response.status_code
-        assert "application/problem+json" == response.headers["content-type"]
-        assert "not_found" == problem["code"]
+        assert response.status_code == 404
+        assert response.headers["content-type"] == "application/problem+json"
+        assert problem["code"] == "not_found"
         assert str(nowhere) in problem["detail"]
