@@ -14,7 +14,6 @@ import orjson
 import typer
 import uvicorn
 from rich.console import Console
-from tracer.runtime.chat_model import ChatModel
 
 from api.app import create_app
 from tracer import assembly
@@ -75,11 +74,10 @@ def demo(
     """Record a demonstration run and show it in the viewer."""
 
     async def run(settings: Settings) -> None:
-        application = assembly.load_application(settings)
-        request, model = _demonstration(settings)
+        application, request = assembly.load_demonstration()
         async with (
             assembly.database(settings) as url,
-            assembly.parts(settings, url, application, model) as parts,
+            assembly.parts(settings, url, application) as parts,
         ):
             if once:
                 await _record(parts, request, as_json)
@@ -124,13 +122,6 @@ def run_request(
     _main(run)
 
 
-def _demonstration(settings: Settings) -> tuple[str, ChatModel | None]:
-    """Return the demonstration's request and, unless a model is configured, its script."""
-    import health.demo  # the wheel carries it; another application needs none of it
-
-    return health.demo.REQUEST, None if settings.model else health.demo.scripted_model()
-
-
 async def _record(
     parts: Parts,
     request: str,
@@ -157,7 +148,8 @@ async def _record(
         if with_summary and outcome.summary:
             print(outcome.summary)
     if outcome.status is not Status.SUCCEEDED:
-        said.print(f"The run ended {outcome.status} ({outcome.reason}): {outcome.error or ''}")
+        why = outcome.error.message if outcome.error else outcome.reason
+        said.print(f"The run ended {outcome.status}: {why}", markup=False)
         raise typer.Exit(1)
     return root_plan_id
 

@@ -9,11 +9,15 @@ from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, computed_field
-from pydantic import Field as ShapeField
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    computed_field,
+)
 from pydantic.alias_generators import to_camel
-from sqlmodel import Field, SQLModel
-from sqlmodel._compat import SQLModelConfig
 
 from tracer.records import (
     ActToolInfo,
@@ -22,6 +26,7 @@ from tracer.records import (
     Outcome,
     PlanExecutionRecord,
     Record,
+    RecordConfig,
     Run,
     ThinkActRecord,
 )
@@ -45,9 +50,9 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 """Ids of one small run, so that the examples in the OpenAPI document belong together."""
 
 
-def read_config(**example: Any) -> SQLModelConfig:
+def read_config(**example: Any) -> RecordConfig:
     """Return the configuration of a read schema, with an example for the OpenAPI document."""
-    return SQLModelConfig(
+    return RecordConfig(
         alias_generator=to_camel,
         populate_by_name=True,
         from_attributes=True,
@@ -134,7 +139,7 @@ class RunSchema(ShownRecord, Run):
     """What the models cost, in US dollars."""
 
 
-class ParentActToolCall(SQLModel):
+class ParentActToolCall(BaseModel):
     """The tool call that opened a sub-plan, in short."""
 
     model_config = read_config()
@@ -245,9 +250,9 @@ class ToolCallInPlaceSchema(ToolCallSchema):
 
     model_config = read_config()
 
-    lineage: list[LineageItem] = ShapeField(default_factory=list)
+    lineage: list[LineageItem] = Field(default_factory=list)
     """From the root plan down to the call itself, as far as it is known."""
-    sub_plans: list[PlanSchema] = ShapeField(default_factory=list)
+    sub_plans: list[PlanSchema] = Field(default_factory=list)
     """The sub-plans that it opened, in order."""
 
 
@@ -269,7 +274,7 @@ class GivenStep(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    request: str = ShapeField(min_length=1)
+    request: str = Field(min_length=1)
     """What the agent is to do."""
     agent: str | None = None
     """The agent's name; without one, the agent that the run is given to."""
@@ -280,8 +285,8 @@ class GivenPlan(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    title: str = ShapeField(min_length=1)
-    steps: list[GivenStep] = ShapeField(min_length=1)
+    title: str = Field(min_length=1)
+    steps: list[GivenStep] = Field(min_length=1)
 
 
 class RunRequest(BaseModel):
@@ -296,7 +301,7 @@ class RunRequest(BaseModel):
         },
     )
 
-    request: str = ShapeField(min_length=1)
+    request: str = Field(min_length=1)
     """What is asked, in plain words."""
     agent: str | None = None
     """The agent to ask; without one, the application's own choice."""

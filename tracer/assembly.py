@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import operator
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.runtime.agent import Application
+from tracer.runtime.application import Application
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.openai_model import OpenAIModel
@@ -66,36 +67,28 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
 
 @asynccontextmanager
 async def parts(
-    settings: Settings,
-    database_url: str,
-    application: Application | None = None,
-    model: ChatModel | None = None,
+    settings: Settings, database_url: str, application: Application | None = None
 ) -> AsyncIterator[Parts]:
     """Give the store's two sides and, over an application, the launcher that runs it.
 
     Args:
-        settings: The home of the recorder's spool.
+        settings: The model that takes the place of the application's own, and the home of the
+            recorder's spool.
         database_url: A migrated Postgres.
         application: The application to run; None runs none.
-        model: The model of the agents that bring none of their own; None leaves it to
-            `TRACER_MODEL` and the application.
     """
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(open_pool(database_url))
         reader, writer = PostgresReader(pool), PostgresWriter(pool)
         launcher = None
         if application is not None:
+            if settings.model is not None:
+                application = replace(application, model=configured_model(settings.model))
+            if application.resources is not None:
+                await stack.enter_async_context(application.resources(database_url))
             spool = Spool(spool_path(settings.home, database_url))
             recorder = await stack.enter_async_context(Recorder(writer, spool))
-            launcher = await stack.enter_async_context(
-                RunLauncher(
-                    application,
-                    recorder,
-                    reader,
-                    model=model or configured_model(settings),
-                    database_url=database_url,
-                )
-            )
+            launcher = await stack.enter_async_context(RunLauncher(application, recorder, reader))
         yield Parts(reader, writer, launcher)
 
 
@@ -105,11 +98,9 @@ def spool_path(home: Path, database_url: str) -> Path:
     return home / "spool" / f"{digest}.sqlite3"
 
 
-def configured_model(settings: Settings) -> ChatModel | None:
-    """Return the model that `TRACER_MODEL` names, or None where it is unset."""
-    if settings.model is None:
-        return None
-    return OpenAIModel(settings.model.partition(":")[2])
+def configured_model(name: str) -> ChatModel:
+    """Return the model that `TRACER_MODEL` names as `openai:NAME`."""
+    return OpenAIModel(name.partition(":")[2])
 
 
 def load_application(settings: Settings) -> Application:
@@ -118,14 +109,11 @@ def load_application(settings: Settings) -> Application:
     Raises:
         ConfigurationError: There is no such module or name, or it is no `Application`.
     """
-    module_name, _, name = settings.app.partition(":")
     if "" not in sys.path:
-        # As `python -m` does: the module beside which the command was started.
+        # As `python -m` does: a module beside which the command was started.
         sys.path.insert(0, "")
     try:
-        application = importlib.import_module(module_name)
-        for part in name.split("."):
-            application = getattr(application, part)
+        application = _named(settings.app)
     except (ImportError, AttributeError) as error:
         raise ConfigurationError(
             f"TRACER_APP names {settings.app!r}, which can't be loaded: {error}. "
@@ -134,6 +122,20 @@ def load_application(settings: Settings) -> Application:
     if not isinstance(application, Application):
         raise ConfigurationError(
             f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
-            "it has to be a tracer.runtime.agent.Application."
+            "it has to be a tracer.runtime.application.Application."
         )
     return application
+
+
+def load_demonstration() -> tuple[Application, str]:
+    """Return the demonstration application, and the request that its script answers."""
+    application, request = _named("health:application"), _named("health.demo:REQUEST")
+    assert isinstance(application, Application)
+    assert isinstance(request, str)
+    return application, request
+
+
+def _named(path: str) -> object:
+    """Return what `module:name` names. By name, since the tracer knows no application."""
+    module, _, name = path.partition(":")
+    return operator.attrgetter(name)(importlib.import_module(module))

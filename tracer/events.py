@@ -45,14 +45,19 @@ def _stored_form(value: Any, info: ValidationInfo) -> Any:
 def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
-    if isinstance(value, str):
-        try:
-            is_array = isinstance(orjson.loads(value), list)
-        except orjson.JSONDecodeError:
-            is_array = False
-        if not is_array:
-            raise ValueError("give the messages as a JSON array, or as the text of one")
+    if isinstance(value, str) and not _is_json_array(value):
+        raise ValueError("give the messages as a JSON array, or as the text of one")
     return value
+
+
+def _is_json_array(text: str) -> bool:
+    # orjson refuses lone surrogates, which `json` writes and reads.
+    for loads in (orjson.loads, json.loads):
+        try:
+            return isinstance(loads(text), list)
+        except (ValueError, RecursionError):
+            continue
+    return False
 
 
 def _plain(cost: Decimal) -> Decimal:
@@ -83,9 +88,9 @@ CostUsd = Annotated[
 
 Moment = Annotated[
     AwareDatetime,
-    # Years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
-    AfterValidator(lambda moment: moment.astimezone(UTC)),
+    # First: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
     Field(ge=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 """An RFC 3339 time with its offset, to the microsecond."""
 

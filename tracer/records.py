@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
 from sqlmodel import Field, SQLModel
-from sqlmodel._compat import SQLModelConfig
+from sqlmodel._compat import SQLModelConfig as RecordConfig
 
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.status import Status, shown_status
@@ -41,7 +41,7 @@ class Kind(StrEnum):
 class Record(SQLModel):
     """What every kind of record has."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
+    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
@@ -73,7 +73,7 @@ class Record(SQLModel):
 class Totals(SQLModel):
     """Sums over some part of a run."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
+    model_config = RecordConfig(use_attribute_docstrings=True)
 
     input_tokens: int = Field(default=0, sa_type=BigInteger)
     """Tokens that models were given."""
@@ -109,7 +109,7 @@ class Run(Record, Totals):
 class Outcome(SQLModel):
     """What went wrong, for the kinds of record that can fail."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
+    model_config = RecordConfig(use_attribute_docstrings=True)
 
     error_type: str | None = Field(default=None, sa_type=Text)
     """The error's class or code."""

@@ -1,0 +1,15 @@
+"""Events to record."""
+
+from tracer.events import PlanStarted
+from tracer.ids import new_id
+from tracer.recorder.recorder import Recorder
+
+
+def plan_started(recorder: Recorder, title: str = "Look after health") -> PlanStarted:
+    """Return the start of a run of its own."""
+    plan_id = new_id()
+    return PlanStarted(**recorder.stamp(), root_plan_id=plan_id, plan_id=plan_id, title=title)
+
+
+def plans_started(recorder: Recorder, number: int) -> list[PlanStarted]:
+    return [plan_started(recorder, f"Plan {place}") for place in range(number)]

@@ -1,0 +1,59 @@
+"""A store whose environment the tests command: it fails, hangs and breaks when it is told to."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from tracer.errors import StoreUnavailable
+from tracer.events import Event
+from tracer.records import Run
+from tracer.store import Refusal, TraceWriter, WriteAnswer
+
+
+class CommandedStore(TraceWriter):
+    """Keeps each batch that it is given, once it may."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Event]] = []
+        self.attempts = 0
+        self.down = False
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self.reached = asyncio.Event()
+        """Set whenever a write has come in."""
+        self.grew = asyncio.Condition()
+        self.breaks_on: Callable[[Event], bool] = lambda event: False
+        self.breaks_with: BaseException = RuntimeError("a payload: 4711")
+        self.refuses: Callable[[Event], bool] = lambda event: False
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for batch in self.batches for event in batch]
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        self.attempts += 1
+        self.reached.set()
+        await self.may_write.wait()
+        if self.down:
+            raise StoreUnavailable()
+        if any(self.breaks_on(event) for event in events):
+            raise self.breaks_with
+        refused = [
+            Refusal(index, "run_deleted", "The run was deleted.")
+            for index, event in enumerate(events)
+            if self.refuses(event)
+        ]
+        self.batches.append([event for event in events if not self.refuses(event)])
+        async with self.grew:
+            self.grew.notify_all()
+        return WriteAnswer(len(events) - len(refused), refused)
+
+    async def holds(self, wanted: Sequence[Event]) -> None:
+        """Return when every wanted event has been written."""
+        async with asyncio.timeout(10), self.grew:
+            await self.grew.wait_for(lambda: all(event in self.events for event in wanted))
+
+    async def delete_run(self, root_plan_id: object) -> None:
+        raise NotImplementedError
+
+    async def request_cancel(self, root_plan_id: object) -> Run:
+        raise NotImplementedError

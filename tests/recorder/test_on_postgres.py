@@ -1,0 +1,87 @@
+"""The recorder on a real database."""
+
+import asyncio
+
+import psycopg
+import pytest
+
+from tests.recorder.plans import plan_started, plans_started
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_writer import PostgresWriter
+
+
+async def titles(database_url: str) -> list[str]:
+    """Return what another connection sees."""
+    connection = await psycopg.AsyncConnection.connect(database_url)
+    async with connection:
+        cursor = await connection.execute("SELECT title FROM plan_execution_record ORDER BY 1")
+        return [title for (title,) in await cursor.fetchall()]
+
+
+async def test_the_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
+    async with (
+        open_pool(database_url) as pool,
+        Recorder(PostgresWriter(pool), spool, patience=30) as recorder,
+    ):
+        await recorder.record(plan_started(recorder, title="Weekly review"))
+
+        assert await titles(database_url) == ["Weekly review"]
+        assert recorder.counts.spooled == 0
+
+
+async def test_concurrent_calls_share_transactions(database_url: str, spool: Spool) -> None:
+    async with (
+        open_pool(database_url) as pool,
+        Recorder(PostgresWriter(pool), spool, patience=30) as recorder,
+    ):
+        await recorder.record(plan_started(recorder))
+        before = await transactions(database_url)
+        await asyncio.gather(*(recorder.record(each) for each in plans_started(recorder, 100)))
+
+        assert len(await titles(database_url)) == 101
+        assert await transactions(database_url) - before <= 3
+
+
+async def transactions(database_url: str) -> int:
+    """Return how many different transactions wrote plans."""
+    connection = await psycopg.AsyncConnection.connect(database_url)
+    async with connection:
+        cursor = await connection.execute(
+            "SELECT count(DISTINCT xmin::text) FROM plan_execution_record"
+        )
+        [count] = await cursor.fetchone() or [0]
+    return int(count)
+
+
+@pytest.mark.parametrize("how", ["locked", "refusing connections"])
+async def test_a_database_in_trouble_gets_everything_once_the_trouble_is_over(
+    how: str, database_url: str, spool: Spool
+) -> None:
+    async with (
+        open_pool(database_url) as pool,
+        Recorder(PostgresWriter(pool), spool, patience=0.1) as recorder,
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
+    ):
+        await recorder.record(plan_started(recorder, title="Before"))
+        if how == "locked":
+            await other.execute("BEGIN; LOCK TABLE run")
+        else:
+            await other.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        events = plans_started(recorder, 20)
+        async with asyncio.timeout(10):
+            for event in events:
+                await recorder.record(event)
+        if how == "locked":
+            assert recorder.counts.spooled == 20
+            await other.execute("COMMIT")
+
+    assert sorted(await titles(database_url)) == sorted(
+        ["Before", *(event.title or "" for event in events)]
+    )
+    assert await spool.count() == 0
+    assert recorder.counts.dropped == 0

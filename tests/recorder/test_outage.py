@@ -1,0 +1,261 @@
+"""Recording while the store is down, hangs or breaks: the agent goes on, and nothing is lost."""
+
+import asyncio
+
+import pytest
+
+from tests.recorder.plans import plan_started, plans_started
+from tests.recorder.stores import CommandedStore
+from tracer.errors import SchemaOutOfDate
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+
+
+async def spooled(spool: Spool) -> list[object]:
+    return [event for _, event in await spool.oldest(10_000)]
+
+
+async def test_with_the_store_down_events_are_spooled_and_drained_once_it_is_back(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool) as recorder:
+        store.down = True
+        events = plans_started(recorder, 30)
+        async with asyncio.timeout(5):
+            for event in events:
+                await recorder.record(event)
+        assert await spooled(spool) == events
+        store.down = False
+        await store.holds(events)
+
+    probe, *others = store.events
+    assert others == [event for event in events if event != probe], "oldest first, nothing twice"
+    assert await spool.count() == 0
+    counts = recorder.counts
+    assert (counts.stored, counts.spooled, counts.drained, counts.dropped) == (30, 30, 30, 0)
+    assert counts.write_failures > 0
+
+
+async def test_direct_writes_resume_when_the_store_is_back(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool) as recorder:
+        store.down = True
+        first = plan_started(recorder)
+        await recorder.record(first)
+        store.down = False
+        await store.holds([first])
+        spooled_before = recorder.counts.spooled
+        second = plan_started(recorder)
+        await recorder.record(second)
+
+        assert second in store.events
+        assert recorder.counts.spooled == spooled_before
+
+
+async def test_while_the_store_is_known_to_be_down_it_is_not_asked_for_each_event(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool, patience=60) as recorder:
+        store.down = True
+        await recorder.record(plan_started(recorder))
+        async with asyncio.timeout(5):
+            while recorder.counts.write_failures < 4:  # noqa: ASYNC110 - the loop turns until then
+                await asyncio.sleep(0)
+        store.may_write.clear()  # whoever asks now has to wait
+        asked = store.attempts
+        async with asyncio.timeout(5):
+            for event in plans_started(recorder, 50):
+                await recorder.record(event)
+
+        assert store.attempts <= asked + 1, "by the drainer alone"
+        store.may_write.set()
+        store.down = False
+
+
+async def test_a_store_that_hangs_delays_a_call_by_no_more_than_the_patience(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool, patience=0.05) as recorder:
+        store.may_write.clear()
+        events = plans_started(recorder, 20)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        async with asyncio.timeout(5):
+            for event in events:
+                await recorder.record(event)
+        took = loop.time() - start
+
+        assert 0.05 <= took < 20 * 0.05, "only the first waits"
+        assert await spooled(spool) == events
+        store.may_write.set()
+        await store.holds(events)
+
+    assert store.events == events, "the late write's copy was taken out of the spool"
+    assert await spool.count() == 0
+    assert recorder.counts.stored == recorder.counts.drained == recorder.counts.spooled == 20
+
+
+async def test_a_cancelled_calls_events_are_spooled_when_the_store_hangs(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool, patience=0.02) as recorder:
+        store.may_write.clear()
+        cancelled, other = plans_started(recorder, 2)
+        call = asyncio.create_task(recorder.record(cancelled))
+        await store.reached.wait()
+        call.cancel()
+        await recorder.record(other)
+
+        assert await spooled(spool) == [cancelled, other]
+        store.may_write.set()
+        await store.holds([cancelled, other])
+
+
+async def test_a_late_write_that_fails_leaves_its_events_in_the_spool(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool, patience=0.02) as recorder:
+        store.may_write.clear()
+        event = plan_started(recorder)
+        await recorder.record(event)
+        store.down = True
+        store.may_write.set()
+        await asyncio.sleep(0)
+        assert await spooled(spool) == [event]
+        store.down = False
+        await store.holds([event])
+
+    assert recorder.counts.dropped == 0
+
+
+async def test_an_event_that_the_store_breaks_on_is_dropped_alone(
+    store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Recorder(store, spool) as recorder:
+        events = plans_started(recorder, 20)
+        poison = events[7]
+        store.breaks_on = lambda event: event == poison
+        await recorder.record(*events)
+        await store.holds([event for event in events if event != poison])
+
+    assert poison not in store.events
+    assert await spool.count() == 0
+    assert (recorder.counts.stored, recorder.counts.dropped) == (19, 1)
+    [line] = [record for record in caplog.records if record.message == "events_dropped"]
+    assert vars(line)["fields"]["record_ids"] == [str(poison.plan_id)]
+    assert vars(line)["fields"]["reason"].startswith("builtins.RuntimeError at ")
+    assert "4711" not in str([vars(record) for record in caplog.records])
+
+
+async def test_an_event_that_takes_the_store_down_does_not_hold_up_those_behind_it(
+    store: CommandedStore, spool: Spool
+) -> None:
+    recorder = Recorder(store, spool)
+    events = plans_started(recorder, 20)
+    await recorder.record(*events)  # into the spool
+    store.breaks_on = lambda event: event == events[0]
+    store.breaks_with = ConnectionResetError("the server closed the connection")
+    async with recorder:
+        await store.holds(events[1:])
+        assert await spooled(spool) == events[:1], "it is tried again"
+
+    assert recorder.counts.dropped == 0
+
+
+async def test_a_store_that_lacks_migrations_costs_no_event(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool) as recorder:
+        store.breaks_on, store.breaks_with = lambda event: True, SchemaOutOfDate()
+        event = plan_started(recorder)
+        await recorder.record(event)
+        assert await spooled(spool) == [event]
+        store.breaks_on = lambda event: False
+        await store.holds([event])
+
+
+@pytest.mark.parametrize("failure", [asyncio.CancelledError(), ConnectionResetError()])
+async def test_a_drain_that_fails_in_any_way_is_tried_again(
+    failure: BaseException, store: CommandedStore, spool: Spool
+) -> None:
+    recorder = Recorder(store, spool)
+    event = plan_started(recorder)
+    await recorder.record(event)
+    store.breaks_on, store.breaks_with = lambda event: True, failure
+    async with recorder:
+        async with asyncio.timeout(5):
+            while recorder.counts.write_failures < 2:  # noqa: ASYNC110 - the loop turns until then
+                await asyncio.sleep(0)
+        store.breaks_on = lambda event: False
+        await store.holds([event])
+
+    assert recorder.counts.dropped == 0
+
+
+async def test_a_store_that_answers_with_a_cancellation_costs_no_event(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool, patience=10) as recorder:
+        store.may_write.clear()
+        event = plan_started(recorder)
+        call = asyncio.create_task(recorder.record(event))
+        await store.reached.wait()
+        [write] = [
+            task for task in asyncio.all_tasks() if "CommandedStore.write" in repr(task.get_coro())
+        ]
+        write.cancel()
+        store.may_write.set()
+        await call
+        await store.holds([event])
+
+
+async def test_closing_with_the_store_down_leaves_the_events_to_the_next_recorder(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with asyncio.timeout(5):
+        async with Recorder(store, spool) as recorder:
+            store.down = True
+            events = plans_started(recorder, 3)
+            await recorder.record(*events)
+        store.down = False
+        async with Recorder(store, spool):
+            await store.holds(events)
+
+    assert store.events == events
+
+
+async def test_closing_does_not_wait_long_for_a_store_that_hangs(
+    store: CommandedStore, spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.recorder.recorder.CLOSING_SECONDS", 0.05)
+    async with asyncio.timeout(3), Recorder(store, spool, patience=0.02) as recorder:
+        store.may_write.clear()
+        event = plan_started(recorder)
+        await recorder.record(event)
+
+    assert await spooled(spool) == [event]
+    assert store.events == []
+
+
+async def test_cancelling_the_closing_cuts_it_short_and_loses_nothing(
+    store: CommandedStore, spool: Spool
+) -> None:
+    store.may_write.clear()
+    recorder = Recorder(store, spool, patience=0.02)
+    event = plan_started(recorder)
+
+    async def agent() -> None:
+        async with recorder:
+            await recorder.record(event)
+
+    running = asyncio.create_task(agent())
+    while recorder.counts.spooled == 0:  # noqa: ASYNC110 - the loop turns until it is so
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(3):
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    assert await spooled(spool) == [event]

@@ -1,0 +1,270 @@
+"""The spool: a SQLite file that holds events while the store does not answer.
+
+SQLite because it is the best-kept library for what a spool has to be: atomic, fsynced, safe for
+several processes, and whole again after `kill -9`. What a dead process left in the file is
+drained by whoever opens it next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
+
+from pydantic import ValidationError
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
+from tracer.events import EVENT, Event, event_json
+from tracer.ids import IdSource, new_id
+from tracer.logs import get_logger
+
+log = get_logger(__name__)
+
+Answer = TypeVar("Answer")
+
+MAX_BYTES = 256 * 2**20
+"""How large the spool's file may grow unless told otherwise."""
+
+BATCH_BYTES = 8 * 2**20
+"""How much `oldest` reads at once, a single larger event excepted."""
+
+BUSY_SECONDS = 5.0
+"""How long to wait for another process that writes to the same file."""
+
+_PAGE_BYTES = 4096
+
+# Rows are told apart by an id of their own, not by rowid: those are used again once the table is
+# empty, and another process may still hold one that it means to remove.
+_SCHEMA = (
+    f"PRAGMA page_size = {_PAGE_BYTES}",
+    "PRAGMA auto_vacuum = FULL",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA journal_size_limit = 4194304",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",
+    "CREATE TABLE IF NOT EXISTS event ("
+    " place INTEGER PRIMARY KEY,"
+    " id BLOB NOT NULL UNIQUE CHECK (length(id) = 16),"
+    " body BLOB NOT NULL)",
+)
+
+
+@dataclass
+class Appended:
+    """What became of events that were given to the spool."""
+
+    kept: list[UUID] = field(default_factory=list)
+    """Their ids in the spool."""
+    left_out: list[tuple[Event, Exception]] = field(default_factory=list)
+    """Those that it has no room for, or that cannot be written down, and why."""
+
+
+class Spool:
+    """A bounded queue of events on disk.
+
+    The file is opened at the first use, and again after `close`. Its blocking work is done by a
+    thread of its own: the event loop's threads may all be taken by tools that wait for us.
+
+    Each method raises `sqlite3.Error` or `OSError` when the disk fails it.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, *, ids: IdSource = new_id) -> None:
+        """Name the file; nothing is opened yet.
+
+        Args:
+            path: The file; its directory is made when it is missing.
+            max_bytes: How large the file may grow.
+            ids: Names what is spooled.
+        """
+        self._path = path
+        self._max_pages = max(max_bytes // _PAGE_BYTES, 8)
+        self._ids = ids
+        self._thread: ThreadPoolExecutor | None = None
+        self._open: sqlite3.Connection | None = None
+
+    async def append(self, events: Sequence[Event]) -> Appended:
+        """Keep `events`; those kept are on disk when this returns.
+
+        Where there is no room for all of them, as many as fit are kept.
+        """
+        return await self._call(lambda: self._append(events))
+
+    async def oldest(self, limit: int, skip: int = 0) -> list[tuple[UUID, Event | None]]:
+        """Return the oldest events with their ids, at most `limit` and about `BATCH_BYTES`.
+
+        Args:
+            limit: How many at most.
+            skip: How many of the very oldest to pass over.
+
+        Returns:
+            Pairs of id and event; None stands for what cannot be read as an event any more.
+        """
+        return await self._call(lambda: self._oldest(limit, skip))
+
+    async def remove(self, ids: Sequence[UUID]) -> None:
+        """Forget what has these ids; ids that are not there do not matter."""
+        await self._call(lambda: self._remove(ids))
+
+    async def count(self) -> int:
+        """Return how many events are in the spool."""
+        return await self._call(self._count)
+
+    async def close(self) -> None:
+        """Close the file; what is in it stays."""
+        if self._thread is not None:
+            await self._call(self._close)
+            self._thread.shutdown(wait=False)
+            self._thread = None
+
+    async def _call(self, work: Callable[[], Answer]) -> Answer:
+        """Do `work` in the spool's thread, on a sound file; cancelling does not stop it."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="tracer-spool")
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._thread, self._soundly, work))
+
+    def _soundly(self, work: Callable[[], Answer]) -> Answer:
+        try:
+            return work()
+        except sqlite3.DatabaseError as error:
+            if not _says_corrupted(error):
+                raise
+            self._close()
+            self._set_aside_if_corrupted()
+            return work()
+
+    def _append(self, events: Sequence[Event]) -> Appended:
+        try:
+            return Appended(kept=self._insert(events))
+        except sqlite3.Error as error:
+            if not _says_full(error):
+                raise
+        except ValueError:
+            pass  # one of them cannot be written as JSON
+        appended = Appended()
+        for event in events:
+            try:
+                appended.kept += self._insert([event])
+            except (sqlite3.Error, ValueError) as error:
+                if isinstance(error, sqlite3.Error) and not _says_full(error):
+                    raise
+                appended.left_out.append((event, error))
+        return appended
+
+    def _insert(self, events: Sequence[Event]) -> list[UUID]:
+        rows = [(self._ids(), event_json(event)) for event in events]
+        with self._database() as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany(
+                "INSERT INTO event (id, body) VALUES (?, ?)",
+                [(spool_id.bytes, body) for spool_id, body in rows],
+            )
+        return [spool_id for spool_id, _ in rows]
+
+    def _oldest(self, limit: int, skip: int) -> list[tuple[UUID, Event | None]]:
+        found: list[tuple[UUID, Event | None]] = []
+        size = 0
+        rows = self._database().execute(
+            "SELECT id, body FROM event ORDER BY place LIMIT ? OFFSET ?", (limit, skip)
+        )
+        for spool_id, body in rows:
+            found.append((UUID(bytes=spool_id), _event(body)))
+            size += len(body)
+            if size >= BATCH_BYTES:
+                break
+        rows.close()
+        return found
+
+    def _count(self) -> int:
+        count: int = _one(self._database(), "SELECT count(*) FROM event")
+        return count
+
+    def _remove(self, ids: Sequence[UUID]) -> None:
+        with self._database() as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.executemany("DELETE FROM event WHERE id = ?", [(each.bytes,) for each in ids])
+
+    def _database(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._path.exists():
+                # SQLite would make it readable to all; its side files take over this mode.
+                self._path.touch(mode=0o600)
+            bound = f"PRAGMA max_page_count = {self._max_pages}"
+            # SQLite does not wait by itself while another process turns a new file to WAL.
+            patiently = Retrying(
+                retry=retry_if_exception(_says_busy),
+                wait=wait_random(0.001, 0.02),
+                stop=stop_after_delay(BUSY_SECONDS),
+                reraise=True,
+            )
+            self._open = patiently(_connect, self._path, (*_SCHEMA, bound))
+        return self._open
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _set_aside_if_corrupted(self) -> None:
+        """Look again before a file is moved: another process may have put a sound one there."""
+        with suppress(sqlite3.DatabaseError):
+            database = _connect(self._path, ())
+            try:
+                if _one(database, "PRAGMA quick_check") == "ok":
+                    return
+            finally:
+                database.close()
+        aside = self._path.with_name(f"{self._path.name}.corrupted-{self._ids()}")
+        log.error("spool_corrupted", path=str(self._path), moved_to=str(aside))
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):
+                os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
+
+
+def _connect(path: Path, statements: Sequence[str]) -> sqlite3.Connection:
+    database = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        for statement in statements:
+            database.execute(statement)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _one(database: sqlite3.Connection, query: str) -> Any:
+    return database.execute(query).fetchone()[0]
+
+
+def _event(body: bytes) -> Event | None:
+    try:
+        return EVENT.validate_json(body)
+    except ValidationError:
+        return None
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code; errors of the Python module have none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _says_busy(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_BUSY
+
+
+def _says_full(error: sqlite3.Error) -> bool:
+    return _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_TOOBIG)
+
+
+def _says_corrupted(error: sqlite3.Error) -> bool:
+    return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
