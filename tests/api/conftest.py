@@ -30,7 +30,7 @@ class Api:
         return run
 
     async def get(self, path: str, **parameters: str | int) -> httpx2.Response:
-        return await self.client.get(path, params=parameters)
+        return await self.client.get(path, params=parameters or None)
 
     async def read(self, path: str, **parameters: str | int) -> dict[str, object]:
         response = await self.get(path, **parameters)

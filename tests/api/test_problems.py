@@ -7,6 +7,7 @@ import pytest
 from tracer.storage.postgres_reader import PostgresReader
 
 from api.app import create_app
+from api.schemas import PLAN_ID
 from tests.api.conftest import Api
 from tests.sample_runs import sample_run
 from tracer.assembly import Parts
@@ -33,8 +34,8 @@ async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
         "/api/runs?limit=many",
         "/api/runs?from=yesterday",
         "/api/runs?status=dead",
-        f"/api/plans/{new_id()}/tree?depth=0",
-        f"/api/plans/{new_id()}/tree?payloads=some",
+        f"/api/plans/{PLAN_ID}/tree?depth=0",
+        f"/api/plans/{PLAN_ID}/tree?payloads=some",
     ],
 )
 async def test_a_request_that_makes_no_sense_says_where(api: Api, path: str) -> None:
