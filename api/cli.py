@@ -34,7 +34,7 @@ commands = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # What a program reads goes to standard output, what a person reads beside it to standard error.
-said = Console(stderr=True, highlight=False)
+said = Console(stderr=True, highlight=False, soft_wrap=True)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]

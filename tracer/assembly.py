@@ -19,7 +19,6 @@ from tracer.recorder.spool import Spool
 from tracer.runtime.application import Application
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher
-from tracer.runtime.openai_model import OpenAIModel
 from tracer.settings import Settings
 from tracer.storage import migrate
 from tracer.storage.embedded_postgres import start_embedded_postgres
@@ -100,6 +99,9 @@ def spool_path(home: Path, database_url: str) -> Path:
 
 def configured_model(name: str) -> ChatModel:
     """Return the model that `TRACER_MODEL` names as `openai:NAME`."""
+    # Here, since it takes most of a second, which other commands need not wait for.
+    from tracer.runtime.openai_model import OpenAIModel
+
     return OpenAIModel(name.partition(":")[2])
 
 

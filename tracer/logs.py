@@ -32,8 +32,8 @@ PAYLOAD_FIELDS = frozenset({
 SPEAKING_ERRORS = (TracerError, OSError, ImportError)
 """Errors whose text is ours or the system's. Any other text may quote a payload."""
 
-QUIET_LOGGERS = ("httpcore2", "httpx2", "openai")
-"""Libraries that log whole requests when they may log everything."""
+QUIET_LOGGERS = ("alembic", "httpcore2", "httpx2", "openai")
+"""Libraries that say too much: each migration context, or whole requests."""
 
 
 def get_logger(name: str) -> BoundLogger:

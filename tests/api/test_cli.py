@@ -87,7 +87,7 @@ def test_a_wrong_setting_is_one_sentence_that_names_it(
 ) -> None:
     environment = {"TRACER_DATABASE_URL": "postgresql://127.0.0.1:1/x", variable: value}
 
-    done = tracer(tmp_path, "demo", "--once", **environment)
+    done = tracer(tmp_path, "run", "hello", **environment)
 
     assert done.returncode == 1
     assert said in done.stderr
