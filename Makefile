@@ -52,8 +52,9 @@ ifdef WEB_READY
 	cd web && npm run format
 endif
 
-openapi: $(PYTHON_READY) ## Write docs/openapi.json and docs/events.schema.json anew
+openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewer's types anew
 	$(BIN)/python -m api.openapi
+	cd web && npm run types
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

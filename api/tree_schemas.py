@@ -43,7 +43,8 @@ class NodeTotals(BaseModel):
 
 
 class _Node(BaseModel):
-    model_config = read_config()
+    # What has a default is left out where it does not apply.
+    model_config = {**read_config(), "json_schema_serialization_defaults_required": False}
 
     status: ShownStatus
     reason: str | None

@@ -21,8 +21,8 @@ PAGES = ("/", "/runs/{root_plan_id}", "/tool-calls/{tool_call_id}")
 HEADERS = {
     # Everything the page needs comes from here: no CDN, nothing inline, no frame around it.
     "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; "
-        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -53,5 +53,9 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
-    # Whatever else the build holds: assets by hash, the favicon.
-    app.mount("/", StaticFiles(directory=built, check_dir=False), name="viewer")
+    async def favicon(request: Request) -> Response:
+        return FileResponse(built / "favicon.svg", headers=HEADERS)
+
+    app.add_route("/favicon.svg", favicon, methods=["GET"], include_in_schema=False)
+    assets = StaticFiles(directory=built / "assets", check_dir=False)
+    app.mount("/assets", assets, name="assets")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from tracer.clock import stepping_clock
@@ -57,7 +58,7 @@ def sample_run(
     """
     run = SampleRun(root=ids(), step=ids(), think_act=ids(), failed_call=ids())
     clock = stepping_clock(start, timedelta(milliseconds=10))
-    place = {"root_plan_id": run.root, "plan_id": run.root}
+    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
     say = run.events.append
     say(
         PlanStarted(
@@ -111,7 +112,7 @@ def sample_run(
             tool_calls=tuple(chosen),
         )
     )
-    links = {**place, "step_id": run.step, "think_act_id": run.think_act}
+    links: dict[str, Any] = {**place, "step_id": run.step, "think_act_id": run.think_act}
     say(
         ToolCallFinished(
             at=clock(),
@@ -125,7 +126,7 @@ def sample_run(
     for number, call in enumerate(run.opening_calls):
         sub_plan = ids()
         run.sub_plans.append(sub_plan)
-        below = {"root_plan_id": run.root, "plan_id": sub_plan}
+        below: dict[str, Any] = {"root_plan_id": run.root, "plan_id": sub_plan}
         say(
             PlanStarted(
                 at=clock(),

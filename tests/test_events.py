@@ -89,6 +89,8 @@ def test_a_plan_without_its_place_is_refused(fields: dict[str, UUID], said: str)
         "0001-01-01T00:00:00+14:00",
         "9999-12-31T23:59:59-14:00",
         "yesterday",
+        "0.5",
+        1767225600,
         None,
         float("nan"),
     ],

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import httpx2
 import pytest
-from tracer.storage.postgres_reader import PostgresReader
 
 from api.app import create_app
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
 from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import TraceWriter
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-from tracer.storage.postgres_reader import PostgresReader
 
 from api.app import create_app
 from api.schemas import PLAN_ID
@@ -13,6 +12,7 @@ from tests.sample_runs import sample_run
 from tracer.assembly import Parts
 from tracer.ids import new_id
 from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 
 

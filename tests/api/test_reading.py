@@ -103,7 +103,7 @@ async def test_the_tree_nests_each_sub_plan_under_its_call_and_fits_its_schema(a
     jsonschema_rs.validate(schema, tree)
     calls = tree["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
     opened = {call["toolCallId"]: [plan["planId"] for plan in call["subPlans"]] for call in calls}
-    expected = {str(run.failed_call): []}
+    expected: dict[str, list[str]] = {str(run.failed_call): []}
     expected |= {str(c): [str(p)] for c, p in zip(run.opening_calls, run.sub_plans, strict=True)}
     assert expected == opened
     assert tree["cumulative"]["toolCalls"] == 4

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
-import psycopg
+import pytest
 
-from tests.sample_runs import SampleRun, sample_run
+from tests.sample_runs import sample_run
+from tests.servers import tracer_server
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 
@@ -19,34 +21,42 @@ CHECKS = (
 )
 
 
-async def _record(database_url: str) -> SampleRun:
+@pytest.mark.parametrize("with_real_ids", [False, True])
+async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
+    database_url: str, tmp_path: Path, with_real_ids: bool
+) -> None:
     run = sample_run(finished=False)
     async with open_pool(database_url) as pool:
         await PostgresWriter(pool).write(run.events)
-    return run
+    if with_real_ids:
+        (tmp_path / "schemathesis.toml").write_text(
+            "[parameters]\n"
+            f'rootPlanId = "{run.root}"\n'
+            f'planId = "{run.sub_plans[0]}"\n'
+            f'thinkActId = "{run.think_act}"\n'
+            f'toolCallId = "{run.opening_calls[0]}"\n'
+        )
+
+    with tracer_server(database_url, tmp_path) as url:
+        tried = await asyncio.to_thread(_schemathesis, url, tmp_path)
+
+    assert tried.returncode == 0, tried.stdout[-8000:] + tried.stderr[-2000:]
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
-async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
-    server_url: str, database_url: str, tmp_path: Path
-) -> None:
-    await _record(database_url)
-
+def _schemathesis(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
     # A process of its own, since it brings its own event loop and hooks.
-    tried = subprocess.run(
+    return subprocess.run(
         [
             str(Path(sys.executable).with_name("schemathesis")),
-            *("run", f"{server_url}/openapi.json"),
+            *("run", f"{url}/openapi.json"),
             *("--checks", CHECKS),
             *("--max-examples", "25", "--seed", "1", "--workers", "2"),
             *("--phases", "examples,coverage,fuzzing"),
             *("--suppress-health-check", "all", "--no-color"),
         ],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-
-    assert tried.returncode == 0, tried.stdout[-8000:] + tried.stderr[-2000:]
-    with psycopg.connect(database_url) as connection:
-        assert connection.execute("SELECT count(*) FROM run").fetchone() is not None

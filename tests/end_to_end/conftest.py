@@ -1,0 +1,140 @@
+"""The viewer in a real browser, through the real API, over a real Postgres."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+
+from tests.databases import fresh_database
+from tests.sample_runs import SampleRun
+from tests.servers import tracer_server
+from tracer.events import Event
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import TraceWriter
+
+ROOT = Path(__file__).parents[2]
+VIEWPORT = ViewportSize(width=1440, height=900)
+# A browser in a test talks to nobody but the server, and root may only start it unconfined.
+BROWSER_OPTIONS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--no-first-run",
+    *(["--no-sandbox"] if os.geteuid() == 0 else []),
+]
+
+# For a machine that is busy with the other tests; what is there is seen at once.
+PATIENCE = 20_000
+expect.set_options(timeout=PATIENCE)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server with a viewer, and the demonstration run in its database."""
+
+    address: str
+    database_url: str
+    demo_run: str
+    """The root plan id of the demonstration run."""
+
+    async def read(self, path: str) -> dict[str, object]:
+        async with httpx2.AsyncClient(base_url=self.address) as client:
+            response = await client.get(path)
+        assert response.status_code == 200, response.text
+        body = response.json()
+        assert isinstance(body, dict)
+        return body
+
+
+@pytest.fixture(scope="session")
+def site(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """One server for all tests that do not mind each other's runs."""
+    home = tmp_path_factory.mktemp("tracer")
+    with fresh_database(postgres_server_url, _template) as url:
+        demo = subprocess.run(
+            [sys.executable, "-m", "api.cli", "demo", "--once"],
+            env={**os.environ, "TRACER_DATABASE_URL": url, "TRACER_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert demo.returncode == 0, demo.stderr
+        with tracer_server(url, home) as address:
+            yield Site(address, url, demo.stdout.split()[-1])
+
+
+@pytest.fixture
+def empty_site(database_url: str, tmp_path: Path) -> Iterator[str]:
+    """The address of a server without a single run."""
+    with tracer_server(database_url, tmp_path) as address:
+        yield address
+
+
+@dataclass(frozen=True)
+class Records:
+    """Writes runs into a site's database, as a recorder elsewhere would."""
+
+    writer: TraceWriter
+
+    async def write(self, *events: Event) -> None:
+        answer = await self.writer.write(events)
+        assert answer.refused == []
+
+    async def record(self, run: SampleRun) -> SampleRun:
+        await self.write(*run.events)
+        return run
+
+
+@pytest.fixture
+async def records(site: Site) -> AsyncIterator[Records]:
+    async with open_pool(site.database_url) as pool:
+        yield Records(PostgresWriter(pool))
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    found = subprocess.run(
+        [ROOT / "scripts" / "ensure_browser.sh"], check=True, capture_output=True, text=True
+    )
+    return found.stdout.split("\n")[-2]
+
+
+@pytest.fixture(scope="session")
+async def browser(browser_path: str) -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=browser_path, args=BROWSER_OPTIONS
+        )
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A page of a reader who prefers English; whatever breaks on it fails the test."""
+    context = await browser.new_context(viewport=VIEWPORT, locale="en-US", timezone_id="UTC")
+    context.set_default_timeout(PATIENCE)
+    page = await context.new_page()
+    broken: list[str] = []
+    page.on("pageerror", lambda error: broken.append(str(error)))
+    page.on("console", lambda message: broken.append(message.text) if _is_ours(message) else None)
+    yield page
+    await context.close()
+    assert broken == []
+
+
+def _is_ours(message: object) -> bool:
+    """Whether a console message is an error of the page: a request that failed is no such thing."""
+    kind, text = getattr(message, "type", ""), getattr(message, "text", "")
+    return kind == "error" and not text.startswith("Failed to load resource")

@@ -1,0 +1,74 @@
+"""For whoever reads: both languages, both themes, small screens, assistive technology."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.end_to_end.conftest import ROOT, Records, Site
+from tests.end_to_end.tree_page import open_run
+from tests.sample_runs import sample_run
+
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+async def test_a_reader_who_prefers_chinese_gets_it(browser: Browser, site: Site) -> None:
+    context = await browser.new_context(locale="zh-CN")
+    page = await context.new_page()
+    await page.goto(site.address)
+
+    await expect(page.get_by_role("columnheader", name="状态")).to_be_visible()
+    assert await page.locator("html").get_attribute("lang") == "zh-CN"
+    await context.close()
+
+
+async def test_a_chosen_language_is_kept(page: Page, site: Site, records: Records) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root, select=run.sub_plans[0])
+    await page.get_by_label("Language").select_option("zh-CN")
+
+    await expect(page.get_by_role("heading", name="由工具触发：check")).to_be_visible()
+    await page.reload()
+    await expect(page.get_by_role("heading", name="由工具触发：check")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong(
+    browser: Browser, site: Site, records: Records, scheme: str, width: int
+) -> None:
+    run = await records.record(sample_run(finished=False))
+    context = await browser.new_context(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        # The page forbids scripts that are not its own; axe is injected for this test only.
+        bypass_csp=True,
+    )
+    page = await context.new_page()
+    paths = [
+        "/",
+        *(
+            f"/runs/{run.root}?select={record}"
+            for record in (run.sub_plans[0], run.failed_call, run.think_act, run.step)
+        ),
+        "/runs/nonsense",
+    ]
+
+    for path in paths:
+        await page.goto(site.address + path)
+        await expect(page.get_by_role("heading").first).to_be_visible()
+        await page.add_script_tag(path=AXE)
+        found = await page.evaluate("axe.run().then(result => result.violations)")
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
+    await context.close()
+
+
+async def test_a_small_screen_scrolls_only_what_is_made_to_scroll(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await page.set_viewport_size({"width": 360, "height": 700})
+    for path in ("/", f"/runs/{run.root}"):
+        await page.goto(site.address + path)
+        await expect(page.get_by_role("heading").first).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -1,0 +1,67 @@
+"""The run page as a test reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from playwright.async_api import Locator, Page, expect
+
+ROW_HEIGHT = 28
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the tree that is in the page."""
+
+    key: str
+    level: int
+    expanded: bool | None
+    """None where nothing is below it."""
+    text: str
+
+
+async def open_run(page: Page, address: str, root_plan_id: object, select: object = None) -> None:
+    """Open a run's page and wait until its tree can be used."""
+    query = "" if select is None else f"?select={select}"
+    await page.goto(f"{address}/runs/{root_plan_id}{query}")
+    await expect(page.get_by_role("treeitem").first).to_be_visible()
+
+
+async def rows(page: Page) -> list[Row]:
+    """Return the rows that are in the page, from top to bottom."""
+    found = await page.get_by_role("treeitem").evaluate_all(
+        """items => items.map(item => [
+            item.dataset.key, item.ariaLevel, item.ariaExpanded, item.textContent,
+            item.getBoundingClientRect().top,
+        ]).sort((one, other) => one[4] - other[4])"""
+    )
+    return [
+        Row(key, int(level), None if expanded is None else expanded == "true", text)
+        for key, level, expanded, text, _ in found
+    ]
+
+
+def row(page: Page, key: object) -> Locator:
+    """Return the row of one record."""
+    return page.locator(f'[role="treeitem"][data-key="{key}"]')
+
+
+def selected(page: Page) -> Locator:
+    """Return the selected row."""
+    return page.locator('[role="treeitem"][aria-selected="true"]')
+
+
+def details(page: Page) -> Locator:
+    """Return the details of the selected record."""
+    return page.get_by_role("region", name="Details", exact=True)
+
+
+async def focused_key(page: Page) -> str | None:
+    """Return the key of the row that has the keyboard."""
+    key = await page.evaluate("document.activeElement.dataset.key ?? null")
+    return None if key is None else str(key)
+
+
+async def expect_focus(page: Page, key: object) -> None:
+    """Wait until the keyboard is on a row."""
+    await expect(row(page, key)).to_be_focused()

@@ -1,0 +1,50 @@
+/** What came of asking the API: the answer, or one of the ways in which there is none. */
+import type { Problem } from './shapes'
+
+export type Failure =
+  /** Nobody answered, or a gateway answered for a server that is not there. */
+  | { kind: 'away' }
+  /** There is no such record, or the id is not one. */
+  | { kind: 'notFound'; detail: string }
+  /** The server said what is wrong. */
+  | { kind: 'refused'; detail: string }
+
+export type Outcome<T> = { ok: true; value: T } | { ok: false; failure: Failure }
+
+interface Answer<T> {
+  data?: T
+  error?: unknown
+  response: Response
+}
+
+/** Waits for an answer of openapi-fetch and tells the ways of failing apart. Never rejects. */
+export async function outcomeOf<T>(asking: Promise<Answer<T>>): Promise<Outcome<T>> {
+  let answer: Answer<T>
+  try {
+    answer = await asking
+  } catch {
+    // A refused connection and a body that broke off look alike to fetch.
+    return { ok: false, failure: { kind: 'away' } }
+  }
+  if (answer.response.ok && answer.data !== undefined) return { ok: true, value: answer.data }
+  return { ok: false, failure: failureOf(answer.response.status, answer.error) }
+}
+
+function failureOf(status: number, body: unknown): Failure {
+  const detail = isProblem(body) ? body.detail : ''
+  if (status === 404 || (status === 422 && isAboutPath(body))) return { kind: 'notFound', detail }
+  if (!detail && status >= 502 && status <= 504) return { kind: 'away' }
+  return { kind: 'refused', detail: detail || `HTTP ${status}` }
+}
+
+function isProblem(body: unknown): body is Problem {
+  return (
+    typeof body === 'object' && body !== null && 'detail' in body && typeof body.detail === 'string'
+  )
+}
+
+/** Whether the id in the address is malformed: for a reader that is a record that is not there. */
+function isAboutPath(body: unknown): boolean {
+  if (!isProblem(body) || !Array.isArray(body.errors)) return false
+  return body.errors.some((place) => Array.isArray(place.loc) && place.loc[0] === 'path')
+}

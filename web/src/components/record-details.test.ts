@@ -1,0 +1,106 @@
+// @vitest-environment happy-dom
+import { afterEach, expect, test, vi } from 'vitest'
+import { nested, plan, step, toolCall } from '../lineage/example-tree'
+import { buildForest } from '../lineage/rows'
+import { mountWith } from './mounting'
+import RecordDetails from './record-details.vue'
+
+afterEach(() => vi.unstubAllGlobals())
+
+function detailsOf(key: string, tree = nested(), language: 'en' | 'zh-CN' = 'en') {
+  const row = buildForest(tree).byKey.get(key)
+  return mountWith(RecordDetails, { row }, tree, language)
+}
+
+function targets(page: Awaited<ReturnType<typeof detailsOf>>): Record<string, string> {
+  const links = page.findAll('a').map((link) => [link.text(), link.attributes('href') ?? ''])
+  return Object.fromEntries(links)
+}
+
+test('a sub-plan says which tool call triggered it, with its parameters, and leads to it', async () => {
+  const page = await detailsOf('sub')
+
+  expect(page.text()).toContain('Triggered by tool: medication_check')
+  expect(page.text()).toContain('"patient": "p-1"')
+  expect(targets(page)['Go to the tool call']).toBe('/runs/root?select=opener')
+})
+
+test('a sub-plan speaks Chinese too', async () => {
+  expect((await detailsOf('sub', nested(), 'zh-CN')).text()).toContain(
+    '由工具触发：medication_check',
+  )
+})
+
+test('a tool call leads to the sub-plans that it opened', async () => {
+  const page = await detailsOf('opener')
+
+  expect(page.text()).toContain('Sub-plans it opened')
+  expect(targets(page)['Plan sub']).toBe('/runs/root?select=sub')
+})
+
+test('the breadcrumbs lead from the root plan down', async () => {
+  const page = await detailsOf('inner')
+  const names = page.findAll('nav a').map((link) => link.text())
+
+  expect(names).toEqual([
+    'Plan root',
+    'agent step',
+    'Round 1',
+    'medication_check',
+    'Plan sub',
+    'agent sub-step',
+  ])
+})
+
+test('a hand-off leads to the step that made it', async () => {
+  const handedOff = plan('sub', { parentPlanId: 'root', openedByStepId: 'step' })
+  const tree = plan('root', { agentExecutions: [step('step', { subPlans: [handedOff] })] })
+  const page = await detailsOf('sub', tree)
+
+  expect(page.text()).toContain('Handed off by: agent step')
+  expect(targets(page)['Go to the step']).toBe('/runs/root?select=step')
+})
+
+test('a failed call shows its error, and a call that ended late its late end', async () => {
+  const call = toolCall('call', {
+    status: 'cancelled',
+    reason: 'timed_out',
+    error: { type: 'TimedOut', message: 'It took too long.', stack: 'line 1' },
+    lateStatus: 'succeeded',
+    lateFinishedAt: '2026-11-21T22:30:00Z',
+    lateResult: 'after all',
+  })
+  const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+  for (const text of ['TimedOut', 'It took too long.', 'timed_out', 'after all', 'as succeeded']) {
+    expect(page.text()).toContain(text)
+  }
+  expect(page.text()).toContain('The parent of this record is not known yet.')
+})
+
+test.each([
+  ['unknown', 'A placeholder'],
+  ['abandoned', 'went silent'],
+  ['pending', 'not started'],
+] as const)('a record that is %s is explained', async (status, words) => {
+  const tree = plan('root', { status, title: null, abandonedAt: '2026-11-21T22:30:00Z' })
+
+  expect((await detailsOf('root', tree)).text()).toContain(words)
+})
+
+test('what an agent wrote is text, whatever it is', async () => {
+  const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+  const call = toolCall('call', { name: hostile, arguments: hostile, result: hostile })
+  const page = await detailsOf('call', plan('root', { title: hostile, unplaced: [call] }))
+
+  expect(page.findAll('img, script')).toHaveLength(0)
+  expect(page.get('h2').text()).toBe(hostile)
+})
+
+test('the messages of a think-act are loaded when it is looked at', async () => {
+  const messages = JSON.stringify([{ role: 'user', content: 'How was my week?' }])
+  vi.stubGlobal('fetch', async () => Response.json({ thinkActId: 'round', messages }))
+  const page = await detailsOf('round')
+
+  await vi.waitFor(() => expect(page.text()).toContain('How was my week?'))
+})

@@ -1,0 +1,53 @@
+import { expect, test } from 'vitest'
+import { elapsed, formatBytes, formatCost, formatDuration, formatMoment } from './formatting'
+
+test.each([
+  [0, '0ms'],
+  [340.4, '340ms'],
+  [999.4, '999ms'],
+  [999.6, '1s'],
+  [1234, '1.2s'],
+  [9_960, '10s'],
+  [59_499, '59s'],
+  [59_600, '1m 0s'],
+  [125_000, '2m 5s'],
+  [3_599_600, '1h 0m'],
+  [11_520_000, '3h 12m'],
+  [-5, '0ms'],
+])('%d milliseconds are %s', (milliseconds, text) => {
+  expect(formatDuration(milliseconds, 'en')).toBe(text)
+})
+
+test('durations speak Chinese', () => {
+  expect(formatDuration(1234, 'zh-CN')).toBe('1.2秒')
+})
+
+test('what is open counts from its start, never below nothing', () => {
+  const open = { startedAt: '2026-01-01T00:00:10Z', finishedAt: null, durationMs: null }
+  const at = (text: string) => Date.parse(text)
+
+  expect(elapsed(open, true, at('2026-01-01T00:00:12Z'))).toBe(2000)
+  expect(elapsed(open, true, at('2026-01-01T00:00:00Z'))).toBe(0)
+  expect(elapsed(open, false, at('2026-01-01T00:00:12Z'))).toBeNull()
+  expect(elapsed({ ...open, startedAt: null }, true, 0)).toBeNull()
+})
+
+test('small costs keep the digits that tell something', () => {
+  expect(formatCost(0.00042, 'en')).toBe('$0.00042')
+  expect(formatCost(0.0123456, 'en')).toBe('$0.0123')
+  expect(formatCost(12.3456, 'en')).toBe('$12.35')
+  expect(formatCost(0, 'en')).toBe('$0.00')
+})
+
+test('sizes are in the unit that fits', () => {
+  expect(formatBytes(18, 'en')).toBe('18 bytes')
+  expect(formatBytes(2_048, 'en')).toBe('2kB')
+  expect(formatBytes(5_000_000, 'en')).toBe('5MB')
+})
+
+test('a moment of another day names the day', () => {
+  const now = Date.parse('2026-11-22T12:00:00')
+
+  expect(formatMoment('2026-11-22T08:00:00', 'en', now)).toMatch(/^8:00:00.AM$/)
+  expect(formatMoment('2026-11-20T08:00:00', 'en', now)).toMatch(/^Nov 20, 2026, 8:00:00.AM$/)
+})

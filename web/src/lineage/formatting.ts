@@ -1,0 +1,100 @@
+/** Numbers, durations and moments in a reader's language. */
+
+/** A duration in the two units that matter: `340ms`, `1.2s`, `2m 5s`, `3h 12m`. */
+export function formatDuration(milliseconds: number, locale: string): string {
+  const shown = Math.max(0, milliseconds)
+  if (shown < 999.5) return unit(Math.round(shown), 'millisecond', locale)
+  if (shown < 9_950) return unit(shown / 1000, 'second', locale, 1)
+  // Rounded before it is split, so that no 60 seconds appear.
+  const seconds = Math.round(shown / 1000)
+  if (seconds < 60) return unit(seconds, 'second', locale)
+  const minutes = Math.floor(seconds / 60)
+  if (minutes < 60) return pair(minutes, 'minute', seconds % 60, 'second', locale)
+  return pair(Math.floor(minutes / 60), 'hour', minutes % 60, 'minute', locale)
+}
+
+function pair(big: number, bigUnit: string, small: number, smallUnit: string, locale: string) {
+  return `${unit(big, bigUnit, locale)} ${unit(small, smallUnit, locale)}`
+}
+
+function unit(value: number, name: string, locale: string, digits = 0): string {
+  return numbers(locale, {
+    style: 'unit',
+    unit: name,
+    unitDisplay: name === 'byte' ? 'long' : 'narrow',
+    maximumFractionDigits: digits,
+  }).format(value)
+}
+
+/** How long something took, or has taken so far by the reader's clock; null before it starts. */
+export function elapsed(
+  record: { startedAt: string | null; finishedAt: string | null; durationMs: number | null },
+  open: boolean,
+  now: number,
+): number | null {
+  if (record.durationMs !== null) return record.durationMs
+  if (!open || record.startedAt === null) return null
+  return Math.max(0, now - Date.parse(record.startedAt))
+}
+
+export function formatCount(value: number, locale: string): string {
+  return numbers(locale, {}).format(value)
+}
+
+/** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
+export function formatCost(usd: number, locale: string): string {
+  const style = { style: 'currency', currency: 'USD' } as const
+  if (usd === 0 || usd >= 1) return numbers(locale, style).format(usd)
+  if (usd < 0.001) return numbers(locale, { ...style, maximumSignificantDigits: 2 }).format(usd)
+  return numbers(locale, { ...style, minimumFractionDigits: 4 }).format(usd)
+}
+
+export function formatBytes(bytes: number, locale: string): string {
+  if (bytes < 1000) return unit(bytes, 'byte', locale)
+  if (bytes < 999_500) return unit(bytes / 1000, 'kilobyte', locale, bytes < 10_000 ? 1 : 0)
+  return unit(bytes / 1_000_000, 'megabyte', locale, 1)
+}
+
+/** A moment in the reader's zone, to the second; the day is left out where it is today. */
+export function formatMoment(moment: string, locale: string, now: number): string {
+  const at = new Date(moment)
+  const today = new Date(now).toDateString() === at.toDateString()
+  return moments(locale, today ? 'time' : 'day').format(at)
+}
+
+/** A moment exactly, with its zone, for a tooltip. */
+export function formatExactMoment(moment: string, locale: string): string {
+  return moments(locale, 'exact').format(new Date(moment))
+}
+
+const MOMENT_STYLES: Record<'time' | 'day' | 'exact', Intl.DateTimeFormatOptions> = {
+  time: { timeStyle: 'medium' },
+  day: { dateStyle: 'medium', timeStyle: 'medium' },
+  exact: {
+    year: 'numeric',
+    month: 'short',
+    day: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+    second: '2-digit',
+    fractionalSecondDigits: 3,
+    timeZoneName: 'short',
+  },
+}
+
+// Intl formatters cost more to make than to use, and a tree asks for thousands.
+const made = new Map<string, Intl.NumberFormat | Intl.DateTimeFormat>()
+
+function numbers(locale: string, options: Intl.NumberFormatOptions): Intl.NumberFormat {
+  const key = `${locale} ${JSON.stringify(options)}`
+  const found = made.get(key) ?? new Intl.NumberFormat(locale, options)
+  made.set(key, found)
+  return found as Intl.NumberFormat
+}
+
+function moments(locale: string, style: keyof typeof MOMENT_STYLES): Intl.DateTimeFormat {
+  const key = `${locale} ${style}`
+  const found = made.get(key) ?? new Intl.DateTimeFormat(locale, MOMENT_STYLES[style])
+  made.set(key, found)
+  return found as Intl.DateTimeFormat
+}

@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import type { Run, RunPage } from '../api/shapes'
+import { appendPage, NO_RUNS, refreshPage } from './run-pages'
+
+function page(ids: string, nextCursor: string | null, title = 'before'): RunPage {
+  return { items: [...ids].map((id) => ({ rootPlanId: id, title }) as Run), nextCursor }
+}
+
+function ids(of: RunPage): string {
+  return of.items.map((run) => run.rootPlanId).join('')
+}
+
+test('a further page goes below, each run once', () => {
+  const both = appendPage(page('dc', 'c'), page('cba', null))
+
+  expect(ids(both)).toBe('dcba')
+  expect(both.nextCursor).toBeNull()
+})
+
+test('new runs come in on top and older loaded ones stay', () => {
+  const after = refreshPage(page('dcba', 'a'), page('edc', 'c', 'after'))
+
+  expect(ids(after)).toBe('edcba')
+  expect(after.items.map((run) => run.title)).toEqual([
+    'after',
+    'after',
+    'after',
+    'before',
+    'before',
+  ])
+  expect(after.nextCursor).toBe('a')
+})
+
+test('a deleted run goes away', () => {
+  expect(ids(refreshPage(page('dcba', 'a'), page('db', 'b')))).toBe('dba')
+  expect(ids(refreshPage(page('dcba', null), page('', null)))).toBe('')
+  expect(ids(refreshPage(page('dcba', null), page('cb', null)))).toBe('cb')
+})
+
+test('where more runs came than a page holds none is skipped', () => {
+  const after = refreshPage(page('ba', null), page('fed', 'd'))
+
+  expect(ids(after)).toBe('fed')
+  expect(after.nextCursor).toBe('d')
+})
+
+test('the first page is taken as it is', () => {
+  expect(refreshPage(NO_RUNS, page('ba', 'a'))).toEqual(page('ba', 'a'))
+})
