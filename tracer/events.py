@@ -42,6 +42,13 @@ def _stored_form(value: Any, info: ValidationInfo) -> Any:
     return storable(value) if from_the_wire else escape(value)
 
 
+def _rfc_3339(value: Any) -> Any:
+    # Pydantic takes numbers for seconds since 1970, also as text.
+    if isinstance(value, (int, float)) or (isinstance(value, str) and "-" not in value[4:5]):
+        raise ValueError("write the time as RFC 3339, such as 2026-01-31T12:00:00.123456Z")
+    return value
+
+
 def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
@@ -88,6 +95,7 @@ CostUsd = Annotated[
 
 Moment = Annotated[
     AwareDatetime,
+    BeforeValidator(_rfc_3339),
     # First: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
     Field(ge=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
     AfterValidator(lambda moment: moment.astimezone(UTC)),

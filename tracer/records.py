@@ -17,10 +17,13 @@ from uuid import UUID
 
 from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
 from sqlmodel import Field, SQLModel
-from sqlmodel._compat import SQLModelConfig as RecordConfig
+from sqlmodel._compat import SQLModelConfig
 
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.status import Status, shown_status
+
+RecordConfig = SQLModelConfig
+"""How a record class is configured; the API's read schemas are records too."""
 
 STATUS_TYPE = Enum(
     Status, name="record_status", values_callable=lambda kind: [s.value for s in kind]
@@ -41,7 +44,7 @@ class Kind(StrEnum):
 class Record(SQLModel):
     """What every kind of record has."""
 
-    model_config = RecordConfig(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
@@ -73,7 +76,7 @@ class Record(SQLModel):
 class Totals(SQLModel):
     """Sums over some part of a run."""
 
-    model_config = RecordConfig(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     input_tokens: int = Field(default=0, sa_type=BigInteger)
     """Tokens that models were given."""
@@ -109,7 +112,7 @@ class Run(Record, Totals):
 class Outcome(SQLModel):
     """What went wrong, for the kinds of record that can fail."""
 
-    model_config = RecordConfig(use_attribute_docstrings=True)
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
 
     error_type: str | None = Field(default=None, sa_type=Text)
     """The error's class or code."""
