@@ -1,0 +1,15 @@
+"""What Alembic runs; `tracer.storage.migrate` gives it the connection."""
+
+from alembic import context
+
+from tracer.storage.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    compare_type=True,
+    compare_server_default=True,
+    # The caller's transaction holds the lock that keeps other servers out meanwhile.
+    transactional_ddl=False,
+)
+context.run_migrations()

@@ -1,0 +1,183 @@
+"""A database that is down, dies, comes back; callers that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.sample_runs import sample_run
+from tests.store_contract.moments import Moments
+from tracer.errors import ConfigurationError, StoreUnavailable
+from tracer.events import Event
+from tracer.ids import new_id
+from tracer.lineage import Payloads
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import RunFilter, ToolCallFilter
+
+
+@contextmanager
+def down(server_url: str, database_url: str) -> Iterator[None]:
+    """Let nobody into the database, and throw out who is in."""
+    name = psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        alter = "ALTER DATABASE {} ALLOW_CONNECTIONS {}"
+        connection.execute(sql.SQL(alter).format(sql.Identifier(str(name)), sql.SQL("false")))
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        yield
+        connection.execute(sql.SQL(alter).format(sql.Identifier(str(name)), sql.SQL("true")))
+
+
+def everything(writer: PostgresWriter, reader: PostgresReader) -> list[Awaitable[Any]]:
+    some = new_id()
+    return [
+        writer.write(sample_run().events),
+        writer.delete_run(some),
+        writer.request_cancel(some),
+        reader.list_runs(RunFilter(), 1, None),
+        reader.list_tool_calls(ToolCallFilter(), 1, None),
+        reader.read_run(some),
+        reader.read_plan(some),
+        reader.read_tree(some, Payloads.NONE),
+        reader.read_think_act(some),
+        reader.read_tool_call(some),
+        reader.find_cancel_requests([some]),
+        reader.check(),
+    ]
+
+
+async def test_a_database_that_is_down_is_said_to_be_so_soon_and_recovery_needs_no_help(
+    postgres_server_url: str, database_url: str
+) -> None:
+    async with open_pool(database_url, answer_seconds=1) as pool:
+        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        await reader.check()
+        with down(postgres_server_url, database_url):
+            before = time.monotonic()
+            outcomes = await asyncio.gather(*everything(writer, reader), return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
+            assert all(isinstance(o, StoreUnavailable) and o.__cause__ for o in outcomes)
+            assert time.monotonic() - before < 4
+        # The first to ask may still come too early.
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await reader.check()
+                    break
+                except StoreUnavailable:
+                    continue
+        assert (await writer.write(sample_run().events)).refused == []
+
+
+async def test_a_pool_opens_while_the_database_is_down(
+    postgres_server_url: str, database_url: str
+) -> None:
+    with down(postgres_server_url, database_url):
+        async with open_pool(database_url, answer_seconds=0.2) as pool:
+            with pytest.raises(StoreUnavailable):
+                await PostgresReader(pool).check()
+
+
+async def test_connections_that_died_idle_are_replaced_unseen(
+    database_url: str, pool: Pool, writer: PostgresWriter
+) -> None:
+    await asyncio.gather(*(writer.write([Moments().plan_started()]) for _ in range(20)))
+    kill_all(database_url)
+    for _ in range(20):
+        await writer.write([Moments().plan_started()])
+
+
+def kill_all(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            # Given a time, it returns when the backend is gone.
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+@contextmanager
+def held(database_url: str, run: Moments) -> Iterator[psycopg.Connection]:
+    """Hold a run's lock, so that whoever writes to it waits."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [run.root])
+        yield connection
+
+
+def waiting(connection: psycopg.Connection) -> int:
+    [(number,)] = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
+    return int(number)
+
+
+async def until_one_more_waits(connection: psycopg.Connection, than: int) -> None:
+    async with asyncio.timeout(10):
+        while waiting(connection) <= than:  # noqa: ASYNC110 - the event is the server's
+            await asyncio.sleep(0)
+
+
+async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
+    database_url: str, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run, other = Moments(), Moments()
+    await writer.write([run.plan_started()])
+    events: list[Event] = [other.plan_started(), run.call_started(), run.plan_finished()]
+    with held(database_url, run) as connection:
+        writing = asyncio.create_task(writer.write(events))
+        await until_one_more_waits(connection, than=0)
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
+        with pytest.raises(StoreUnavailable):
+            await writing
+    listed = (await reader.list_runs(RunFilter(), 9, None)).items
+    assert [(each.root_plan_id, each.status) for each in listed] == [(run.root, "running")]
+    assert (await writer.write(events)).refused == []
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
+    database_url: str, times: int
+) -> None:
+    async with open_pool(database_url, max_size=2) as pool:
+        writer = PostgresWriter(pool)
+        run = Moments()
+        await writer.write([run.plan_started()])
+        with held(database_url, run) as connection:
+            for _ in range(4):
+                # The server goes on waiting where a second cancellation broke off the first.
+                before = waiting(connection)
+                writing = asyncio.create_task(writer.write([run.plan_finished()]))
+                await until_one_more_waits(connection, than=before)
+                for _ in range(times):
+                    writing.cancel()
+                    await asyncio.sleep(0)
+                with pytest.raises(asyncio.CancelledError):
+                    await writing
+        await asyncio.gather(*(writer.write([run.step_started()]) for _ in range(10)))
+        await PostgresReader(pool).read_run(run.root)
+
+
+async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: str) -> None:
+    async with open_pool(database_url, max_size=1) as pool:
+        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        run = sample_run()
+        await writer.write(run.events)
+        for number in range(30):
+            with anyio.move_on_after(number / 3000):
+                await reader.read_tree(run.root, Payloads.FULL)
+                await writer.write(run.events)
+            await reader.read_run(run.root)
+
+
+async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:
+    with pytest.raises(ConfigurationError, match="postgresql://"):
+        open_pool("postgresql://localhost:port/?nonsense=1")

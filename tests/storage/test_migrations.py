@@ -1,0 +1,145 @@
+"""From an empty database to the newest schema, and back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from tests.storage.catalogs import Catalog, read_catalog
+from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.storage.engine import open_pool
+from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.tables import METADATA
+
+
+def test_migrating_up_and_down_leaves_nothing(empty_database_url: str) -> None:
+    empty = read_catalog(empty_database_url)
+    upgrade(empty_database_url)
+    migrated = read_catalog(empty_database_url)
+    downgrade(empty_database_url, "base")
+    assert read_catalog(empty_database_url) == empty
+    upgrade(empty_database_url)
+    assert read_catalog(empty_database_url) == migrated
+
+
+def test_the_migrations_end_in_what_the_table_classes_say(
+    database_url: str, empty_database_url: str
+) -> None:
+    with migrating_connection(database_url) as connection:
+        options = {"compare_type": True, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, METADATA) == []
+    with migrating_connection(empty_database_url) as connection, connection.begin():
+        METADATA.create_all(connection)
+    assert read_catalog(database_url) == read_catalog(empty_database_url)
+
+
+def test_servers_that_start_at_once_migrate_once(empty_database_url: str) -> None:
+    errors: list[BaseException] = []
+
+    def migrate() -> None:
+        try:
+            upgrade(empty_database_url)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=migrate) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with psycopg.connect(empty_database_url) as connection:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    assert found == [(head(),)]
+
+
+def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL, NULL,"
+            " NULL, now(), 1, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 0, 0, 0, 0, 0, 'events')"
+        )
+    upgrade(database_url)
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])
+def test_every_spelling_of_an_address_will_do(empty_database_url: str, scheme: str) -> None:
+    rest = empty_database_url.partition("://")[2]
+    upgrade(f"{scheme}://{rest}")
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
+
+
+async def test_a_database_without_migrations_is_told_from_one_that_is_down(
+    empty_database_url: str,
+) -> None:
+    async with open_pool(empty_database_url) as pool:
+        reader = PostgresReader(pool)
+        with pytest.raises(SchemaOutOfDate):
+            await reader.check()
+        with pytest.raises(SchemaOutOfDate):
+            await reader.find_cancel_requests([])
+        await asyncio.to_thread(upgrade, empty_database_url)
+        await reader.check()
+        with psycopg.connect(empty_database_url) as connection:
+            connection.execute("UPDATE alembic_version SET version_num = 'unheard of'")
+        with pytest.raises(SchemaOutOfDate):
+            await reader.check()
+
+
+def test_migrating_a_database_that_is_down_says_so(database_url: str) -> None:
+    nowhere = urlsplit(database_url)._replace(path="/no_such_database").geturl()
+    with pytest.raises(StoreUnavailable) as refusal:
+        upgrade(nowhere)
+    assert refusal.value.__cause__ is not None
+
+
+RECORD_TABLES = {
+    "run",
+    "plan_execution_record",
+    "agent_execution_record",
+    "think_act_record",
+    "act_tool_info",
+}
+
+
+@pytest.fixture
+def catalog(database_url: str) -> Catalog:
+    return read_catalog(database_url)
+
+
+def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
+    assert {row[0] for row in catalog["tables"]} == RECORD_TABLES
+    assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"
+    assert catalog["triggers"] == []
+    for table, definition, is_unique in catalog["indexes"]:
+        assert not is_unique or "root_plan_id" in str(definition), (table, definition)
+    for table, column, _, _, identity, default, _ in catalog["columns"]:
+        assert identity == "", (table, column)
+        assert "nextval" not in str(default), (table, column)
+
+
+def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Catalog) -> None:
+    references = [row for row in catalog["constraints"] if row[2] == "f"]
+    assert len(references) == 9
+    for table, name, _, can_wait, waits, is_valid, definition in references:
+        assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
+        assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(
+            "project_id, root_plan_id"
+        ), (table, definition)
+
+
+def test_every_table_and_nearly_every_column_is_explained(catalog: Catalog) -> None:
+    assert all(row[2] for row in catalog["tables"])
+    unexplained = [row[1] for row in catalog["columns"] if not row[6]]
+    assert len(unexplained) < len(catalog["columns"]) / 4

@@ -1,0 +1,244 @@
+"""What the contract cannot ask: several writers at once, refusals by the database, its columns."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sample_runs import START, sample_run
+from tests.store_contract.moments import Moments
+from tracer.events import Event, ToolCallFinished
+from tracer.ids import new_id
+from tracer.lineage import Payloads
+from tracer.records import Run
+from tracer.status import Status
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import RunFilter
+
+
+async def rows(pool: Pool, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    async with pool.connection() as connection:
+        return await (await connection.execute(query.encode(), values)).fetchall()
+
+
+async def test_overlapping_writers_in_opposite_order_lose_nothing(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    runs = [Moments() for _ in range(12)]
+    shuffle = random.Random(4711).shuffle
+
+    async def write(task: int) -> None:
+        for number in range(30):
+            events: list[Event] = []
+            for run in runs:
+                events += [run.call_started(tool_call_id=new_id(), at=number), run.step_started()]
+            if (task + number) % 2:
+                events.reverse()
+            else:
+                shuffle(events)
+            answer = await writer.write(events)
+            assert (answer.stored, answer.refused) == (len(events), [])
+
+    await asyncio.gather(*(write(task) for task in range(8)))
+    listed = (await reader.list_runs(RunFilter(), 100, None)).items
+    assert [run.tool_calls for run in listed] == [8 * 30] * len(runs)
+    assert {run.revision for run in listed} == {8 * 30}
+    [(calls,)] = await rows(pool, "SELECT count(*) FROM act_tool_info")
+    assert calls == 12 * 8 * 30
+
+
+async def test_processes_that_tell_the_same_run_end_in_one_count(
+    database_url: str, pool: Pool, reader: PostgresReader
+) -> None:
+    run = sample_run(sub_plans=20)
+    async with open_pool(database_url) as other_pool:
+        writers = [PostgresWriter(pool), PostgresWriter(other_pool)]
+        orders = [run.events, run.events[::-1]] * 4
+        await asyncio.gather(
+            *(writers[n % 2].write(events) for n, events in enumerate(orders)),
+            *(writers[n % 2].write([event]) for n, event in enumerate(run.events)),
+        )
+    shown = await reader.read_run(run.root)
+    assert (shown.tool_calls, shown.failures, shown.status) == (21, 1, Status.SUCCEEDED)
+    assert (shown.input_tokens, shown.output_tokens) == (100, 20)
+
+
+def unstorable(run: Moments) -> ToolCallFinished:
+    """Return an event that no validation let through: its text holds a raw NUL."""
+    event = run.call_finished()
+    return event.model_copy(update={"result": "a secret\0"})
+
+
+async def test_an_event_that_cannot_be_stored_is_refused_and_its_neighbours_are_stored(
+    writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    good, bad = Moments(), Moments()
+    surrogate = bad.call_finished().model_copy(update={"result": "\ud800"})
+    backwards = bad.call_started().model_copy(update={"position": -1})
+    answer = await writer.write(
+        [
+            bad.plan_started(),
+            unstorable(bad),
+            good.plan_started(),
+            surrogate,
+            good.call_started(),
+            backwards,
+        ]
+    )
+    assert answer.stored == 3
+    assert [(r.index, r.code) for r in answer.refused] == [
+        (1, "not_storable"),
+        (3, "not_storable"),
+        (5, "not_storable"),
+    ]
+    assert not any("secret" in refusal.detail for refusal in answer.refused)
+    assert (await reader.read_run(good.root)).tool_calls == 1
+    assert (await reader.read_run(bad.root)).status is Status.RUNNING
+
+
+async def test_events_of_a_run_that_came_as_spans_are_refused(
+    pool: Pool, writer: PostgresWriter
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started()])
+    async with pool.connection() as connection:
+        await connection.execute("UPDATE run SET source = 'spans'")
+    answer = await writer.write([run.plan_finished(), Moments().plan_started()])
+    assert [(r.index, r.code) for r in answer.refused] == [(0, "run_of_spans")]
+    assert answer.stored == 1
+
+
+async def test_a_huge_batch_is_stored_at_once(
+    writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run = Moments()
+    events = [run.call_finished(tool_call_id=new_id(), result="x" * 100) for _ in range(20_000)]
+    answer = await writer.write([run.plan_started(), *events])
+    assert (answer.stored, answer.refused) == (20_001, [])
+    shown = await reader.read_run(run.root)
+    assert (shown.tool_calls, shown.revision) == (20_000, 1)
+    await writer.delete_run(run.root)
+
+
+async def test_more_text_than_one_statement_takes_is_still_one_write(
+    writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run = Moments()
+    text = "x" * 9_000_000
+    events = [run.call_finished(tool_call_id=new_id(), result=text) for _ in range(5)]
+    assert (await writer.write(events)).stored == 5
+    shown = await reader.read_run(run.root)
+    assert (shown.tool_calls, shown.revision) == (5, 1)
+
+
+JSONB = "SELECT arguments_json, result_json FROM act_tool_info"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": [1, "é"]}', {"a": [1, "é"]}),
+        ("null", None),
+        ("{", None),
+        ('"\\u0000"', None),
+        ("[" * 400 + "]" * 400, ...),
+        ("[" * 600 + "]" * 600, None),
+        ("[" * 2_000_000, None),
+        ('"' + "x" * 1_000_001 + '"', None),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+async def test_text_is_kept_as_jsonb_too_where_it_can_be_that(
+    pool: Pool, writer: PostgresWriter, text: str, value: object
+) -> None:
+    run = Moments()
+    await writer.write([run.call_started(arguments=text), run.call_finished(result=text)])
+    [(arguments, result)] = await rows(pool, JSONB)
+    assert arguments == result
+    assert (arguments is not None) if value is ... else (arguments == value)
+
+
+async def test_the_jsonb_goes_with_the_text_that_stays(pool: Pool, writer: PostgresWriter) -> None:
+    run = Moments()
+    starts = [run.call_started(arguments=text) for text in ("[1]", "[2]", "[")]
+    ends = [run.call_finished(at=at, result=text) for at, text in ((5, "[5]"), (6, "[6]"))]
+    for event in (starts[1], starts[0], ends[1], ends[0]):
+        await writer.write([event])
+    assert await rows(pool, JSONB) == [([2], [6])]
+    await writer.write([run.call_started(arguments="[3"), run.call_finished(at=7, result="[7")])
+    assert await rows(pool, JSONB) == [(None, None)]
+
+
+async def test_an_ending_clears_what_said_that_its_recorder_had_died(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started(), run.call_started()])
+    for table in ("run", "plan_execution_record", "act_tool_info"):
+        async with pool.connection() as connection:
+            await connection.execute(f"UPDATE {table} SET abandoned_at = now()")
+    assert (await reader.read_run(run.root)).shown_status == "abandoned"
+    assert (await reader.list_runs(RunFilter(status="abandoned"), 9, None)).items
+    assert not (await reader.list_runs(RunFilter(status="running"), 9, None)).items
+    tree = await reader.read_tree(run.root, Payloads.NONE)
+    assert {tree.plans[0]["status"], tree.tool_calls[0]["status"]} == {"abandoned"}
+    await writer.write([run.plan_finished(), run.call_finished()])
+    assert (await reader.read_run(run.root)).abandoned_at is None
+    assert (await reader.read_tool_call(run.call)).call.abandoned_at is None
+
+
+async def test_a_tombstone_keeps_nothing_but_keys(pool: Pool, writer: PostgresWriter) -> None:
+    run = sample_run()
+    await writer.write(run.events)
+    await writer.request_cancel(sample := await one_more(writer))
+    await writer.delete_run(run.root)
+    await writer.delete_run(sample)
+    kept = ", ".join(
+        field
+        for field in Run.model_fields
+        if field not in ("project_id", "root_plan_id", "recorded_at", "revision")
+    )
+    found = await rows(pool, f"SELECT {kept} FROM run")
+    assert {value for row in found for value in map(str, row)} == {"None", "unknown", "0", "[]"}
+    for table in ("plan_execution_record", "agent_execution_record", "act_tool_info"):
+        assert await rows(pool, f"SELECT 1 FROM {table}") == []
+
+
+async def one_more(writer: PostgresWriter) -> Any:
+    run = Moments()
+    await writer.write([run.plan_started(session_id="s", subject="p", traceparent="t")])
+    return run.root
+
+
+async def test_the_database_itself_refuses_a_sub_plan_without_its_opener(
+    database_url: str, writer: PostgresWriter
+) -> None:
+    run = sample_run()
+    await writer.write(run.events)
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            connection.execute(
+                "UPDATE plan_execution_record SET tool_call_id = gen_random_uuid()"
+                " WHERE parent_plan_id IS NOT NULL"
+            )
+        with pytest.raises(psycopg.errors.CheckViolation):
+            connection.execute("UPDATE plan_execution_record SET parent_plan_id = NULL")
+        with pytest.raises(psycopg.errors.ForeignKeyViolation):
+            connection.execute("DELETE FROM act_tool_info WHERE name = 'check'")
+
+
+async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: PostgresReader) -> None:
+    moments = iter([START, START - timedelta(days=1), START - timedelta(days=2)])
+    writer = PostgresWriter(pool, clock=lambda: next(moments))
+    runs = [Moments() for _ in range(3)]
+    for run in runs:
+        await writer.write([run.plan_started()])
+    listed = (await reader.list_runs(RunFilter(), 9, None)).items
+    assert [run.root_plan_id for run in listed] == [run.root for run in runs]

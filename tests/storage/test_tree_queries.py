@@ -1,0 +1,88 @@
+"""Reading a tree takes a constant number of queries, and the planner's indexes serve it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sample_runs import sample_run
+from tests.store_contract.moments import Moments
+from tracer.ids import new_id
+from tracer.lineage import Payloads
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement that a cursor is given from now on."""
+    statements: list[str] = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        statements.append(str(query))
+        return await execute(self, query, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    return statements
+
+
+async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
+    writer: PostgresWriter, reader: PostgresReader, asked: list[str]
+) -> None:
+    counts = {}
+    for sub_plans in (3, 300):
+        run = sample_run(sub_plans=sub_plans)
+        await writer.write(run.events)
+        for plan in (run.root, run.sub_plans[-1]):
+            asked.clear()
+            rows = await reader.read_tree(plan, Payloads.PREVIEW)
+            assert len(rows.plans) == (1 + sub_plans if plan == run.root else 1)
+            counts[sub_plans, plan == run.root] = len(
+                [query for query in asked if not query.startswith("BEGIN")]
+            )
+    assert set(counts.values()) == {5}
+
+
+async def test_a_call_s_lineage_takes_as_many_queries_at_any_depth(
+    writer: PostgresWriter, reader: PostgresReader, asked: list[str]
+) -> None:
+    counts = set()
+    for depth in (1, 30):
+        run = Moments()
+        plan, call = run.root, run.call
+        await writer.write([run.plan_started(), run.call_started()])
+        for level in range(1, depth):
+            above, plan, opener, call = plan, new_id(), call, new_id()
+            await writer.write(
+                [
+                    run.sub_plan_started(plan, opener, parent_plan_id=above, depth=level),
+                    run.call_started(plan_id=plan, step_id=new_id(), tool_call_id=call),
+                ]
+            )
+        asked.clear()
+        assert len((await reader.read_tool_call(call)).lineage) == 3 * depth
+        counts.add(len(asked))
+    assert len(counts) == 1
+
+
+async def test_foreign_keys_are_checked_without_reading_the_whole_run(
+    pool: Pool, writer: PostgresWriter
+) -> None:
+    """A fresh database has no statistics, and the planner must not be misled by that."""
+    run = Moments()
+    size = 2_000
+    await writer.write([run.plan_started(), *(calls(run) for _ in range(size))])
+    await writer.delete_run(run.root)
+    async with pool.connection() as connection:
+        await connection.execute("SELECT pg_stat_force_next_flush()")
+        cursor = await connection.execute("SELECT sum(idx_tup_read) FROM pg_stat_user_indexes")
+        [(read,)] = await cursor.fetchall()
+    assert read < 20 * size
+
+
+def calls(run: Moments) -> Any:
+    return run.call_started(tool_call_id=new_id(), think_act_id=new_id())

@@ -1,0 +1,30 @@
+"""The stores that the contract is asked of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.store_contract.stores import NewStore, Store, memory_stores, postgres_stores
+from tracer.storage.engine import open_pool
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
+    if request.param == "memory":
+        yield memory_stores()
+    else:
+        async with open_pool(request.getfixturevalue("database_url")) as pool:
+            yield postgres_stores(pool)
+
+
+@pytest.fixture
+def store(new_store: NewStore) -> Store:
+    return new_store()
+
+
+@pytest.fixture
+async def new_postgres_store(database_url: str) -> AsyncIterator[NewStore]:
+    async with open_pool(database_url) as pool:
+        yield postgres_stores(pool)

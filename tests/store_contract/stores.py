@@ -1,0 +1,99 @@
+"""What the contract is asked of: a writer and a reader of one project."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from tracer.clock import Clock, stepping_clock
+from tracer.events import Event
+from tracer.lineage import Node, Payloads, build_tree
+from tracer.records import Record
+from tracer.storage.engine import Pool
+from tracer.storage.memory_store import MemoryStore
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
+
+RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
+
+_projects = count(1)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Both doors of one store."""
+
+    writer: TraceWriter
+    reader: TraceReader
+
+    async def record(self, *events: Event) -> None:
+        """Write events of which none may be refused."""
+        answer = await self.writer.write(events)
+        assert answer.refused == []
+        assert answer.stored == len(events)
+
+
+NewStore = Callable[[], Store]
+"""Answers an empty store, whose server clock starts at `RECORDED` and steps a millisecond."""
+
+
+def memory_stores() -> NewStore:
+    def new_store() -> Store:
+        store = MemoryStore(next(_projects), clock())
+        return Store(store, store)
+
+    return new_store
+
+
+def postgres_stores(pool: Pool) -> NewStore:
+    """Return stores in one database, each a project of its own."""
+
+    def new_store() -> Store:
+        project_id = next(_projects)
+        return Store(PostgresWriter(pool, project_id, clock()), PostgresReader(pool, project_id))
+
+    return new_store
+
+
+def clock() -> Clock:
+    return stepping_clock(RECORDED)
+
+
+async def tree(store: Store, plan_id: UUID, payloads: Payloads = Payloads.FULL) -> Node:
+    return build_tree(await store.reader.read_tree(plan_id, payloads), str(plan_id))
+
+
+BOOKKEEPING = {"project_id", "revision", "recorded_at"}
+
+
+def content(record: Record) -> dict[str, Any]:
+    """Return what a record says, without the bookkeeping."""
+    return record.model_dump(exclude=BOOKKEEPING)
+
+
+async def all_records(store: Store) -> dict[Any, dict[str, Any]]:
+    """Return what a store holds, by kind and id, read through every door but the tree's."""
+    found: dict[Any, dict[str, Any]] = {}
+    runs = await store.reader.list_runs(RunFilter(), 1000, None)
+    for run in runs.items:
+        assert run == await store.reader.read_run(run.root_plan_id)
+        found["run", run.root_plan_id] = content(run)
+        rows = await store.reader.read_tree(run.root_plan_id, Payloads.FULL)
+        assert rows.revision == run.revision
+        for plan in rows.plans:
+            record = (await store.reader.read_plan(UUID(plan["planId"]))).plan
+            found["plan", run.root_plan_id, record.plan_id] = content(record)
+        for step in rows.steps:
+            found["step", run.root_plan_id, step["stepId"]] = step
+        for think_act in rows.think_acts:
+            round_ = await store.reader.read_think_act(UUID(think_act["thinkActId"]))
+            found["thinkAct", run.root_plan_id, round_.think_act_id] = content(round_)
+    calls = await store.reader.list_tool_calls(ToolCallFilter(), 1000, None)
+    for call in calls.items:
+        found["toolCall", call.root_plan_id, call.tool_call_id] = content(call)
+    return found

@@ -1,0 +1,155 @@
+"""Lists: newest first, by cursor, and filtered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tests.sample_runs import START, sample_run
+from tests.store_contract.moments import Moments
+from tests.store_contract.stores import Store
+from tracer.errors import BadCursor, BadRequest
+from tracer.ids import new_id
+from tracer.store import RunFilter, ToolCallFilter
+
+
+async def roots(store: Store, wanted: RunFilter) -> list[UUID]:
+    return [run.root_plan_id for run in (await store.reader.list_runs(wanted, 100, None)).items]
+
+
+async def calls(store: Store, wanted: ToolCallFilter) -> set[UUID]:
+    page = await store.reader.list_tool_calls(wanted, 100, None)
+    return {call.tool_call_id for call in page.items}
+
+
+async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
+    together = [Moments() for _ in range(4)]
+    await store.record(*(run.plan_started() for run in together))
+    later = Moments()
+    await store.record(later.plan_started())
+    expected = [later.root, *sorted((run.root for run in together), reverse=True)]
+    seen: list[UUID] = []
+    cursor = None
+    while True:
+        page = await store.reader.list_runs(RunFilter(), 2, cursor)
+        seen += [run.root_plan_id for run in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        # What comes or changes while pages are turned does not disturb them.
+        await store.record(Moments().plan_started(), together[0].plan_finished())
+    assert seen == expected
+
+
+async def test_an_empty_list_has_one_page(store: Store) -> None:
+    assert (await store.reader.list_runs(RunFilter(), 1, None)).items == []
+    page = await store.reader.list_tool_calls(ToolCallFilter(), 1, None)
+    assert (page.items, page.next_cursor) == ([], None)
+
+
+async def test_a_full_last_page_has_no_cursor(store: Store) -> None:
+    await store.record(Moments().plan_started(), Moments().plan_started())
+    assert (await store.reader.list_runs(RunFilter(), 2, None)).next_cursor is None
+
+
+@pytest.mark.parametrize("cursor", ["", "nonsense", "💥", "W10", "WyIyMDI2IiwiYSJd", "\0"])
+async def test_a_cursor_that_no_list_gave_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        await store.reader.list_runs(RunFilter(), 2, cursor)
+    with pytest.raises(BadCursor):
+        await store.reader.list_tool_calls(ToolCallFilter(), 2, cursor)
+
+
+async def test_runs_are_filtered_by_status_agent_tool_and_time(store: Store) -> None:
+    finished = sample_run()
+    running = sample_run(sub_plans=0, finished=False, start=START + timedelta(hours=1))
+    await store.record(*finished.events, *running.events)
+    assert await roots(store, RunFilter(status="succeeded")) == [finished.root]
+    assert await roots(store, RunFilter(status="running")) == [running.root]
+    assert await roots(store, RunFilter(status="abandoned")) == []
+    assert await roots(store, RunFilter(agent="pharmacist")) == [finished.root]
+    assert await roots(store, RunFilter(agent="nobody")) == []
+    assert await roots(store, RunFilter(tool="check")) == [finished.root]
+    assert await roots(store, RunFilter(tool="measure", status="running")) == [running.root]
+    assert await roots(store, RunFilter(since=START + timedelta(hours=1))) == [running.root]
+    assert await roots(store, RunFilter(until=START + timedelta(hours=1))) == [finished.root]
+
+
+@pytest.mark.parametrize(
+    ("q", "is_found"),
+    [
+        ("weekly REVIEW", True),
+        ("Check 1", True),
+        ("easur", True),
+        ("CUFF is loose", True),
+        ("pharma", True),
+        ("", True),
+        ("%", False),
+        ("w_ekly", False),
+        ("\\", False),
+        ("\0", False),
+        ("血压", False),
+    ],
+)
+async def test_the_search_looks_into_titles_names_and_errors(
+    store: Store, q: str, is_found: bool
+) -> None:
+    run = sample_run()
+    await store.record(*run.events)
+    assert await roots(store, RunFilter(q=q)) == [run.root] * is_found
+
+
+async def test_the_search_finds_signs_that_mean_something_to_patterns(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(title="100%_\\ 血压\0"))
+    for q in ("%", "_", "\\", "0%_\\ 血", "\0"):
+        assert await roots(store, RunFilter(q=q)) == [run.root]
+
+
+async def test_tool_calls_are_filtered_across_runs(store: Store) -> None:
+    one, other = sample_run(), sample_run(sub_plans=1, finished=False)
+    await store.record(*one.events, *other.events)
+    assert await calls(store, ToolCallFilter(name="measure")) == {
+        *(one.failed_call, other.failed_call)
+    }
+    assert await calls(store, ToolCallFilter(status="running")) == set(other.opening_calls)
+    both = ToolCallFilter(root_plan_id=one.root, provider_call_id="call_0")
+    assert await calls(store, both) == {one.failed_call, *one.opening_calls}
+    assert await calls(store, ToolCallFilter(name="Measure")) == set()
+    assert await calls(store, ToolCallFilter(since=START + timedelta(days=1))) == set()
+    assert len(await calls(store, ToolCallFilter(until=START + timedelta(days=1)))) == 5
+
+
+async def test_names_that_differ_only_far_behind_are_told_apart(store: Store) -> None:
+    run, other = Moments(), Moments()
+    name = "工具" * 100_000
+    await store.record(
+        run.call_started(name=name + "1", provider_call_id=name),
+        other.call_started(name=name + "2"),
+    )
+    assert await calls(store, ToolCallFilter(name=name + "1")) == {run.call}
+    assert await calls(store, ToolCallFilter(provider_call_id=name)) == {run.call}
+    assert await roots(store, RunFilter(tool=name + "2")) == [other.root]
+
+
+async def test_a_status_that_does_not_exist_is_a_bad_request(store: Store) -> None:
+    with pytest.raises(BadRequest, match="succeeded"):
+        await store.reader.list_runs(RunFilter(status="done"), 10, None)
+    with pytest.raises(BadRequest):
+        await store.reader.list_tool_calls(ToolCallFilter(status="done"), 10, None)
+
+
+async def test_pages_of_tool_calls_go_on_where_they_ended(store: Store) -> None:
+    run = Moments()
+    ids = [new_id() for _ in range(7)]
+    await store.record(*(run.call_started(tool_call_id=id_) for id_ in ids))
+    seen: list[UUID] = []
+    cursor = None
+    for _ in range(4):
+        page = await store.reader.list_tool_calls(ToolCallFilter(), 2, cursor)
+        seen += [call.tool_call_id for call in page.items]
+        cursor = page.next_cursor
+    assert seen == sorted(ids, reverse=True)
+    assert cursor is None

@@ -1,0 +1,53 @@
+"""What all stores agree on, beside the promises: words, and what the lists go by."""
+
+from __future__ import annotations
+
+from tracer.errors import BadRequest
+from tracer.records import Kind
+from tracer.status import ABANDONED, Status
+
+SEARCHED = {
+    Kind.PLAN: ("title", "agent_name", "error_message"),
+    Kind.STEP: ("agent_name", "error_message"),
+    Kind.THINK_ACT: ("error_message",),
+    Kind.TOOL_CALL: ("name", "error_message"),
+}
+"""Where the search of the run list looks."""
+
+KIND_WORDS = {
+    Kind.RUN: "run",
+    Kind.PLAN: "plan",
+    Kind.STEP: "step",
+    Kind.THINK_ACT: "think-act",
+    Kind.TOOL_CALL: "tool call",
+}
+"""What an error calls a record."""
+
+REFUSED_RUNS = {
+    "run_deleted": "The run was deleted; it takes no more events.",
+    "run_of_spans": "The run came as OpenTelemetry spans; it takes no events.",
+}
+"""Why a run takes no events: the code of the refusal, and its sentence."""
+
+FROM_ROOT_PLAN = (
+    "title",
+    "agent_name",
+    "status",
+    "reason",
+    "started_at",
+    "finished_at",
+    "abandoned_at",
+    "recorder_id",
+)
+"""What a run shows of its root plan."""
+
+
+def check_status(shown: str | None) -> None:
+    """Return if `shown` is None or a status as it is shown.
+
+    Raises:
+        BadRequest: There is no such status.
+    """
+    allowed = [*Status, ABANDONED]
+    if shown is not None and shown not in allowed:
+        raise BadRequest(f"There is no status {shown!r}: ask for one of {', '.join(allowed)}.")

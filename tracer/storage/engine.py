@@ -1,0 +1,162 @@
+"""Connections to Postgres: the pool, and what its errors mean."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import PipelineStatus
+from psycopg_pool import AsyncConnectionPool
+from sqlalchemy.exc import DBAPIError
+
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
+
+PoolConnection = psycopg.AsyncConnection[tuple[Any, ...]]
+Pool = AsyncConnectionPool[PoolConnection]
+
+ANSWER_SECONDS = 2.0
+"""How long a database that is down may keep a caller waiting."""
+
+_SCHEMA_ERRORS = (
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.UndefinedObject,
+    errors.UndefinedFunction,
+)
+_OUTAGES = (
+    errors.OperationalError,  # the pool's own errors included
+    errors.InterfaceError,
+    errors.ReadOnlySqlTransaction,  # a standby, after a change of roles
+)
+
+
+def libpq_url(url: str) -> str:
+    """Return a database's address as libpq reads it: SQLAlchemy's `+driver` is not for it."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}{separator}{rest}"
+
+
+def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SECONDS) -> Pool:
+    """Return a pool of connections to the database at `url`, to be entered with `async with`.
+
+    It opens whether or not the database runs, and recovers by itself when that comes back.
+
+    Args:
+        url: `postgresql://…` or `postgres://…`, with SQLAlchemy's `+psycopg` or without.
+        max_size: The most connections that are open at once.
+        answer_seconds: How long to wait for a connection before the store counts as unavailable.
+
+    Raises:
+        ConfigurationError: `url` is no address of a Postgres.
+    """
+    try:
+        given = conninfo_to_dict(libpq_url(url))
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            "The database's address can't be read: write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+        ) from error
+    defaults = {"connect_timeout": max(1, round(answer_seconds)), "application_name": "tracer"}
+    return AsyncConnectionPool(
+        kwargs={**defaults, **given, "autocommit": True},
+        connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
+        open=False,
+        min_size=1,
+        max_size=max_size,
+        timeout=answer_seconds,
+        # Giving up early lets the next caller try afresh, rather than wait out a long back-off.
+        reconnect_timeout=answer_seconds,
+        configure=_use_utc,
+        # With a reset of its own the pool takes connections back in a task of its own: a caller
+        # that is cancelled, perhaps twice, cannot lose one on the way.
+        reset=_leave_pipeline,
+    )
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool) -> AsyncIterator[PoolConnection]:
+    """Lend a connection; what is not committed at the end is rolled back."""
+    connection = await _live_connection(pool)
+    try:
+        yield connection
+    finally:
+        await pool.putconn(connection)
+
+
+async def _live_connection(pool: Pool) -> PoolConnection:
+    # Not by the pool's own check: that waits for seconds between one dead connection and the
+    # next, and after a restart of the server all of them are dead.
+    while True:
+        connection = await pool.getconn()
+        try:
+            if not _has_news(connection) or await _answers(connection):
+                return connection
+        except BaseException:
+            await pool.putconn(connection)
+            raise
+        await pool.putconn(connection)
+
+
+@asynccontextmanager
+async def snapshot(pool: Pool) -> AsyncIterator[PoolConnection]:
+    """Lend a connection whose statements all see one state of the database, and change nothing."""
+    async with borrowed(pool) as connection:
+        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        yield connection
+        await connection.rollback()
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Translate what Postgres, its driver and the pool raise.
+
+    Raises:
+        StoreUnavailable: The database does not answer, or failed meanwhile.
+        SchemaOutOfDate: It lacks a table or a column.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if isinstance(error.orig, _SCHEMA_ERRORS):
+            raise SchemaOutOfDate() from error
+        if isinstance(error.orig, _OUTAGES):
+            raise StoreUnavailable() from error
+        raise
+    except _SCHEMA_ERRORS as error:
+        raise SchemaOutOfDate() from error
+    except _OUTAGES as error:
+        raise StoreUnavailable() from error
+
+
+async def _use_utc(connection: PoolConnection) -> None:
+    await connection.execute("SET TIME ZONE 'UTC'")
+
+
+def _has_news(connection: PoolConnection) -> bool:
+    """Return whether an idle connection has something to say: that the server closed it, mostly.
+
+    Asking the server each time would cost every use a round trip.
+    """
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(0))
+
+
+async def _answers(connection: PoolConnection) -> bool:
+    try:
+        await connection.execute("")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+async def _leave_pipeline(connection: PoolConnection) -> None:
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        await connection.close()

@@ -1,0 +1,119 @@
+"""Migrations: bringing a database's schema to the version that this code needs.
+
+The scripts are in `migrations/`; a wheel carries them beside this file.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import SetColumnComment, SetTableComment
+
+from tracer.errors import ConfigurationError, SchemaOutOfDate
+from tracer.storage.engine import PoolConnection, libpq_url, store_errors
+from tracer.storage.tables import METADATA
+
+MINIMUM_SERVER_VERSION = 180_000
+_LOCK = 7_225_020  # any number that no other program in the database uses
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Migrate up to `revision`, in one transaction; several servers may do so at once.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+        ConfigurationError: It is older than PostgreSQL 18.
+    """
+    with _locked(url) as (connection, config):
+        before = MigrationContext.configure(connection).get_current_revision()
+        command.upgrade(config, revision)
+        after = MigrationContext.configure(connection).get_current_revision()
+        if after != before and after == head():
+            _comment(connection)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Migrate down to `revision`; `base` leaves nothing of ours, the records included."""
+    with _locked(url) as (_, config):
+        command.downgrade(config, revision)
+
+
+async def check_schema(connection: PoolConnection) -> None:
+    """Return if the database has the schema that this code needs.
+
+    Raises:
+        SchemaOutOfDate: It has another, or none.
+    """
+    cursor = await connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL")
+    if await cursor.fetchone() != (True,):
+        raise SchemaOutOfDate()
+    cursor = await connection.execute("SELECT version_num FROM alembic_version")
+    if await cursor.fetchall() != [(head(),)]:
+        raise SchemaOutOfDate()
+
+
+def _comment(connection: Connection) -> None:
+    """Give tables and columns the docstrings as comments: analysts read them in psql."""
+    for table in METADATA.sorted_tables:
+        connection.execute(SetTableComment(table))
+        for column in table.columns:
+            if column.comment:
+                connection.execute(SetColumnComment(column))
+
+
+@functools.cache
+def head() -> str:
+    """Return the revision that this code needs."""
+    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    if newest is None:
+        raise ConfigurationError(f"There are no migrations in {_scripts()}.")
+    return newest
+
+
+def _scripts() -> Path:
+    in_wheel = Path(__file__).with_name("migrations")
+    return in_wheel if in_wheel.is_dir() else Path(__file__).parents[2] / "migrations"
+
+
+def _config() -> Config:
+    config = Config()
+    # A percent sign in a path is no interpolation.
+    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
+    return config
+
+
+@contextmanager
+def _locked(url: str) -> Iterator[tuple[Connection, Config]]:
+    with store_errors(), migrating_connection(url) as connection, connection.begin():
+        version = connection.scalar(text("SHOW server_version_num"))
+        if int(str(version)) < MINIMUM_SERVER_VERSION:
+            raise ConfigurationError(
+                f"Tracer needs PostgreSQL 18 or newer; the server's version is {version}."
+            )
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        config = _config()
+        config.attributes["connection"] = connection
+        yield connection, config
+
+
+@contextmanager
+def migrating_connection(url: str) -> Iterator[Connection]:
+    """Give SQLAlchemy's view of a connection to the database at `url`."""
+    engine = create_engine(
+        "postgresql+psycopg://",
+        # libpq reads the address: SQLAlchemy's reading of sockets and options differs.
+        creator=lambda: psycopg.connect(libpq_url(url), connect_timeout=10),
+        poolclass=NullPool,
+    )
+    with engine.connect() as connection:
+        yield connection

@@ -1,0 +1,246 @@
+"""Reading from Postgres: records, lists and lineage; the tree is in `postgres_tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from psycopg.rows import dict_row
+
+from tracer.errors import RecordNotFound
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.lineage import Payloads, TreeRows
+from tracer.merge import RULES
+from tracer.records import (
+    ActToolInfo,
+    AgentExecutionRecord,
+    Kind,
+    PlanExecutionRecord,
+    Record,
+    Run,
+    ThinkActRecord,
+)
+from tracer.storage.agreements import KIND_WORDS
+from tracer.storage.ancestors import Place, path_down_to
+from tracer.storage.engine import Pool, PoolConnection, borrowed, snapshot, store_errors
+from tracer.storage.migrate import check_schema
+from tracer.storage.postgres_lists import runs_where, tool_calls_where
+from tracer.storage.postgres_tree import read_tree_rows
+from tracer.storage.tables import TABLES
+from tracer.store import (
+    AnyRecord,
+    Cursor,
+    Page,
+    PlanWithOpener,
+    RunFilter,
+    ToolCallFilter,
+    ToolCallInPlace,
+)
+
+R = TypeVar("R", bound=Record)
+P = TypeVar("P", bound=AnyRecord)
+L = TypeVar("L", Run, ActToolInfo)
+
+
+class PostgresReader:
+    """`tracer.store.TraceReader` over a pool of connections."""
+
+    def __init__(self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID) -> None:
+        self._pool = pool
+        self._project_id = project_id
+
+    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+        """Return a page of runs; see `TraceReader.list_runs`."""
+        where = runs_where(wanted, self._project_id, cursor)
+        query = f"""SELECT {_columns(Run)} FROM run WHERE {where}
+            ORDER BY recorded_at DESC, root_plan_id DESC LIMIT %(limit)s"""
+        return await self._page(Run, "root_plan_id", query, where.values, limit)
+
+    async def list_tool_calls(
+        self, wanted: ToolCallFilter, limit: int, cursor: str | None
+    ) -> Page[ActToolInfo]:
+        """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
+        where = tool_calls_where(wanted, self._project_id, cursor)
+        query = f"""SELECT {_columns(ActToolInfo)} FROM act_tool_info AS call WHERE {where}
+            ORDER BY recorded_at DESC, tool_call_id DESC LIMIT %(limit)s"""
+        return await self._page(ActToolInfo, "tool_call_id", query, where.values, limit)
+
+    async def read_run(self, root_plan_id: UUID) -> Run:
+        """Return a run with its totals; see `TraceReader.read_run`."""
+        query = f"""SELECT {_columns(Run)} FROM run WHERE project_id = %(project_id)s
+            AND root_plan_id = %(run)s AND deleted_at IS NULL"""
+        given = {"project_id": self._project_id, "run": root_plan_id}
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                found = await _select(connection, Run, query, given)
+        return _only("run", root_plan_id, found)
+
+    async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
+        """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                plan = await self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
+                opener = await self._in_run(
+                    connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id]
+                )
+        return PlanWithOpener(plan, opener[0] if opener else None)
+
+    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+        """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                return await read_tree_rows(connection, self._project_id, plan_id, payloads)
+
+    async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
+        """Return a round whole; see `TraceReader.read_think_act`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                return await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+        """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
+                given = {
+                    "project_id": self._project_id,
+                    "run": call.root_plan_id,
+                    "call": tool_call_id,
+                }
+                above = await self._read_above(connection, given)
+                sub_plans = await _select(
+                    connection,
+                    PlanExecutionRecord,
+                    f"""SELECT {_columns(PlanExecutionRecord)} FROM plan_execution_record
+                    WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
+                    given,
+                )
+        return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                cursor = await connection.execute(
+                    "SELECT root_plan_id FROM run"
+                    " WHERE project_id = %s AND root_plan_id = ANY(%s)"
+                    " AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)",
+                    [self._project_id, list(root_plan_ids)],
+                )
+                return {root_plan_id async for (root_plan_id,) in cursor}
+
+    async def check(self) -> None:
+        """Return if the database can serve; see `TraceReader.check`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                await check_schema(connection)
+
+    async def _page(
+        self, kind: type[L], id_field: str, query: str, given: dict[str, Any], limit: int
+    ) -> Page[L]:
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                items = await _select(connection, kind, query, {**given, "limit": limit + 1})
+        if len(items) <= limit:
+            return Page(items, None)
+        last = items[limit - 1]
+        assert last.recorded_at is not None
+        return Page(items[:limit], Cursor(last.recorded_at, getattr(last, id_field)).encode())
+
+    async def _one(
+        self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID
+    ) -> R:
+        """Return the record with an id; where runs share it, the first that is no placeholder."""
+        id_field = ID_FIELDS[kind]
+        query = f"""SELECT {_columns(record)} FROM {TABLES[kind]}
+            WHERE {id_field} = %(id)s AND project_id = %(project_id)s
+            ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
+        given = {"id": record_id, "project_id": self._project_id}
+        return _only(KIND_WORDS[kind], record_id, await _select(connection, record, query, given))
+
+    async def _in_run(
+        self,
+        connection: PoolConnection,
+        record: type[P],
+        run_id: UUID,
+        record_ids: Sequence[UUID | None],
+    ) -> list[P]:
+        """Return those of the records that the run has."""
+        kind = KINDS[record]
+        query = f"""SELECT {_columns(record)} FROM {TABLES[kind]}
+            WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
+        given = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
+        return await _select(connection, record, query, given)
+
+    async def _read_above(
+        self, connection: PoolConnection, given: dict[str, Any]
+    ) -> dict[Place, AnyRecord]:
+        """Return every record above a call: one query for the ids, and one per kind."""
+        cursor = await connection.execute(_ABOVE, given)
+        ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
+        for kind, record_id in await cursor.fetchall():
+            ids[Kind(kind)].append(record_id)
+        found: dict[Place, AnyRecord] = {}
+        for record, kind in KINDS.items():
+            for each in await self._in_run(connection, record, given["run"], ids[kind]):
+                found[kind, getattr(each, ID_FIELDS[kind])] = each
+        return found
+
+
+KINDS: dict[type[Any], Kind] = {
+    PlanExecutionRecord: Kind.PLAN,
+    AgentExecutionRecord: Kind.STEP,
+    ThinkActRecord: Kind.THINK_ACT,
+    ActToolInfo: Kind.TOOL_CALL,
+}
+ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
+
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+# UNION leaves out what was found before, so that it ends on circles.
+_ABOVE = f"""
+WITH RECURSIVE above (kind, id) AS (
+    SELECT 'toolCall', %(call)s::uuid
+    UNION
+    SELECT parent.* FROM above, LATERAL (
+        SELECT CASE
+            WHEN parent_tool_call_id IS NOT NULL THEN 'toolCall'
+            WHEN think_act_id IS NOT NULL THEN 'thinkAct' ELSE 'step' END,
+            coalesce(parent_tool_call_id, think_act_id, step_id)
+        FROM act_tool_info WHERE above.kind = 'toolCall' AND tool_call_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'step', step_id
+        FROM think_act_record
+        WHERE above.kind = 'thinkAct' AND think_act_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'plan', plan_id
+        FROM agent_execution_record
+        WHERE above.kind = 'step' AND step_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT CASE WHEN tool_call_id IS NOT NULL THEN 'toolCall' ELSE 'step' END,
+            coalesce(tool_call_id, opened_by_step_id)
+        FROM plan_execution_record
+        WHERE above.kind = 'plan' AND plan_id = above.id AND {_IN_RUN}
+    ) AS parent (kind, id)
+    WHERE parent.id IS NOT NULL
+)
+SELECT kind, id FROM above"""
+
+
+def _columns(record: type[Record]) -> str:
+    return ", ".join(record.model_fields)
+
+
+async def _select(
+    connection: PoolConnection, record: type[R], query: str, given: dict[str, Any]
+) -> list[R]:
+    cursor = connection.cursor(row_factory=dict_row)
+    await cursor.execute(query, given)
+    return [record(**row) for row in await cursor.fetchall()]
+
+
+def _only(words: str, record_id: UUID, found: list[R]) -> R:
+    if not found:
+        raise RecordNotFound(words, record_id)
+    return found[0]

@@ -1,0 +1,161 @@
+"""Reading a tree's rows from Postgres: five queries, whatever the size of the run."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from psycopg.rows import dict_row
+from pydantic.alias_generators import to_camel
+from sqlalchemy import Enum, Uuid
+
+from tracer.errors import RecordNotFound
+from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, TreeRows
+from tracer.merge import RULES
+from tracer.records import Kind
+from tracer.storage.engine import PoolConnection
+from tracer.storage.tables import ALWAYS, METADATA, TABLES
+from tracer.text import PREVIEW_BYTES, preview
+
+_ERROR_TEXTS = ("error_message", "error_stack")
+
+# The first characters hold at least the first bytes; `preview` cuts between characters.
+_SHOWN = {
+    Payloads.NONE: "NULL::text",
+    Payloads.PREVIEW: f"left({{}}, {PREVIEW_BYTES})",
+    Payloads.FULL: "{}",
+}
+_CUT = {
+    Payloads.NONE: "{} <> ''",
+    Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
+    Payloads.FULL: "false",
+}
+
+
+async def read_tree_rows(
+    connection: PoolConnection, project_id: int, plan_id: UUID, payloads: Payloads
+) -> TreeRows:
+    """Return the rows of a plan and of everything below it.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The project whose plan it is.
+        plan_id: The plan; where runs share the id, the first that is no placeholder.
+        payloads: How much of the long strings to read.
+    """
+    cursor = await connection.execute(_FIND, {"project_id": project_id, "plan": plan_id})
+    found = await cursor.fetchone()
+    if found is None:
+        raise RecordNotFound("plan", plan_id)
+    run_id, opener_id, revision, plan_ids = found
+    given = {"project_id": project_id, "run": run_id, "plans": plan_ids, "opener": opener_id}
+    queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
+    async with connection.pipeline():
+        cursors = {}
+        for kind, query in queries.items():
+            cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
+            await cursors[kind].execute(query, given, prepare=True)
+        rows = {
+            kind: _finish(kind, await each.fetchall(), payloads) for kind, each in cursors.items()
+        }
+    tree = TreeRows(
+        rows[Kind.PLAN], rows[Kind.STEP], rows[Kind.THINK_ACT], rows[Kind.TOOL_CALL], None, revision
+    )
+    if opener_id is not None:
+        _take_opener_out(tree, str(opener_id))
+    return tree
+
+
+def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
+    """Move the opener out of the tool calls, unless it lies below the plan itself as well."""
+    steps = {step["stepId"] for step in tree.steps}
+    for place, call in enumerate(tree.tool_calls):
+        if call["toolCallId"] == opener_id:
+            tree.opener = call
+            if call["stepId"] not in steps:
+                del tree.tool_calls[place]
+            return
+
+
+def _finish(kind: Kind, rows: list[Node], payloads: Payloads) -> list[Node]:
+    """Cut what SQL left a little long, and put the parts of each error together."""
+    strings = [to_camel(field) for field in (*PAYLOAD_FIELDS[kind], *_ERROR_TEXTS)]
+    for row in rows:
+        if payloads is Payloads.PREVIEW:
+            for name in strings:
+                if row[name] is not None:
+                    row[name] = preview(row[name])
+        type_, message, stack = row.pop("errorType"), row.pop("errorMessage"), row.pop("errorStack")
+        row["error"] = (
+            None if type_ is None else {"type": type_, "message": message, "stack": stack}
+        )
+    return rows
+
+
+def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return what a row consists of: the API's name of each value, and the SQL that makes it."""
+    columns = METADATA.tables[TABLES[kind]].columns
+    row = {}
+    for field in NODE_FIELDS[kind]:
+        row[field] = f"{field}::text" if isinstance(columns[field].type, (Uuid, Enum)) else field
+    row["status"] = (
+        "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
+        " THEN 'abandoned' ELSE status::text END"
+    )
+    if "cost_usd" in row:
+        row["cost_usd"] = "cost_usd::float8"
+    row["duration_ms"] = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
+    row["error_type"] = "error_type"
+    for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
+        row[field] = _SHOWN[payloads].format(field)
+    for field in PAYLOAD_FIELDS[kind]:
+        row[f"{field}_bytes"] = f"octet_length({field})"
+        row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
+    return {to_camel(field): expression for field, expression in row.items()}
+
+
+_IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
+
+_FIND = """
+WITH RECURSIVE found AS (
+    SELECT root_plan_id, plan_id, tool_call_id FROM plan_execution_record
+    WHERE plan_id = %(plan)s AND project_id = %(project_id)s
+    ORDER BY status = 'unknown', root_plan_id LIMIT 1
+), below AS (
+    SELECT root_plan_id, plan_id FROM found WHERE plan_id <> root_plan_id
+    UNION
+    SELECT plan.root_plan_id, plan.plan_id
+    FROM below JOIN plan_execution_record AS plan
+        ON plan.parent_plan_id = below.plan_id AND plan.root_plan_id = below.root_plan_id
+    WHERE plan.project_id = %(project_id)s
+)
+SELECT found.root_plan_id, found.tool_call_id, run.revision, ARRAY(SELECT plan_id FROM below)
+FROM found JOIN run
+    ON run.project_id = %(project_id)s AND run.root_plan_id = found.root_plan_id"""
+"""The plan's run, and the ids of the plans below a sub-plan. UNION ends on circles."""
+
+_STEPS_BELOW = (
+    f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
+)
+
+_BELOW = {
+    Kind.PLAN: "plan_id = ANY(%(plans)s)",
+    Kind.STEP: "plan_id = ANY(%(plans)s)",
+    Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
+    Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
+}
+"""Which rows lie in the plans that were found; with the call that opened the first."""
+
+
+def _query(kind: Kind, payloads: Payloads, condition: str) -> str:
+    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _expressions(kind, payloads).items())
+    return f"""SELECT {row} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {condition}
+        ORDER BY position, {RULES[kind].id_field}"""
+
+
+_OF_RUN = {
+    payloads: {kind: _query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
+}
+_OF_SUB_PLAN = {
+    payloads: {kind: _query(kind, payloads, condition) for kind, condition in _BELOW.items()}
+    for payloads in Payloads
+}

@@ -1,0 +1,203 @@
+"""Writing to Postgres: one transaction a batch, one set-based statement a kind of record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import orjson
+import stamina
+from psycopg import errors
+from psycopg.rows import dict_row
+
+from tracer.clock import Clock, utc_now
+from tracer.errors import RecordNotFound, RunNotActive
+from tracer.events import Event
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.merge import RULES, Key, Reduced, reduce_events
+from tracer.records import Kind, Run
+from tracer.storage.agreements import REFUSED_RUNS
+from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.tables import TABLES
+from tracer.storage.upserts import JSON_COLUMNS, LOCK_RUNS, UPSERTS
+from tracer.store import Refusal, WriteAnswer
+from tracer.text import nests_too_deep
+from tracer.versions import Fields
+
+_MAX_JSONB_CHARACTERS = 1_000_000
+_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
+_UNSTORABLE = (
+    errors.DataError,
+    errors.IntegrityError,
+    errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
+    orjson.JSONEncodeError,
+)
+_COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+
+Numbered = tuple[int, Event]
+
+
+class PostgresWriter:
+    """`tracer.store.TraceWriter` over a pool of connections."""
+
+    def __init__(
+        self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID, clock: Clock = utc_now
+    ) -> None:
+        self._pool = pool
+        self._project_id = project_id
+        self._clock = clock
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; see `TraceWriter.write`."""
+        with store_errors():
+            refused = await self._write(list(enumerate(events)))
+        return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
+
+    async def _write(self, events: list[Numbered]) -> list[Refusal]:
+        """Store what can be stored, and return what cannot."""
+        if not events:
+            return []
+        try:
+            codes = await self._merge(reduce_events(event for _, event in events))
+        except _UNSTORABLE as error:
+            if len(events) > 1:
+                # Some event is not storable: halve until it stands alone.
+                middle = len(events) // 2
+                return await self._write(events[:middle]) + await self._write(events[middle:])
+            return [Refusal(events[0][0], "not_storable", _why(error))]
+        return [
+            Refusal(index, codes[event.root_plan_id], REFUSED_RUNS[codes[event.root_plan_id]])
+            for index, event in events
+            if event.root_plan_id in codes
+        ]
+
+    async def _merge(self, reduced: Reduced) -> dict[UUID, str]:
+        """Merge records into the tables, and return the runs that take no events, and why."""
+        run_ids = {run_id for versions in reduced.values() for run_id, _ in versions}
+        reduced[Kind.RUN] = {
+            (run_id, run_id): {"tags": [], **reduced[Kind.RUN].get((run_id, run_id), {})}
+            for run_id in run_ids
+        }
+        batches = {kind: list(_batches(kind, reduced[kind])) for kind in Kind}
+        async for attempt in stamina.retry_context(
+            on=_COLLISIONS, attempts=8, timeout=None, wait_initial=0.01, wait_max=0.5
+        ):
+            with attempt:
+                open_runs = await self._merge_once(batches)
+        if len(open_runs) == len(run_ids):
+            return {}
+        return await self._codes(run_ids - open_runs)
+
+    async def _merge_once(self, batches: dict[Kind, list[str]]) -> set[UUID]:
+        """Merge in one transaction and one round trip, and return the runs that take events."""
+        given = {"project_id": self._project_id, "now": self._clock()}
+        async with borrowed(self._pool) as connection:
+            # A pipeline without BEGIN is one transaction, committed or rolled back at its end.
+            async with connection.pipeline():
+                locked = [
+                    await connection.execute(LOCK_RUNS, {**given, "rows": rows}, prepare=True)
+                    for rows in batches[Kind.RUN]
+                ]
+                for kind, upsert in UPSERTS.items():
+                    for rows in batches[kind]:
+                        await connection.execute(upsert, {**given, "rows": rows}, prepare=True)
+            return {run_id for cursor in locked for (run_id,) in await cursor.fetchall()}
+
+    async def _codes(self, run_ids: set[UUID]) -> dict[UUID, str]:
+        """Return why each of the runs takes no events."""
+        async with borrowed(self._pool) as connection:
+            cursor = await connection.execute(
+                "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"
+                " WHERE project_id = %s AND root_plan_id = ANY(%s)",
+                [self._project_id, list(run_ids)],
+            )
+            return {
+                run_id: "run_deleted" if is_deleted else "run_of_spans"
+                async for run_id, is_deleted in cursor
+            }
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
+        with store_errors():
+            async with borrowed(self._pool) as connection, connection.transaction():
+                cursor = await connection.execute(_BURY, given)
+                if cursor.rowcount == 0:
+                    raise RecordNotFound("run", root_plan_id)
+                for kind in (Kind.TOOL_CALL, Kind.THINK_ACT, Kind.STEP, Kind.PLAN):
+                    await connection.execute(
+                        f"DELETE FROM {TABLES[kind]}"
+                        " WHERE project_id = %(project_id)s AND root_plan_id = %(run)s",
+                        given,
+                    )
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
+        with store_errors():
+            async with borrowed(self._pool) as connection, connection.transaction():
+                cursor = connection.cursor(row_factory=dict_row)
+                await cursor.execute(_WISH_CANCEL, given)
+                await cursor.execute(_RUN, given)
+                row = await cursor.fetchone()
+        if row is None:
+            raise RecordNotFound("run", root_plan_id)
+        run = Run(**row)
+        if run.status.is_ending:
+            raise RunNotActive()
+        return run
+
+
+_THE_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s AND deleted_at IS NULL"
+
+_WISH_CANCEL = f"""
+UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
+WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
+
+_RUN = f"SELECT {', '.join(Run.model_fields)} FROM run WHERE {_THE_RUN}"
+
+_BURY = f"""
+UPDATE run SET deleted_at = %(now)s, revision = revision + 1, status = 'unknown', reason = NULL,
+    started_at = NULL, finished_at = NULL, abandoned_at = NULL, recorder_id = NULL, title = NULL,
+    agent_name = NULL, session_id = NULL, subject = NULL, tags = '{{}}', traceparent = NULL,
+    cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0, cost_usd = 0, tool_calls = 0,
+    failures = 0
+WHERE {_THE_RUN}"""
+
+
+def _why(error: Exception) -> str:
+    """Return a sentence that quotes nothing of the event: it may hold secrets."""
+    constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
+    rule = f" ({constraint})" if constraint else ""
+    return f"The database cannot hold what the event says: {type(error).__name__}{rule}."
+
+
+def _batches(kind: Kind, versions: dict[Key, Fields]) -> Iterator[str]:
+    """Yield the versions as JSON arrays in the order of their keys, each small enough to send."""
+    rows: list[bytes] = []
+    size = 0
+    for key in sorted(versions):
+        row = orjson.dumps(_row(kind, key, versions[key]), default=str)
+        if rows and size + len(row) > _STATEMENT_BYTES:
+            yield _array(rows)
+            rows, size = [], 0
+        rows.append(row)
+        size += len(row)
+    if rows:
+        yield _array(rows)
+
+
+def _array(rows: list[bytes]) -> str:
+    return f"[{b','.join(rows).decode()}]"
+
+
+def _row(kind: Kind, key: Key, version: Fields) -> dict[str, object]:
+    row = {**version, "root_plan_id": key[0], RULES[kind].id_field: key[1]}
+    if kind is Kind.TOOL_CALL:
+        row |= {f"{text}_fits": _may_be_jsonb(version.get(text)) for text in JSON_COLUMNS.values()}
+    return row
+
+
+def _may_be_jsonb(text: str | None) -> bool:
+    return text is not None and len(text) <= _MAX_JSONB_CHARACTERS and not nests_too_deep(text)

@@ -1,0 +1,254 @@
+"""The tables: one per kind of record, plus what the database alone keeps.
+
+Every key carries `project_id` and `root_plan_id`, so that a run is one locality and no reference
+can cross projects or runs. There is no unique constraint without `root_plan_id`, no trigger and no
+sequence: the schema is fit for Citus. The foreign keys are deferred, because a batch writes its
+records kind by kind and plans, steps and calls refer to each other in a circle.
+
+`migrations/` makes these tables; a test compares both in the catalog.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ForeignKeyConstraint,
+    Index,
+    PrimaryKeyConstraint,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.records import (
+    MOMENT_TYPE,
+    ActToolInfo,
+    AgentExecutionRecord,
+    Kind,
+    PlanExecutionRecord,
+    Run,
+    ThinkActRecord,
+)
+
+TABLES: dict[Kind, str] = {
+    Kind.RUN: "run",
+    Kind.PLAN: "plan_execution_record",
+    Kind.STEP: "agent_execution_record",
+    Kind.THINK_ACT: "think_act_record",
+    Kind.TOOL_CALL: "act_tool_info",
+}
+"""The table of each kind of record."""
+
+
+def _reference(
+    column: str, table: str, key: str, *, in_a_circle: bool = False
+) -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["project_id", "root_plan_id", column],
+        [f"{table}.{name}" for name in ("project_id", "root_plan_id", key)],
+        name=f"{column}_refers_to_{table}",
+        deferrable=True,
+        initially="DEFERRED",
+        use_alter=in_a_circle,
+    )
+
+
+# While a table has no statistics, the planner takes any index whose leading columns are the
+# project and the run for as good as the primary key, and each check of a foreign key would then
+# read the whole run. So ids lead, and the indexes where they cannot have a condition: always true,
+# but nothing that a check implies.
+ALWAYS = "recorded_at > '-infinity'"
+
+
+def _by_run(table: str) -> Index:
+    where = text(ALWAYS)
+    return Index(f"{table}_by_run", "project_id", "root_plan_id", postgresql_where=where)
+
+
+def _by(table: str, column: str, *, partly: bool = False) -> Index:
+    """Index a link, for the descent, and for the check when its target goes."""
+    where = text(f"{column} IS NOT NULL") if partly else None
+    return Index(f"{table}_by_{column}", column, "root_plan_id", postgresql_where=where)
+
+
+def _key(column: str) -> PrimaryKeyConstraint:
+    return PrimaryKeyConstraint(column, "root_plan_id", "project_id")
+
+
+class _Stored(SQLModel):
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    root_plan_id: UUID = Field(primary_key=True)
+    recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
+
+
+class RunRow(_Stored, Run, table=True):
+    """One root plan and everything below it, with running totals."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        CheckConstraint(
+            "input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0"
+            " AND tool_calls >= 0 AND failures >= 0",
+            name="run_totals_are_counts",
+        ),
+        CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
+        Index(
+            "run_by_recorded_at",
+            "project_id",
+            text("recorded_at DESC"),
+            text("root_plan_id DESC"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+    )
+
+    source: str = Field(default="events", sa_type=Text)
+    """Where the records come from: `events`, or `spans` that they are projected from."""
+    deleted_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When it was deleted; the row stays as a tombstone, which refuses late events."""
+
+
+class PlanRow(_Stored, PlanExecutionRecord, table=True):
+    """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
+
+    __tablename__ = "plan_execution_record"
+    __table_args__ = (
+        _key("plan_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="root_plan_id_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        _reference("parent_plan_id", "plan_execution_record", "plan_id"),
+        _reference("tool_call_id", "act_tool_info", "tool_call_id", in_a_circle=True),
+        _reference("opened_by_step_id", "agent_execution_record", "step_id", in_a_circle=True),
+        CheckConstraint(
+            "started_at IS NULL OR plan_id = root_plan_id OR (parent_plan_id IS NOT NULL"
+            " AND (tool_call_id IS NOT NULL OR opened_by_step_id IS NOT NULL))",
+            name="plan_started_has_links",
+        ),
+        CheckConstraint(
+            "plan_id <> root_plan_id OR (parent_plan_id IS NULL AND tool_call_id IS NULL"
+            " AND opened_by_step_id IS NULL)",
+            name="plan_at_the_root_has_no_parent",
+        ),
+        CheckConstraint("parent_plan_id <> plan_id", name="plan_is_not_its_own_parent"),
+        CheckConstraint("position >= 0 AND depth >= 0", name="plan_has_counts"),
+        _by_run("plan_execution_record"),
+        _by("plan_execution_record", "parent_plan_id", partly=True),
+        _by("plan_execution_record", "tool_call_id", partly=True),
+        _by("plan_execution_record", "opened_by_step_id", partly=True),
+    )
+
+    plan_id: UUID = Field(primary_key=True)
+
+
+class StepRow(_Stored, AgentExecutionRecord, table=True):
+    """A step: one item of a plan, carried out by one agent."""
+
+    __tablename__ = "agent_execution_record"
+    __table_args__ = (
+        _key("step_id"),
+        _reference("plan_id", "plan_execution_record", "plan_id"),
+        CheckConstraint("status = 'unknown' OR plan_id IS NOT NULL", name="step_has_links"),
+        CheckConstraint("position >= 0", name="step_has_counts"),
+        _by_run("agent_execution_record"),
+        _by("agent_execution_record", "plan_id"),
+    )
+
+    step_id: UUID = Field(primary_key=True)
+
+
+class ThinkActRow(_Stored, ThinkActRecord, table=True):
+    """One round of an agent: the model thinks, then chooses tools."""
+
+    __tablename__ = "think_act_record"
+    __table_args__ = (
+        _key("think_act_id"),
+        _reference("step_id", "agent_execution_record", "step_id"),
+        CheckConstraint("status = 'unknown' OR step_id IS NOT NULL", name="think_act_has_links"),
+        CheckConstraint(
+            "position >= 0 AND input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0",
+            name="think_act_has_counts",
+        ),
+        _by_run("think_act_record"),
+        _by("think_act_record", "step_id"),
+    )
+
+    think_act_id: UUID = Field(primary_key=True)
+
+
+class ToolCallRow(_Stored, ActToolInfo, table=True):
+    """One tool call: one request to run one tool."""
+
+    __tablename__ = "act_tool_info"
+    __table_args__ = (
+        _key("tool_call_id"),
+        _reference("step_id", "agent_execution_record", "step_id"),
+        _reference("think_act_id", "think_act_record", "think_act_id"),
+        _reference("parent_tool_call_id", "act_tool_info", "tool_call_id"),
+        CheckConstraint("status = 'unknown' OR step_id IS NOT NULL", name="tool_call_has_links"),
+        CheckConstraint(
+            "parent_tool_call_id <> tool_call_id", name="tool_call_is_not_its_own_parent"
+        ),
+        CheckConstraint("position >= 0 AND attempt >= 1", name="tool_call_has_counts"),
+        _by_run("act_tool_info"),
+        _by("act_tool_info", "step_id"),
+        _by("act_tool_info", "think_act_id", partly=True),
+        _by("act_tool_info", "parent_tool_call_id", partly=True),
+        Index(
+            "act_tool_info_by_recorded_at",
+            "project_id",
+            text("recorded_at DESC"),
+            text("tool_call_id DESC"),
+            postgresql_where=text(ALWAYS),
+        ),
+        # A prefix: an index entry has room for 2,700 bytes, and a name may have megabytes.
+        Index(
+            "act_tool_info_by_name",
+            "project_id",
+            text("left(name, 100)"),
+            text("recorded_at DESC"),
+            text("tool_call_id DESC"),
+            postgresql_where=text("name IS NOT NULL"),
+        ),
+        Index(
+            "act_tool_info_by_provider_call_id",
+            "project_id",
+            text("left(provider_call_id, 100)"),
+            text("recorded_at DESC"),
+            text("tool_call_id DESC"),
+            postgresql_where=text("provider_call_id IS NOT NULL"),
+        ),
+    )
+
+    tool_call_id: UUID = Field(primary_key=True)
+    arguments_json: object | None = Field(default=None, sa_column=Column(JSONB))
+    """The arguments as `jsonb`, where their text can be that."""
+    result_json: object | None = Field(default=None, sa_column=Column(JSONB))
+    """The result as `jsonb`, where its text can be that."""
+
+
+def _comment(row_class: type[SQLModel]) -> None:
+    """Give the table and its columns the docstrings as comments: analysts read them in psql."""
+    table = SQLModel.metadata.tables[str(row_class.__tablename__)]
+    table.comment = (row_class.__doc__ or "").strip()
+    for parent in reversed(row_class.__mro__):
+        if issubclass(parent, SQLModel):
+            for name, field in parent.model_fields.items():
+                if field.description:
+                    table.columns[name].comment = field.description
+
+
+for _row_class in (RunRow, PlanRow, StepRow, ThinkActRow, ToolCallRow):
+    _comment(_row_class)
+
+METADATA = SQLModel.metadata
+"""What the migrations have to end in."""

@@ -1,0 +1,211 @@
+"""The SQL that merges versions of records into the tables, generated from `tracer.merge.RULES`.
+
+One statement a kind takes any number of rows as a JSON array. It does what `tracer.merge.merged`
+does, touches only rows that change, and keeps the run's totals as differences of old and new rows,
+so that repeats do not count twice. The caller has locked the runs by `LOCK_RUNS` before.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Column
+from sqlalchemy.engine import URL
+
+from tracer.merge import RULES
+from tracer.records import Kind
+from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.storage.tables import METADATA, TABLES
+
+JSON_COLUMNS = {"arguments_json": "arguments", "result_json": "result"}
+"""The columns of a tool call that hold a text as `jsonb`, and the text."""
+
+# Less than any value that an event can hold; text has no such value, and gets a flag beside it.
+_NOTHING = {
+    "BIGINT": "-1",
+    "NUMERIC": "-1",
+    "TIMESTAMP WITH TIME ZONE": "'-infinity'",
+    "record_status": "'unknown'",
+}
+
+
+_DIALECT = URL.create("postgresql+psycopg").get_dialect()()
+
+
+def _type(table: str, column: str) -> str:
+    found: Column[object] = METADATA.tables[table].columns[column]
+    return found.type.compile(_DIALECT)
+
+
+class _Merge:
+    """The parts of one kind's statement. `kept` is the stored row, `excluded` the given one."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.rules = RULES[kind]
+        self.table = TABLES[kind]
+        self.types = {
+            field: _type(self.table, field) for field in (self.rules.id_field, *self.rules.fields)
+        }
+        self.groups = [group for group in (self.rules.ending, self.rules.late) if group]
+
+    def given(self) -> str:
+        """Return the columns of the JSON rows."""
+        columns = {"root_plan_id": "UUID"} | self.types
+        for column in self.json_columns(self.rules.fields):
+            columns[f"{JSON_COLUMNS[column]}_fits"] = "BOOLEAN"
+        return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+
+    def singles(self) -> dict[str, str]:
+        """Return what each field that merges by itself becomes when two versions meet."""
+        new = {}
+        for function, fields in (("greatest", self.rules.greatest), ("least", self.rules.least)):
+            for field in fields:
+                new[field] = f"{function}(kept.{field}, excluded.{field}{self._byte_order(field)})"
+        for field in self.rules.union:
+            new[field] = (
+                f'ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
+                f" excluded.{field}) AS item ORDER BY 1)"
+            )
+        return new
+
+    def tuples(self) -> list[str]:
+        """Return an assignment for each group of fields that merges as one tuple."""
+        return [
+            f"""({", ".join(columns)}) = (
+                SELECT {", ".join(_either("it.is_greater", column) for column in columns)}
+                FROM (SELECT {self.is_greater(group)} AS is_greater OFFSET 0) AS it)"""
+            for group in self.groups
+            for columns in [(*group, *self.json_columns(group))]
+        ]
+
+    def json_columns(self, texts: tuple[str, ...]) -> list[str]:
+        """Return the columns that hold one of `texts` as `jsonb`."""
+        if self.table != TABLES[Kind.TOOL_CALL]:
+            return []
+        return [column for column, text in JSON_COLUMNS.items() if text in texts]
+
+    def is_greater(self, group: tuple[str, ...]) -> str:
+        return f"{self._tuple('excluded', group)} > {self._tuple('kept', group)}"
+
+    def _tuple(self, row: str, fields: tuple[str, ...]) -> str:
+        values = []
+        for field in fields:
+            if self.types[field] == "TEXT":
+                values.append(f"{row}.{field} IS NOT NULL")
+                values.append(f"coalesce({row}.{field}, '') COLLATE \"C\"")
+            else:
+                values.append(f"coalesce({row}.{field}, {_NOTHING[self.types[field]]})")
+        return f"({', '.join(values)})"
+
+    def _byte_order(self, field: str) -> str:
+        return ' COLLATE "C"' if self.types[field] == "TEXT" else ""
+
+    def changes(self) -> str:
+        """Return whether the given version changes the stored one."""
+        new = self.singles()
+        before = ", ".join(f"kept.{field}" for field in new)
+        after = ", ".join(new.values())
+        return " OR ".join(
+            [f"({before}) IS DISTINCT FROM ({after})", *map(self.is_greater, self.groups)]
+        )
+
+
+def _either(condition: str, field: str) -> str:
+    return f"CASE WHEN {condition} THEN excluded.{field} ELSE kept.{field} END"
+
+
+def _lock_runs() -> str:
+    merge = _Merge(Kind.RUN)
+    new = ", ".join(f"{field} = {value}" for field, value in merge.singles().items())
+    fields = ", ".join(merge.rules.fields)
+    return f"""
+    INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source,
+        input_tokens, output_tokens, cost_usd, tool_calls, failures, {fields})
+    SELECT %(project_id)s, root_plan_id, 'unknown', %(now)s, 1, 'events', 0, 0, 0, 0, 0, {fields}
+    FROM json_to_recordset(%(rows)s) AS given ({merge.given()})
+    ORDER BY root_plan_id
+    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
+    WHERE kept.deleted_at IS NULL AND kept.source = 'events'
+    RETURNING root_plan_id"""
+
+
+LOCK_RUNS = _lock_runs()
+"""Makes or locks the runs of a write one by one, in the order of their ids, and grows `revision`.
+
+Every writer locks in this order, so that overlapping writes cannot wait for each other in a
+circle. Returns the runs that take events: not those that were deleted or came as spans.
+"""
+
+
+def _upsert(kind: Kind) -> str:
+    merge = _Merge(kind)
+    key = merge.rules.id_field
+    values = {field: f"given.{field}" for field in merge.rules.fields}
+    singles = merge.singles()
+    for column in merge.json_columns(merge.rules.fields):
+        text = JSON_COLUMNS[column]
+        values[column] = (
+            f"CASE WHEN given.{text}_fits AND pg_input_is_valid(given.{text}, 'jsonb')"
+            f" THEN given.{text}::jsonb END"
+        )
+    for column in merge.json_columns(merge.rules.greatest):
+        text = JSON_COLUMNS[column]
+        is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
+        singles[column] = _either(is_greater, column)
+    singles["abandoned_at"] = (
+        "CASE WHEN greatest(kept.status, excluded.status) < 'cancelled' THEN kept.abandoned_at END"
+    )
+    singles["revision"] = "excluded.revision"
+    assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
+    return f"""
+    WITH changed AS (
+        INSERT INTO {merge.table} AS kept
+            (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
+        SELECT run.project_id, run.root_plan_id, given.{key}, %(now)s, run.revision,
+            {", ".join(values.values())}
+        FROM json_to_recordset(%(rows)s) AS given ({merge.given()})
+        JOIN run ON run.project_id = %(project_id)s AND run.root_plan_id = given.root_plan_id
+        WHERE run.deleted_at IS NULL AND run.source = 'events'
+        ORDER BY given.root_plan_id, given.{key}
+        ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
+        SET {", ".join(assignments)}
+        WHERE {merge.changes()}
+        {_DIFFERENCES.get(kind, "")}
+    )
+    {_TOTALS.get(kind, "SELECT")}"""
+
+
+_FAILED = "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)::int AS failures"
+_NUMBERS = ("input_tokens", "output_tokens", "cost_usd")
+
+_DIFFERENCES = {
+    Kind.PLAN: "RETURNING new.root_plan_id, new.plan_id, "
+    + ", ".join(f"new.{c}" for c in FROM_ROOT_PLAN),
+    Kind.THINK_ACT: "RETURNING new.root_plan_id, "
+    + ", ".join(f"coalesce(new.{c}, 0) - coalesce(old.{c}, 0) AS {c}" for c in _NUMBERS)
+    + f", {_FAILED}",
+    Kind.TOOL_CALL: (
+        f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
+    ),
+}
+
+
+def _add(*columns: str) -> str:
+    return f"""UPDATE run SET {", ".join(f"{c} = run.{c} + more.{c}" for c in columns)}
+    FROM (
+        SELECT root_plan_id, {", ".join(f"sum({c}) AS {c}" for c in columns)}
+        FROM changed GROUP BY root_plan_id
+    ) AS more
+    WHERE run.project_id = %(project_id)s AND run.root_plan_id = more.root_plan_id
+        AND ({" OR ".join(f"more.{c} <> 0" for c in columns)})"""
+
+
+_TOTALS = {
+    Kind.PLAN: f"""UPDATE run SET {", ".join(f"{c} = changed.{c}" for c in FROM_ROOT_PLAN)}
+    FROM changed
+    WHERE run.project_id = %(project_id)s AND run.root_plan_id = changed.root_plan_id
+        AND changed.plan_id = changed.root_plan_id""",
+    Kind.THINK_ACT: _add(*_NUMBERS, "failures"),
+    Kind.TOOL_CALL: _add("tool_calls", "failures"),
+}
+
+UPSERTS = {kind: _upsert(kind) for kind in Kind if kind is not Kind.RUN}
+"""The statement of each kind below the run."""
