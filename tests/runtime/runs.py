@@ -1,0 +1,107 @@
+"""Runs of small applications, and what the store holds of them afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from tracer.lineage import Node, Payloads, TreeRows, build_tree
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.chat_model import ChatModel, ChosenCall
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import Script, Turn
+from tracer.store import TraceReader, TraceWriter
+from tracer.tools.definition import Tool
+
+ENDED = {"cancelled", "failed", "succeeded"}
+
+
+def application(model: ChatModel, tools: Sequence[Tool] = (), **more: Any) -> Application:
+    """Return an application with one agent, `worker`."""
+    limits = {name: more.pop(name) for name in ("max_rounds", "max_parallel") if name in more}
+    worker = Agent("worker", "Do your work.", tools=tuple(tools), **limits)
+    return Application(name="tests", agents=(worker,), model=model, **more)
+
+
+def script(
+    request: str, *turns: Turn | Sequence[ChosenCall] | str, times: int | None = 1
+) -> Script:
+    """Return a script of `worker`: texts are answers, lists are chosen calls."""
+    made = [
+        each
+        if isinstance(each, Turn)
+        else Turn(each)
+        if isinstance(each, str)
+        else Turn(calls=each)
+        for each in turns
+    ]
+    return Script(made, request=request, agent="worker", times=times)
+
+
+@dataclass
+class Bench:
+    """A launcher with the store that it records to."""
+
+    launcher: RunLauncher
+    recorder: Recorder
+    reader: TraceReader
+
+    async def rows(self, root_plan_id: UUID) -> TreeRows:
+        """Return the run's records as they stand."""
+        return await self.reader.read_tree(root_plan_id, Payloads.FULL)
+
+    async def tree(self, root_plan_id: UUID) -> Node:
+        """Return the run's hierarchy."""
+        return build_tree(await self.rows(root_plan_id), str(root_plan_id))
+
+    async def messages(self, think_act: Node) -> list[dict[str, Any]]:
+        """Return what the model was given in a round."""
+        record = await self.reader.read_think_act(UUID(think_act["thinkActId"]))
+        found: list[dict[str, Any]] = orjson.loads(record.messages or "")
+        return found
+
+
+@asynccontextmanager
+async def bench(
+    application: Application, writer: TraceWriter, reader: TraceReader, spool: Path
+) -> AsyncIterator[Bench]:
+    """Give a launcher for an application; what was recorded is stored on leaving."""
+    async with (
+        Recorder(writer, Spool(spool / "spool.db"), patience=5) as recorder,
+        RunLauncher(application, recorder, reader, poll_seconds=0.001) as launcher,
+    ):
+        yield Bench(launcher, recorder, reader)
+
+
+def everything(rows: TreeRows) -> list[Node]:
+    """Return the nodes of all kinds."""
+    return [*rows.plans, *rows.steps, *rows.think_acts, *rows.tool_calls]
+
+
+def outline(node: Node, indent: str = "") -> str:
+    """Return a tree as indented text without ids and times."""
+    if "planId" in node and "title" in node:
+        words = ["plan", node["title"]]
+    elif "thinkActId" in node and "thought" in node:
+        words = ["think-act", node["thought"]]
+    elif "arguments" in node:
+        words = ["call", node["name"], node["arguments"], "→", node["result"]]
+    else:
+        words = ["step", node["agentName"], node["request"]]
+    status = node["status"] + (f"/{node['reason']}" if node["reason"] else "")
+    line = f"{indent}{' '.join(str(word) for word in words if word)} [{status}]"
+    below = [
+        outline(child, indent + "  ")
+        for children in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
+        for child in node.get(children, ())
+    ]
+    return "\n".join([line.rstrip(), *below])

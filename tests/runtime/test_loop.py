@@ -1,0 +1,319 @@
+"""The think-act loop: what the model is told, what is recorded, and when it stops."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from tests.runtime.conftest import OpenBench
+from tests.runtime.runs import application, outline, script
+from tracer.context import ToolContext, current_tool_context
+from tracer.errors import ModelError
+from tracer.runtime.chat_model import ChosenCall, Generation
+from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
+from tracer.tools.definition import tool
+
+
+@tool
+async def double(number: int) -> int:
+    """Doubles."""
+    return number * 2
+
+
+@tool
+def fail() -> None:
+    """Fails."""
+    raise ValueError("no luck")
+
+
+async def test_each_call_gets_its_own_record_and_one_answer_in_the_models_order(
+    open_bench: OpenBench,
+) -> None:
+    calls = [
+        call("double", {"number": 1}, "call_0"),
+        call("fail", {}, "call_0"),
+        call("double", "{broken", ""),
+        call("duoble", {"number": 2}),
+        call("double", {"number": "x"}),
+    ]
+    model = ScriptedModel([script("Count", calls, "done")])
+    on = await open_bench(application(model, [double, fail]))
+
+    outcome = await on.launcher.run("Count", agent="worker")
+
+    model.check_used_up()
+    assert (outcome.status, outcome.summary) == ("succeeded", "done")
+    assert outline(await on.tree(outcome.root_plan_id)) == "\n".join(
+        [
+            "plan Count [succeeded]",
+            "  step worker Count [succeeded]",
+            "    think-act [succeeded]",
+            '      call double {"number":1} → 2 [succeeded]',
+            "      call fail {} → [failed/tool_error]",
+            "      call double {broken → [failed/invalid_arguments]",
+            '      call duoble {"number":2} → [failed/unknown_tool]',
+            '      call double {"number":"x"} → [failed/invalid_arguments]',
+            "    think-act done [succeeded]",
+        ]
+    )
+    rows = await on.rows(outcome.root_plan_id)
+    assert [each["providerCallId"] for each in rows.tool_calls] == ["call_0"] * 2 + ["", None, None]
+    assert [each["toolType"] for each in rows.tool_calls][3] is None
+    messages = await on.messages(rows.think_acts[1])
+    answers = [each for each in messages if each["role"] == "tool"]
+    assert [each["tool_call_id"] for each in answers] == [
+        "call_0", "call_0_2", "call_1", "call_2", "call_3",
+    ]  # fmt: skip
+    assert answers[0]["content"] == "2"
+    assert "no luck" in answers[1]["content"]
+    assert "Available: double, fail" in answers[3]["content"]
+
+
+async def test_calls_run_side_by_side_up_to_the_bound_and_the_others_queue(
+    open_bench: OpenBench,
+) -> None:
+    running: list[int] = []
+    most = 0
+    two_running, let_go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hold(number: int) -> int:
+        nonlocal most
+        running.append(number)
+        most = max(most, len(running))
+        if len(running) == 2:
+            two_running.set()
+        await let_go.wait()
+        running.remove(number)
+        return number
+
+    calls = [call("hold", {"number": number}) for number in range(5)]
+    model = ScriptedModel([script("Hold", calls, "done")])
+    on = await open_bench(application(model, [hold], max_parallel=2))
+    run = asyncio.create_task(on.launcher.run("Hold", agent="worker"))
+    await two_running.wait()
+    root_plan_id = next(iter(on.launcher._active))
+    before = (await on.rows(root_plan_id)).tool_calls
+    let_go.set()
+    outcome = await run
+    after = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert [each["status"] for each in before] == ["running"] * 2 + ["pending"] * 3
+    assert [each["startedAt"] is None for each in before] == [False] * 2 + [True] * 3
+    assert [each["arguments"] for each in before] == [f'{{"number":{n}}}' for n in range(5)]
+    assert [each["result"] for each in after] == ["0", "1", "2", "3", "4"]
+    assert most == 2
+
+
+async def test_a_call_is_recorded_as_ended_when_it_ends_and_not_when_its_batch_does(
+    open_bench: OpenBench,
+) -> None:
+    let_go = asyncio.Event()
+    seen: list[str] = []
+
+    @tool
+    async def quick() -> str:
+        return "quick"
+
+    @tool
+    async def slow(context: ToolContext) -> str:
+        while not seen:
+            rows = await on.rows(context.root_plan_id)
+            seen.extend(each["status"] for each in rows.tool_calls if each["status"] != "running")
+            await asyncio.sleep(0)
+        let_go.set()
+        return "slow"
+
+    model = ScriptedModel([script("Go", [call("slow"), call("quick")], "done")])
+    on = await open_bench(application(model, [quick, slow]))
+
+    await on.launcher.run("Go", agent="worker")
+
+    assert seen == ["succeeded"]
+
+
+async def test_every_call_is_recorded_before_its_tool_runs(open_bench: OpenBench) -> None:
+    found: list[Any] = []
+
+    @tool
+    async def look(context: ToolContext) -> None:
+        assert current_tool_context() is context
+        rows = await on.rows(context.root_plan_id)
+        [mine] = [each for each in rows.tool_calls if each["toolCallId"] == str(context.toolcallId)]
+        found.append((mine["status"], mine["arguments"], mine["thinkActId"]))
+        assert mine["thinkActId"] == str(context.think_act_id)
+        assert mine["stepId"] == str(context.step_id)
+
+    model = ScriptedModel([script("Look", [call("look"), call("look")], "done")])
+    on = await open_bench(application(model, [look]))
+
+    outcome = await on.launcher.run("Look", agent="worker")
+
+    assert outcome.status == "succeeded"
+    assert [each[:2] for each in found] == [("running", "{}")] * 2
+
+
+async def test_an_agent_without_an_answer_fails_at_its_round_limit(open_bench: OpenBench) -> None:
+    again = [call("double", {"number": 1})]
+    model = ScriptedModel([script("Loop", again, again)])
+    on = await open_bench(application(model, [double], max_rounds=2))
+
+    outcome = await on.launcher.run("Loop", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert (outcome.status, outcome.reason) == ("failed", "step_failed")
+    assert (rows.steps[0]["status"], rows.steps[0]["reason"]) == ("failed", "round_limit")
+    assert len(rows.think_acts) == 2
+    assert {each["status"] for each in rows.tool_calls} == {"succeeded"}
+
+
+@pytest.mark.parametrize(
+    "error", [ModelError("The model is away."), KeyError("bug"), asyncio.CancelledError()]
+)
+async def test_a_model_that_fails_fails_its_round_its_step_and_its_plan(
+    open_bench: OpenBench, error: Any
+) -> None:
+    model = ScriptedModel([script("Ask", Turn(error=error))])
+    on = await open_bench(application(model))
+
+    outcome = await on.launcher.run("Ask", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert (rows.think_acts[0]["status"], rows.think_acts[0]["reason"]) == ("failed", "model_error")
+    assert (rows.steps[0]["status"], rows.steps[0]["reason"]) == ("failed", "model_error")
+    assert (outcome.status, outcome.reason) == ("failed", "step_failed")
+
+
+class Babbling:
+    """A model whose adapter is broken."""
+
+    name = "babbling"
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    async def complete(self, messages: object, tools: object) -> Any:
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        "text",
+        Generation(input_tokens=-1),
+        Generation(text=None),  # type: ignore[arg-type]
+        Generation(tool_calls=[ChosenCall(None)]),  # type: ignore[arg-type]
+        Generation(tool_calls=[ChosenCall("double", {"number": 1})]),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_answer_that_is_none_is_a_failure_of_the_model(
+    open_bench: OpenBench, answer: Any
+) -> None:
+    on = await open_bench(application(Babbling(answer), [double]))
+
+    outcome = await on.launcher.run("Ask", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert (rows.think_acts[0]["status"], rows.think_acts[0]["reason"]) == ("failed", "model_error")
+    assert outcome.status == "failed"
+
+
+async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
+    open_bench: OpenBench,
+) -> None:
+    model = ScriptedModel([script("Ask", Turn(gate=Gate()))])
+    on = await open_bench(application(model, run_timeout=0.02))
+
+    outcome = await on.launcher.run("Ask", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    for each in (rows.think_acts[0], rows.steps[0], rows.plans[0]):
+        assert (each["status"], each["reason"]) == ("failed", "timed_out")
+
+
+async def test_a_run_whose_time_is_over_in_a_tool_times_out_all_the_way_up(
+    open_bench: OpenBench,
+) -> None:
+    @tool
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([script("Wait", [call("slow")], times=1)])
+    on = await open_bench(application(model, [slow]))
+
+    outcome = await on.launcher.run("Wait", agent="worker", timeout=1.0)
+
+    rows = await on.rows(outcome.root_plan_id)
+    for each in (rows.tool_calls[0], rows.steps[0], rows.plans[0]):
+        assert (each["status"], each["reason"]) == ("failed", "timed_out")
+    assert rows.think_acts[0]["status"] == "succeeded"
+
+
+async def test_a_tool_that_times_out_is_told_to_the_model_and_its_late_end_noted(
+    open_bench: OpenBench,
+) -> None:
+    let_go = asyncio.Event()
+
+    @tool(timeout=0.01)
+    async def stubborn() -> str:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        return "after all"
+
+    @tool
+    async def release() -> None:
+        let_go.set()
+
+    model = ScriptedModel([script("Go", [call("stubborn")], [call("release")], "done")])
+    on = await open_bench(application(model, [stubborn, release]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+    await on.launcher.aclose()
+
+    assert outcome.status == "succeeded"
+    late = (await on.rows(outcome.root_plan_id)).tool_calls[0]
+    assert (late["status"], late["reason"]) == ("failed", "timed_out")
+    assert (late["lateStatus"], late["lateResult"]) == ("succeeded", "after all")
+
+
+async def test_a_retry_keeps_the_calls_id_and_counts_its_attempts(open_bench: OpenBench) -> None:
+    seen: list[Any] = []
+
+    @tool(max_attempts=2)
+    async def flaky(context: ToolContext) -> str:
+        rows = await on.rows(context.root_plan_id)
+        seen.append((context.toolcallId, rows.tool_calls[0]["attempt"]))
+        if len(seen) == 1:
+            raise ConnectionError("away")
+        return "there"
+
+    model = ScriptedModel([script("Try", [call("flaky", {}, "c")], "done")])
+    on = await open_bench(application(model, [flaky]))
+
+    outcome = await on.launcher.run("Try", agent="worker")
+
+    [row] = (await on.rows(outcome.root_plan_id)).tool_calls
+    assert len({each[0] for each in seen}) == 1
+    assert [each[1] for each in seen] == [1, 2]
+    assert (row["status"], row["attempt"], row["result"]) == ("succeeded", 2, "there")
+    assert row["providerCallId"] == "c"
+
+
+async def test_a_synchronous_tool_does_not_hold_up_its_neighbours(open_bench: OpenBench) -> None:
+    @tool
+    def blocking() -> float:
+        time.sleep(0.01)  # stands for work, nothing waits for it
+        return time.monotonic()
+
+    model = ScriptedModel([script("Go", [call("blocking")] * 4, "done")])
+    on = await open_bench(application(model, [blocking]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert [each["status"] for each in rows.tool_calls] == ["succeeded"] * 4

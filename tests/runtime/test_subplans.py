@@ -1,0 +1,370 @@
+"""Sub-plans: opened by tool calls, each under its own, with what is handed down."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from tests.runtime.conftest import OpenBench
+from tests.runtime.runs import application, outline, script
+from tests.tools.contexts import Caller, some_context
+from tracer.context import Identity, ToolContext
+from tracer.runtime.batch_tool import batch_tool
+from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer.runtime.scripted_model import ScriptedModel, Turn, call
+from tracer.runtime.subplan_tool import subplan_tool
+from tracer.tools.definition import Tool, tool
+
+
+def review_template(**more: Any) -> PlanTemplate:
+    fields = {
+        "name": "review",
+        "description": "Reviews a week.",
+        "parameters": {"week": int},
+        "steps": (StepTemplate("Review week {week}."),),
+        **more,
+    }
+    return PlanTemplate(**fields)
+
+
+async def test_sub_plans_of_one_batch_hang_each_under_its_own_call(open_bench: OpenBench) -> None:
+    calls = [call("review", {"week": week}, "same") for week in (1, 2, 3)]
+    model = ScriptedModel(
+        [script("Reviews", calls, "done")]
+        + [script(f"Review week {week}.", f"week {week} is fine") for week in (1, 2, 3)]
+    )
+    on = await open_bench(application(model, [subplan_tool(review_template(version="7"))]))
+
+    outcome = await on.launcher.run("Reviews", agent="worker")
+
+    model.check_used_up()
+    assert outline(await on.tree(outcome.root_plan_id)) == "\n".join(
+        [
+            "plan Reviews [succeeded]",
+            "  step worker Reviews [succeeded]",
+            "    think-act [succeeded]",
+            '      call review {"week":1} → week 1 is fine [succeeded]',
+            "        plan review [succeeded]",
+            "          step worker Review week 1. [succeeded]",
+            "            think-act week 1 is fine [succeeded]",
+            '      call review {"week":2} → week 2 is fine [succeeded]',
+            "        plan review [succeeded]",
+            "          step worker Review week 2. [succeeded]",
+            "            think-act week 2 is fine [succeeded]",
+            '      call review {"week":3} → week 3 is fine [succeeded]',
+            "        plan review [succeeded]",
+            "          step worker Review week 3. [succeeded]",
+            "            think-act week 3 is fine [succeeded]",
+            "    think-act done [succeeded]",
+        ]
+    )
+    rows = await on.rows(outcome.root_plan_id)
+    sub_plans = [each for each in rows.plans if each["toolCallId"]]
+    assert {each["toolType"] for each in rows.tool_calls} == {"SUBPLAN"}
+    assert {(each["depth"], each["template"], each["templateVersion"]) for each in sub_plans} == {
+        (1, "review", "7")
+    }
+    assert {each["parentPlanId"] for each in sub_plans} == {str(outcome.root_plan_id)}
+
+
+async def test_a_sub_plan_is_recorded_before_any_of_its_work(open_bench: OpenBench) -> None:
+    seen: list[Any] = []
+
+    class Looking(ScriptedModel):
+        async def complete(self, messages: Any, tools: Any) -> Any:
+            [root] = on.launcher._active
+            rows = await on.rows(root)
+            seen.append([(each["depth"], each["status"]) for each in rows.plans])
+            return await super().complete(messages, tools)
+
+    model = Looking([script("Go", [call("review", {"week": 1})], "done"), script("Review", "x")])
+    on = await open_bench(application(model, [subplan_tool(review_template())]))
+
+    await on.launcher.run("Go", agent="worker")
+
+    assert sorted(seen[1]) == [(0, "running"), (1, "running")]
+
+
+async def test_a_failed_sub_plan_is_a_failed_call_and_the_agent_goes_on(
+    open_bench: OpenBench,
+) -> None:
+    model = ScriptedModel(
+        [
+            script("Go", [call("review", {"week": 1})], "recovered"),
+            script("Review", Turn(error=ValueError("no model today"))),
+        ]
+    )
+    on = await open_bench(application(model, [subplan_tool(review_template())]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    [opener] = rows.tool_calls
+    assert outcome.status == "succeeded"
+    assert (opener["status"], opener["reason"]) == ("failed", "subplan_failed")
+    assert "no model today" in opener["error"]["message"]
+    assert [each["status"] for each in rows.plans if each["depth"]] == ["failed"]
+
+
+async def test_a_sub_plan_whose_time_is_over_times_out_and_its_parent_goes_on(
+    open_bench: OpenBench,
+) -> None:
+    @tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    model = ScriptedModel(
+        [script("Go", [call("review", {"week": 1})], "on"), script("Review", [call("wait")])]
+    )
+    on = await open_bench(application(model, [subplan_tool(review_template(timeout=1.0)), wait]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert outcome.status == "succeeded"
+    below = [each for each in rows.plans if each["depth"]]
+    for each in (*rows.tool_calls, *below):
+        assert (each["status"], each["reason"]) == ("failed", "timed_out")
+
+
+async def test_identity_and_the_earlier_deadline_are_handed_down(open_bench: OpenBench) -> None:
+    seen: list[ToolContext] = []
+
+    @tool
+    async def look(context: ToolContext) -> None:
+        seen.append(context)
+
+    model = ScriptedModel(
+        [
+            script("Go", [call("look"), call("review", {"week": 1})], "done"),
+            script("Review", [call("look")], "fine"),
+        ]
+    )
+    sub_plan = subplan_tool(review_template(timeout=1000))
+    on = await open_bench(application(model, [look, sub_plan]))
+    me = Identity("token-4711")
+
+    outcome = await on.launcher.run("Go", agent="worker", identity=me, timeout=100)
+
+    above, below = seen
+    rows = await on.rows(outcome.root_plan_id)
+    assert above.identity is below.identity is me
+    assert below.deadline == above.deadline is not None
+    assert (above.depth, below.depth) == (0, 1)
+    assert [each.template for each in below.path] == ["review"]
+    assert "4711" not in repr(below) + str(rows)
+
+
+async def test_sub_plans_can_be_nested_as_deep_as_allowed_and_no_deeper(
+    open_bench: OpenBench,
+) -> None:
+    offered: list[bool] = []
+
+    class Looking(ScriptedModel):
+        async def complete(self, messages: Any, tools: Any) -> Any:
+            if len(messages) == 2:
+                offered.append(any(each.name == "dig" for each in tools))
+            return await super().complete(messages, tools)
+
+    dig = subplan_tool(
+        PlanTemplate(
+            name="dig",
+            description="Digs.",
+            parameters={"level": int},
+            steps=(StepTemplate("Dig at {level}."),),
+        )
+    )
+    model = Looking(
+        [script("Start", [call("dig", {"level": 1})], "out")]
+        + [
+            script(f"Dig at {level}.", [call("dig", {"level": level + 1})], f"out {level}")
+            for level in (1, 2, 3)
+        ]
+    )
+    on = await open_bench(application(model, [dig], max_depth=3))
+
+    outcome = await on.launcher.run("Start", agent="worker")
+
+    model.check_used_up()
+    rows = await on.rows(outcome.root_plan_id)
+    assert outcome.status == "succeeded"
+    assert sorted(each["depth"] for each in rows.plans) == [0, 1, 2, 3]
+    assert [each["reason"] for each in rows.tool_calls].count("depth_limit") == 1
+    assert offered == [True, True, True, False]
+
+
+async def test_a_sub_plan_that_would_open_itself_again_is_refused(open_bench: OpenBench) -> None:
+    again = [call("review", {"week": 1})]
+    other = [call("review", {"week": 2})]
+    model = ScriptedModel(
+        [
+            script("Start", again, "out"),
+            script("Review week 1", again, other, "fine"),
+            script("Review week 2", "fine"),
+        ]
+    )
+    on = await open_bench(application(model, [subplan_tool(review_template())]))
+
+    outcome = await on.launcher.run("Start", agent="worker")
+
+    model.check_used_up()
+    rows = await on.rows(outcome.root_plan_id)
+    assert outcome.status == "succeeded"
+    refused = [each for each in rows.tool_calls if each["reason"] == "cycle"]
+    assert len(refused) == 1
+    assert "never end" in refused[0]["error"]["message"]
+    assert len(rows.plans) == 3
+
+
+async def test_each_item_of_a_batch_is_a_call_of_its_own_with_its_own_sub_plan(
+    open_bench: OpenBench,
+) -> None:
+    items = [{"week": 1}, {"week": "x"}, 7, {"week": 2}]
+    model = ScriptedModel(
+        [
+            script("Go", [call("review_each", {"items": items})], "done"),
+            script("Review week 1.", "one"),
+            script("Review week 2.", "two"),
+        ]
+    )
+    review = subplan_tool(review_template())
+    on = await open_bench(application(model, [batch_tool(review, max_parallel=2)]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    model.check_used_up()
+    rows = await on.rows(outcome.root_plan_id)
+    [batch] = [each for each in rows.tool_calls if each["toolType"] == "BATCH"]
+    below = [each for each in rows.tool_calls if each["parentToolCallId"] == batch["toolCallId"]]
+    assert batch["status"] == "succeeded"
+    assert [(each["position"], each["arguments"], each["status"]) for each in below] == [
+        (0, '{"week":1}', "succeeded"),
+        (1, '{"week":"x"}', "failed"),
+        (2, "7", "failed"),
+        (3, '{"week":2}', "succeeded"),
+    ]
+    assert {each["toolCallId"] for each in rows.plans if each["depth"]} == {
+        below[0]["toolCallId"],
+        below[3]["toolCallId"],
+    }
+    assert [each["thinkActId"] for each in below] == [None] * 4
+
+
+async def test_a_batch_fails_only_where_every_item_did(open_bench: OpenBench) -> None:
+    @tool
+    def odd(number: int) -> int:
+        if number % 2 == 0:
+            raise ValueError("even")
+        return number
+
+    def items(*numbers: int) -> Any:
+        return [call("odd_each", {"items": [{"number": each} for each in numbers]})]
+
+    turns = (items(), items(1, 2), items(2, 4), [call("odd_each", {"items": 1})], "done")
+    model = ScriptedModel([script("Go", *turns)])
+    on = await open_bench(application(model, [batch_tool(odd)]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    batches = [each for each in rows.tool_calls if each["toolType"] == "BATCH"]
+    ordered = sorted(batches, key=lambda each: each["toolCallId"])
+    assert [(each["status"], each["reason"]) for each in ordered] == [
+        ("succeeded", None),
+        ("succeeded", None),
+        ("failed", "tool_error"),
+        ("failed", "invalid_arguments"),
+    ]
+
+
+@pytest.mark.parametrize("made", [subplan_tool, lambda each: batch_tool(subplan_tool(each))])
+async def test_without_a_tool_call_id_or_a_run_no_sub_plan_is_opened(made: Any) -> None:
+    opener: Tool = made(review_template())
+    arguments = '{"items": [{"week": 1}]}' if opener.name == "review_each" else '{"week": 1}'
+    place = some_context()
+    nowhere = ToolContext(
+        toolcallId=None,
+        root_plan_id=place.root_plan_id,
+        plan_id=place.plan_id,
+        step_id=place.step_id,
+    )
+
+    without_id = await Caller().call(opener, arguments, nowhere)
+    without_run = await Caller().call(opener, arguments, place)
+
+    assert without_id.error is not None
+    assert without_run.error is not None
+    assert without_id.error.type == "MissingToolCallId"
+    assert without_run.error.type == "LineageError"
+
+
+async def test_a_plan_that_goes_on_after_failures_ends_as_its_last_step_does(
+    open_bench: OpenBench,
+) -> None:
+    template = review_template(
+        steps=(StepTemplate("First {week}."), StepTemplate("Second {week}.")),
+        continue_on_failure=True,
+    )
+    failing = Turn(error=ValueError("no"))
+    calls = [call("review", {"week": week}) for week in (1, 2)]
+    model = ScriptedModel(
+        [
+            script("Go", calls, "done"),
+            script("First 1", failing),
+            script("Second 1", "well"),
+            script("First 2", "well"),
+            script("Second 2", failing),
+        ]
+    )
+    on = await open_bench(application(model, [subplan_tool(template)]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    model.check_used_up()
+    rows = await on.rows(outcome.root_plan_id)
+    assert [each["status"] for each in rows.tool_calls] == ["succeeded", "failed"]
+    assert rows.tool_calls[0]["result"] == "well"
+
+
+class Period(BaseModel):
+    days: int = Field(ge=1, description="How many.")
+    note: str | None = None
+
+
+def test_a_template_is_filled_with_the_text_of_its_values() -> None:
+    template = review_template(
+        parameters=Period,
+        title="Last {days} days",
+        steps=(StepTemplate("Look at {days} days, {{really}}, note: {note}."),),
+    )
+    opener = subplan_tool(template)
+
+    plan = template.filled(opener.checked({"days": "7", "note": "{days} {0.__class__}"}))
+
+    assert plan.title == "Last 7 days"
+    assert plan.steps[0].request == "Look at 7 days, {really}, note: {days} {0.__class__}."
+    assert template.filled(opener.checked({"days": 1})).steps[0].request.endswith("note: none.")
+    assert opener.parameters["additionalProperties"] is False
+    assert opener.parameters["properties"]["days"]["description"] == "How many."
+    with pytest.raises(Exception, match="days: Input should be greater"):
+        opener.checked({"days": 0})
+    with pytest.raises(Exception, match="x: Extra inputs"):
+        opener.checked({"days": 1, "x": 1})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": ()}, "no steps"),
+        ({"steps": (StepTemplate("{month}"),)}, "no parameter for the placeholder {month}"),
+        ({"title": "{week.real}"}, "placeholder {week.real}"),
+        ({"title": "{week!r}"}, "placeholder {week!r}"),
+        ({"title": "{week:>10}"}, "placeholder {week:>10}"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_an_error_at_definition(wrong: Any, said: str) -> None:
+    with pytest.raises(ValueError, match="review") as caught:
+        review_template(**wrong)
+
+    assert said in str(caught.value)

@@ -1,0 +1,43 @@
+"""Places in the lineage for tests that call tools outside a run."""
+
+from uuid import UUID
+
+from tracer.context import ToolContext
+from tracer.ids import sequential_ids
+from tracer.tools.definition import Tool
+from tracer.tools.ending import Ending
+from tracer.tools.invocation import call_tool
+
+
+def some_context(deadline: float | None = None) -> ToolContext:
+    ids = sequential_ids()
+    root_plan_id: UUID = ids()
+    return ToolContext(
+        toolcallId=ids(),
+        root_plan_id=root_plan_id,
+        plan_id=root_plan_id,
+        step_id=ids(),
+        deadline=deadline,
+    )
+
+
+class Caller:
+    """Calls a tool, and notes its retries and what went on after it was given up."""
+
+    def __init__(self) -> None:
+        self.retries: list[int] = []
+        self.late: list[object] = []
+
+    async def call(
+        self, tool: Tool, arguments: str | None = "{}", context: ToolContext | None = None
+    ) -> Ending:
+        async def before_retry(attempt: int) -> None:
+            self.retries.append(attempt)
+
+        return await call_tool(
+            tool,
+            arguments,
+            context or some_context(),
+            before_retry=before_retry,
+            on_late=self.late.append,
+        )

@@ -1,0 +1,161 @@
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.tools.contexts import some_context
+from tracer.context import Identity, ToolContext
+from tracer.tools.ending import Ending, cancelled, failed, succeeded, timed_out
+from tracer.tools.results import error_info, model_view, result_text
+
+
+class Shouting(str):
+    def __str__(self) -> str:
+        return "SHOUT"
+
+
+class Opaque:
+    def __repr__(self) -> str:
+        return "Opaque()"
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+@dataclass
+class Mixed:
+    number: int
+    thing: object
+
+
+def endless() -> Iterator[int]:
+    while True:
+        yield 1
+
+
+def circle() -> list[Any]:
+    items: list[Any] = []
+    items.append(items)
+    return items
+
+
+def abyss() -> list[Any]:
+    items: list[Any] = []
+    for _ in range(100_000):
+        items = [items]
+    return items
+
+
+@pytest.mark.parametrize(
+    "text", ["", "plain", "a\0b", "\ud800", "\ud83d lone", "␛0000", "x" * 5_000_000, "血压"]
+)
+def test_a_string_stays_exactly_as_it_is(text: str) -> None:
+    assert result_text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (Shouting("quiet"), "quiet"),
+        ({"a": [1, 2.5, True]}, '{"a":[1,2.5,true]}'),
+        (math.nan, "NaN"),
+        ([math.inf, -math.inf], "[Infinity,-Infinity]"),
+        ({"a": "x\0y"}, '{"a":"x\\u0000y"}'),
+        ({"a": "\ud800", "n": math.nan}, '{"a":"\\ud800","n":NaN}'),
+        (datetime(2026, 1, 1, tzinfo=UTC), '"2026-01-01T00:00:00Z"'),
+        (Decimal("1.10"), '"1.10"'),
+        (10**400, "1" + "0" * 400),
+        (b"\xff\0", '{"type":"builtins.bytes","base64":"/wA="}'),
+        ({"b": b"ab"}, '{"b":"YWI="}'),
+        (Mixed(1, 2), '{"number":1,"thing":2}'),
+        (Opaque(), f'{{"type":"{__name__}.Opaque","repr":"Opaque()"}}'),
+        ([Opaque()], f'[{{"type":"{__name__}.Opaque","repr":"Opaque()"}}]'),
+        ([Unspeakable()], f'[{{"type":"{__name__}.Unspeakable","repr":null}}]'),
+        (circle(), '{"type":"builtins.list","repr":"[[...]]"}'),
+        (abyss(), '{"type":"builtins.list","repr":null}'),
+        ({Opaque(): 1}, '{"type":"builtins.dict","repr":"{Opaque(): 1}"}'),
+        ({"\ud800": 1}, "{\"type\":\"builtins.dict\",\"repr\":\"{'\\\\ud800': 1}\"}"),
+    ],
+)  # fmt: skip
+def test_any_other_value_becomes_json_or_is_described(value: object, text: str) -> None:
+    assert result_text(value) == text
+
+
+def test_a_generator_is_described_and_not_run() -> None:
+    assert orjson.loads(result_text(endless()))["type"] == "builtins.generator"
+
+
+def test_a_context_that_a_tool_returns_does_not_show_who_the_caller_is() -> None:
+    context = some_context()
+    returned = ToolContext(
+        toolcallId=None,
+        root_plan_id=context.root_plan_id,
+        plan_id=context.plan_id,
+        step_id=context.step_id,
+        identity=Identity("token-4711"),
+    )
+
+    assert "4711" not in result_text(returned) + repr(returned) + result_text([returned])
+    assert returned.identity is not None
+    assert returned.identity.reveal() == "token-4711"
+
+
+def test_an_error_is_recorded_with_its_class_its_words_and_the_tools_own_frames() -> None:
+    try:
+        raise ValueError("bad\0value")
+    except ValueError as error:
+        info = error_info(error)
+
+    assert (info.type, info.message) == ("ValueError", "bad␛0000value")
+    assert info.stack is not None
+    assert info.stack.splitlines()[-1] == "ValueError: bad␛0000value"
+
+
+def test_an_error_that_cannot_be_told_is_told_by_its_class() -> None:
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    assert "Broken" in error_info(Broken()).message
+    assert error_info(KeyError()).message == "KeyError"
+
+
+def test_a_long_result_is_shown_to_a_model_by_its_ends() -> None:
+    view = model_view("a" * 100 + "b" * 100, limit=20)
+
+    assert view == "a" * 10 + "\n[… 180 characters left out …]\n" + "b" * 10
+    assert model_view("short") == "short"
+
+
+class Picky(ValueError):
+    reason = "ours, not theirs"
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        (succeeded("fine"), "fine"),
+        (succeeded(None), ""),
+        (
+            timed_out("Too slow."),
+            '{"error": {"status": "failed", "reason": "timed_out", "type": "TimeoutError", '
+            '"message": "Too slow."}}',
+        ),
+        (cancelled("asked"), '{"error": {"status": "cancelled", "reason": "asked"}}'),
+        (
+            failed(Picky("no")),
+            '{"error": {"status": "failed", "reason": "tool_error", '
+            f'"type": "{__name__}.Picky", "message": "no"}}}}',
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_is_told_what_came_of_its_call(ending: Ending, told: str) -> None:
+    assert ending.for_model() == told

@@ -1,0 +1,62 @@
+"""An application: the agents that a process can run, and what they stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+from tracer.errors import BadRequest, ConfigurationError
+from tracer.runtime.agent import Agent
+from tracer.runtime.chat_model import ChatModel
+
+MAX_DEPTH = 10
+"""How deep sub-plans may be nested unless the application says otherwise."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Application:
+    """What `TRACER_APP` names."""
+
+    name: str
+    agents: tuple[Agent, ...]
+    model: ChatModel
+    """Plans, and thinks for every agent that has no model of its own."""
+    default_agent: str | None = None
+    """Who carries out steps that name nobody; the first agent unless given."""
+    planner_instructions: str = ""
+    """What the planner should know besides its agents."""
+    max_depth: int = MAX_DEPTH
+    """How deep sub-plans may be nested: the root plan is at depth 0."""
+    run_timeout: float | None = None
+    """After how many seconds a run is over."""
+    resources: Callable[[str], AbstractAsyncContextManager[object]] | None = None
+    """Opens what the tools need, such as tables, for the time that the application is served;
+    receives the database's URL."""
+    agents_by_name: Mapping[str, Agent] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not self.agents:
+            raise ConfigurationError(f"The application {self.name!r} has no agents: add one.")
+        named = {each.name: each for each in self.agents}
+        if len(named) < len(self.agents):
+            raise ConfigurationError(
+                f"The application {self.name!r} has two agents of one name: give each its own."
+            )
+        object.__setattr__(self, "agents_by_name", named)
+        if self.default_agent is None:
+            object.__setattr__(self, "default_agent", self.agents[0].name)
+        self.agent(None)
+
+    def agent(self, name: str | None) -> Agent:
+        """Return the agent of this name; the default agent for None.
+
+        Raises:
+            BadRequest: There is no such agent.
+        """
+        wanted = self.default_agent if name is None else name
+        found = self.agents_by_name.get(wanted or "")
+        if found is None:
+            names = ", ".join(sorted(self.agents_by_name))
+            raise BadRequest(f"There is no agent {wanted!r} here. Name one of: {names}.")
+        return found

@@ -1,0 +1,266 @@
+"""The launcher: starts an application's runs, and cancels them when somebody wishes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self, TypedDict, Unpack
+from uuid import UUID
+
+from tracer.context import Identity
+from tracer.errors import BadRequest, StoreUnavailable, TracerError
+from tracer.events import ErrorInfo
+from tracer.ids import IdSource, new_id
+from tracer.logs import get_logger
+from tracer.recorder.recorder import Recorder
+from tracer.runtime.application import Application
+from tracer.runtime.plan import Plan, PlanStep
+from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
+from tracer.runtime.planner import PLANNER
+from tracer.runtime.run_scope import RunScope
+from tracer.status import Reason, Status
+from tracer.tools.ending import Ending
+from tracer.tools.waiting import Waited, earlier, wait_for_end
+
+log = get_logger(__name__)
+
+POLL_SECONDS = 0.5
+"""How often the store is asked for wishes to cancel."""
+
+SETTLE_SECONDS = 1.0
+"""How long closing waits for tools that were given up."""
+
+TITLE_CHARACTERS = 120
+"""How much of a request's first line becomes the run's title."""
+
+
+class CancelWishes(Protocol):
+    """The part of a `TraceReader` that the launcher needs."""
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of the runs that somebody wished to be cancelled or deleted."""
+
+
+class RunOptions(TypedDict, total=False):
+    """How a run is started, where it matters."""
+
+    agent: str | None
+    """The agent to ask; None lets the planner make a plan."""
+    session_id: str | None
+    """The conversation that the run belongs to."""
+    traceparent: str | None
+    """The W3C trace context that the request came with."""
+    plan: tuple[str, list[tuple[str | None, str]]] | None
+    """A title and steps (agent or None, request) to carry out as they are."""
+    subject: str | None
+    """Whom the run is about."""
+    tags: Sequence[str]
+    """Labels."""
+    identity: Identity | None
+    """Who asks; handed down to the tools."""
+    timeout: float | None
+    """After how many seconds the run is over, if before the application's own time."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """How a run ended."""
+
+    root_plan_id: UUID
+    status: Status
+    reason: str | None
+    summary: str | None
+    error: ErrorInfo | None
+
+
+@dataclass(eq=False)
+class _Active:
+    scope: RunScope
+    runner: PlanRunner
+    task: asyncio.Task[Ending]
+
+
+class RunLauncher:
+    """Runs an application's agents in this process.
+
+    Use it as an async context manager, from one event loop; leaving it cancels what still runs.
+    """
+
+    def __init__(
+        self,
+        application: Application,
+        recorder: Recorder,
+        reader: CancelWishes,
+        *,
+        ids: IdSource = new_id,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """Connect an application with a recorder.
+
+        Args:
+            application: Whose agents to run.
+            recorder: Records the runs; open while the launcher is.
+            reader: Where wishes to cancel a run are found.
+            ids: Mints the ids of everything that is recorded.
+            poll_seconds: How often to look for wishes.
+        """
+        self._application = application
+        self._recorder = recorder
+        self._reader = reader
+        self._ids = ids
+        self._poll_seconds = poll_seconds
+        self._active: dict[UUID, _Active] = {}
+        self._any_active = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._left_behind: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        self._watcher = asyncio.create_task(self._watch(), name="tracer-cancel-watcher")
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def start(self, request: str, **options: Unpack[RunOptions]) -> UUID:
+        """Start a run and return its id once its record is durable; it goes on in the background.
+
+        Args:
+            request: What is asked.
+            options: See `RunOptions`.
+
+        Raises:
+            BadRequest: The application has no such agent, or the plan no steps.
+            StoreUnavailable: This process is stopping.
+        """
+        active = self._launch(request, options)
+        started = asyncio.create_task(active.runner.started.wait())
+        try:
+            await asyncio.wait({started, active.task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            started.cancel()
+        if not active.runner.started.is_set():
+            raise StoreUnavailable("The run did not begin: this process is stopping.")
+        return active.scope.root_plan_id
+
+    async def run(self, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
+        """Run a request and return how it ended. Being cancelled cancels the run.
+
+        Args:
+            request: What is asked.
+            options: See `RunOptions`.
+
+        Raises:
+            BadRequest: The application has no such agent, or the plan no steps.
+            asyncio.CancelledError: The caller was cancelled; the run has its ending.
+        """
+        active = self._launch(request, options)
+        waited = await wait_for_end(active.task, deadline=None, grace=None)
+        if waited is Waited.CANCELLED:
+            raise asyncio.CancelledError
+        ending = active.runner.ending
+        return RunOutcome(
+            root_plan_id=active.scope.root_plan_id,
+            status=ending.status,
+            reason=ending.reason,
+            summary=ending.result,
+            error=ending.error,
+        )
+
+    async def aclose(self) -> None:
+        """Cancel what still runs, and return when its records have their endings."""
+        self._is_closed = True
+        if self._watcher is not None:
+            self._watcher.cancel()
+        runs = list(self._active.values())
+        for each in runs:
+            each.task.cancel()
+        if runs:
+            await asyncio.wait({each.task for each in runs})
+        if self._left_behind:
+            await asyncio.wait(self._left_behind, timeout=SETTLE_SECONDS)
+        for task in list(self._left_behind):
+            task.cancel()
+
+    def _launch(self, request: str, options: RunOptions) -> _Active:
+        if self._is_closed:
+            raise StoreUnavailable("The run did not begin: this process is stopping.")
+        scope = RunScope(
+            self._application, self._recorder, self._ids(), self._ids, self._left_behind
+        )
+        head, plan = self._head_and_plan(request, options)
+        timeout = self._application.run_timeout
+        place = PlanPlace(
+            plan_id=scope.root_plan_id,
+            deadline=earlier(earlier(None, timeout), options.get("timeout")),
+            identity=options.get("identity"),
+        )
+        runner = PlanRunner(scope, place, head, plan)
+        task = asyncio.create_task(runner.run(), name=f"tracer-run-{scope.root_plan_id}")
+        active = _Active(scope, runner, task)
+        self._active[scope.root_plan_id] = active
+        self._any_active.set()
+        task.add_done_callback(lambda _: self._forget(active))
+        return active
+
+    def _forget(self, active: _Active) -> None:
+        del self._active[active.scope.root_plan_id]
+        if not self._active:
+            self._any_active.clear()
+
+    def _head_and_plan(self, request: str, options: RunOptions) -> tuple[PlanHead, Plan | None]:
+        agent, given = options.get("agent"), options.get("plan")
+        title = _title(request)
+        plan: Plan | None = None
+        agent_name: str | None = PLANNER
+        if given is not None:
+            title, steps = given
+            plan = Plan(title, tuple(PlanStep(asked, who) for who, asked in steps))
+            names = {self._application.agent(step.agent).name for step in plan.steps}
+            agent_name = names.pop() if len(names) == 1 else None
+            if not plan.steps:
+                raise BadRequest("A plan needs at least one step: add one.")
+        elif agent is not None:
+            agent_name = self._application.agent(agent).name
+            plan = Plan(title, (PlanStep(request, agent),))
+        head = PlanHead(
+            title=title,
+            user_request=request,
+            agent_name=agent_name,
+            session_id=options.get("session_id"),
+            subject=options.get("subject"),
+            tags=tuple(options.get("tags", ())),
+            traceparent=options.get("traceparent"),
+        )
+        return head, plan
+
+    async def _watch(self) -> None:
+        while True:
+            await self._any_active.wait()
+            try:
+                wished = await self._reader.find_cancel_requests(list(self._active))
+            except TracerError as error:
+                log.warning("cancel_wishes_unread", error=type(error).__name__)
+            else:
+                for root_plan_id in wished:
+                    self._cancel(root_plan_id)
+            await asyncio.sleep(self._poll_seconds)
+
+    def _cancel(self, root_plan_id: UUID) -> None:
+        active = self._active.get(root_plan_id)
+        if active is not None and active.scope.cancel_reason is None:
+            active.scope.cancel_reason = Reason.CANCEL_REQUESTED.value
+            active.task.cancel()
+
+
+def _title(request: str) -> str:
+    """Return the title of a run that nobody named: what was asked, in one line."""
+    line = next((each.strip() for each in request.splitlines() if each.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"

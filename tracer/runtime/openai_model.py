@@ -1,0 +1,162 @@
+"""A language model behind an API that speaks OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from genai_prices import Usage, calc_price
+from openai import AsyncOpenAI, OpenAIError
+from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
+
+from tracer.errors import ConfigurationError, ModelError
+from tracer.runtime.chat_model import (
+    ChosenCall,
+    Generation,
+    Message,
+    ToolSpec,
+    wire_messages,
+)
+
+MAX_RETRIES = 4
+"""How often a request is sent again after a rate limit, a server's error or a lost connection.
+
+The `openai` library waits as the server's `Retry-After` says, or else longer each time."""
+
+TIMEOUT_SECONDS = 600.0
+"""How long one request may take; the step's own deadline comes on top."""
+
+
+class OpenAIModel:
+    """Asks one model of an OpenAI-compatible server."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        max_retries: int = MAX_RETRIES,
+    ) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            model: The model's name.
+            base_url: Where the API is, `/v1` included; `OPENAI_BASE_URL` or OpenAI's own unless
+                given.
+            api_key: The key; `OPENAI_API_KEY` unless given.
+            max_retries: How often a request that may pass is sent again.
+
+        Raises:
+            ConfigurationError: There is no key.
+        """
+        self.name = model
+        try:
+            self._client = AsyncOpenAI(
+                base_url=base_url, api_key=api_key, max_retries=max_retries, timeout=TIMEOUT_SECONDS
+            )
+        except OpenAIError as error:
+            raise ConfigurationError(
+                "The model needs a key: set OPENAI_API_KEY (any text for a server without keys)."
+            ) from error
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
+        """Return the model's answer; see `ChatModel`."""
+        request: dict[str, Any] = {"model": self.name, "messages": wire_messages(messages)}
+        if tools:
+            # An empty list is refused by the API.
+            request["tools"] = [_wire_tool(each) for each in tools]
+        try:
+            completion: ChatCompletion = await self._client.chat.completions.create(**request)
+        except OpenAIError as error:
+            said = str(error)
+            if self._client.api_key:
+                # A server may repeat the key that it does not like.
+                said = said.replace(self._client.api_key, "(the key)")
+            raise ModelError(f"The model can't be asked: {said}") from error
+        return _generation(completion, str(self._client.base_url))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+def cost_of(
+    model: str, base_url: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0
+) -> Decimal | None:
+    """Return what an answer costs by the price list, in US dollars; None where it has no price.
+
+    Args:
+        model: The model that answered.
+        base_url: The provider, as the address that was asked.
+        input_tokens: Tokens that the model was given.
+        output_tokens: Tokens that it answered with.
+        cached_tokens: Those of the input that the provider had in its cache.
+    """
+    usage = Usage(
+        input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cached_tokens
+    )
+    try:
+        price = calc_price(usage, model, provider_api_url=base_url).total_price
+    except (LookupError, ValueError):
+        # No such model or provider in the list, or counts that contradict each other.
+        return None
+    return round(price, 12)
+
+
+def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+        },
+    }
+
+
+def _generation(completion: ChatCompletion, base_url: str) -> Generation:
+    # The library does not check what a server sends: any field may be missing or of another type.
+    if not getattr(completion, "choices", None):
+        raise ModelError("The model's answer has no choices.")
+    choice = completion.choices[0]
+    message = getattr(choice, "message", None)
+    if message is None:
+        raise ModelError("The model's answer has no message.")
+    usage = getattr(completion, "usage", None)
+    input_tokens = _count(getattr(usage, "prompt_tokens", None))
+    output_tokens = _count(getattr(usage, "completion_tokens", None))
+    model = completion.model if isinstance(completion.model, str) else None
+    cached = _count(getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None))
+    cost = None
+    if model is not None and input_tokens is not None and output_tokens is not None:
+        cost = cost_of(model, base_url, input_tokens, output_tokens, cached or 0)
+    return Generation(
+        text=_text(message.content) or _text(getattr(message, "refusal", None)),
+        tool_calls=tuple(_chosen(each) for each in message.tool_calls or ()),
+        model=model,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        cost_usd=cost,
+        finish_reason=_text(choice.finish_reason) or None,
+    )
+
+
+def _chosen(call: ChatCompletionMessageToolCallUnion) -> ChosenCall:
+    provider_call_id = None if call.id is None else _text(call.id)
+    if call.type == "custom":
+        return ChosenCall(_text(call.custom.name), _text(call.custom.input), provider_call_id)
+    return ChosenCall(_text(call.function.name), _text(call.function.arguments), provider_call_id)
+
+
+def _text(value: Any) -> str:
+    """Return a field that ought to be text as text: some servers send objects instead."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 2**53 else None

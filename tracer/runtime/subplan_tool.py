@@ -1,0 +1,116 @@
+"""The sub-plan tool: a plan template as something that a model may call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from tracer.context import PlanOnPath, ToolContext
+from tracer.errors import DepthLimitReached, MissingToolCallId, PlanCycle, ToolError
+from tracer.runtime.plan import PlanTemplate
+from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
+from tracer.runtime.run_scope import run_of
+from tracer.status import Reason, Status
+from tracer.tools.definition import Tool
+from tracer.tools.results import result_text
+from tracer.tools.waiting import earlier
+
+SUBPLAN = "SUBPLAN"
+
+
+class SubPlanFailed(ToolError):
+    """The sub-plan failed."""
+
+    reason = Reason.SUBPLAN_FAILED.value
+
+
+class SubPlanTimedOut(ToolError):
+    """The sub-plan's time was over."""
+
+    reason = Reason.TIMED_OUT.value
+
+
+def subplan_tool(template: PlanTemplate) -> Tool:
+    """Return a tool that runs the template's plan, and answers with what came of it.
+
+    Raises:
+        TypeError: A parameter of the template cannot be filled from JSON.
+    """
+    parameters = template.typed_parameters()
+
+    async def run(arguments: dict[str, Any], context: ToolContext) -> str:
+        return await _run_sub_plan(template, arguments, context)
+
+    return Tool(
+        name=template.name,
+        description=template.description,
+        parameters=parameters.json_schema,
+        check=parameters.check,
+        run=run,
+        tool_type=SUBPLAN,
+        ends_by_itself=True,
+        opens_plans=True,
+    )
+
+
+async def _run_sub_plan(
+    template: PlanTemplate, arguments: dict[str, Any], context: ToolContext
+) -> str:
+    if context.toolcallId is None:
+        raise MissingToolCallId
+    scope = run_of(context)
+    depth = context.depth + 1
+    if depth > scope.application.max_depth:
+        raise DepthLimitReached(
+            f"Sub-plans are nested {context.depth} deep already, which is as deep as allowed: "
+            "do this without opening another."
+        )
+    here = PlanOnPath(template.name, _digest(arguments))
+    if here in context.path:
+        raise PlanCycle(
+            f"{template.name!r} is running already on the way to here, with the same arguments: "
+            "to start it again would never end. Use other arguments, or do without."
+        )
+    plan = template.filled(arguments)
+    requests = [step.request for step in plan.steps]
+    agents = {scope.application.agent(step.agent).name for step in plan.steps}
+    runner = PlanRunner(
+        scope,
+        PlanPlace(
+            plan_id=scope.ids(),
+            parent_plan_id=context.plan_id,
+            tool_call_id=context.toolcallId,
+            depth=depth,
+            deadline=earlier(context.deadline, template.timeout),
+            identity=context.identity,
+            path=(*context.path, here),
+        ),
+        PlanHead(
+            title=plan.title,
+            user_request="\n".join(requests),
+            agent_name=agents.pop() if len(agents) == 1 else None,
+            template=template.name,
+            template_version=template.version,
+        ),
+        plan,
+    )
+    ending = await runner.run()
+    if ending.status is Status.SUCCEEDED:
+        return ending.result or ""
+    message = ending.error.message if ending.error else ending.status.value
+    if ending.reason == Reason.TIMED_OUT:
+        raise SubPlanTimedOut(message)
+    raise SubPlanFailed(f"The sub-plan {plan.title!r} failed. {message}")
+
+
+def _digest(arguments: dict[str, Any]) -> str:
+    """Return what tells arguments apart, without holding them."""
+    try:
+        comparable = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+        text = json.dumps(comparable, sort_keys=True)
+    except (ValueError, TypeError):
+        text = result_text(arguments)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,59 @@
+"""Threads for synchronous tools: bounded, with the caller's context, and never lost sight of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, TypeVar, cast
+
+import anyio
+from anyio.lowlevel import RunVar
+
+MAX_THREADS = 64
+"""How many synchronous tools run at once in one event loop; others wait their turn."""
+
+Answer = TypeVar("Answer")
+
+_limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
+
+
+async def run_in_thread(function: Callable[..., Answer], **arguments: Any) -> Answer:
+    """Call `function` in a thread that has this task's context variables.
+
+    A thread cannot be stopped. To cancel a call that has begun changes nothing: it is waited for
+    and its result returned, like that of a coroutine that swallows its cancellation. A call that
+    still waits for a thread is cancelled and never begins.
+    """
+    ticket = Lock()  # whoever takes it decides whether the call begins
+
+    def call() -> tuple[Answer | None, BaseException | None]:
+        if not ticket.acquire(blocking=False):
+            return None, asyncio.CancelledError()
+        try:
+            return function(**arguments), None
+        except BaseException as error:
+            # Handed over as a value: a task that ends with `SystemExit` ends the event loop too.
+            return None, error
+
+    work = asyncio.create_task(anyio.to_thread.run_sync(call, limiter=_tool_threads()))
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if ticket.acquire(blocking=False):
+                work.cancel()
+                raise
+    answer, error = work.result()
+    if error is not None:
+        raise error
+    return cast("Answer", answer)
+
+
+def _tool_threads() -> anyio.CapacityLimiter:
+    try:
+        return _limiter.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(MAX_THREADS)
+        _limiter.set(limiter)
+        return limiter
