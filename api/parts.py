@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Request
-from tracer.runtime.launcher import RunLauncher
 
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
+from tracer.runtime.launcher import RunLauncher
 from tracer.store import TraceReader, TraceWriter
 
 

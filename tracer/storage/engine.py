@@ -105,10 +105,10 @@ async def _live_connection(pool: Pool) -> PoolConnection:
 @asynccontextmanager
 async def snapshot(pool: Pool) -> AsyncIterator[PoolConnection]:
     """Lend a connection whose statements all see one state of the database, and change nothing."""
-    async with borrowed(pool) as connection:
+    async with borrowed(pool) as connection, connection.pipeline():
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         yield connection
-        await connection.rollback()
+        await connection.execute("COMMIT")
 
 
 @contextmanager

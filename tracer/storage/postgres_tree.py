@@ -37,7 +37,7 @@ async def read_tree_rows(
     """Return the rows of a plan and of everything below it.
 
     Args:
-        connection: In a transaction in which every query sees the same state.
+        connection: In a transaction in which every query sees the same state, and in a pipeline.
         project_id: The project whose plan it is.
         plan_id: The plan; where runs share the id, the first that is no placeholder.
         payloads: How much of the long strings to read.
@@ -49,14 +49,11 @@ async def read_tree_rows(
     run_id, opener_id, revision, plan_ids = found
     given = {"project_id": project_id, "run": run_id, "plans": plan_ids, "opener": opener_id}
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
-    async with connection.pipeline():
-        cursors = {}
-        for kind, query in queries.items():
-            cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
-            await cursors[kind].execute(query, given, prepare=True)
-        rows = {
-            kind: _finish(kind, await each.fetchall(), payloads) for kind, each in cursors.items()
-        }
+    cursors = {}
+    for kind, query in queries.items():
+        cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
+        await cursors[kind].execute(query, given, prepare=True)
+    rows = {kind: _finish(kind, await each.fetchall(), payloads) for kind, each in cursors.items()}
     tree = TreeRows(
         rows[Kind.PLAN], rows[Kind.STEP], rows[Kind.THINK_ACT], rows[Kind.TOOL_CALL], None, revision
     )
