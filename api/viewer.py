@@ -53,6 +53,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
+
     async def favicon(request: Request) -> Response:
         return FileResponse(built / "favicon.svg", headers=HEADERS)
 
