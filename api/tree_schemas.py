@@ -42,9 +42,13 @@ class NodeTotals(BaseModel):
     """Think-acts and tool calls that ended `failed`."""
 
 
+_NODE_CONFIG = read_config()
+# What has a default is left out where it does not apply.
+_NODE_CONFIG["json_schema_serialization_defaults_required"] = False
+
+
 class _Node(BaseModel):
-    # What has a default is left out where it does not apply.
-    model_config = {**read_config(), "json_schema_serialization_defaults_required": False}
+    model_config = _NODE_CONFIG
 
     status: ShownStatus
     reason: str | None
