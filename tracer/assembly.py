@@ -8,7 +8,7 @@ import importlib
 import operator
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,7 +82,8 @@ async def parts(
         launcher = None
         if application is not None:
             if settings.model is not None:
-                application = replace(application, model=configured_model(settings.model))
+                model = await stack.enter_async_context(configured_model(settings.model))
+                application = replace(application, model=model)
             if application.resources is not None:
                 await stack.enter_async_context(application.resources(database_url))
             spool = Spool(spool_path(settings.home, database_url))
@@ -97,12 +98,18 @@ def spool_path(home: Path, database_url: str) -> Path:
     return home / "spool" / f"{digest}.sqlite3"
 
 
-def configured_model(name: str) -> ChatModel:
-    """Return the model that `TRACER_MODEL` names as `openai:NAME`."""
+@asynccontextmanager
+async def configured_model(name: str) -> AsyncIterator[ChatModel]:
+    """Give the model that `TRACER_MODEL` names as `openai:NAME`.
+
+    Raises:
+        ConfigurationError: There is no key for it.
+    """
     # Here, since it takes most of a second, which other commands need not wait for.
     from tracer.runtime.openai_model import OpenAIModel
 
-    return OpenAIModel(name.partition(":")[2])
+    async with aclosing(OpenAIModel(name.partition(":")[2])) as model:
+        yield model
 
 
 def load_application(settings: Settings) -> Application:

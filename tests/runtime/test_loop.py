@@ -11,7 +11,7 @@ from tests.runtime.runs import application, outline, script
 from tracer.context import ToolContext, current_tool_context
 from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
-from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
+from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.tools.definition import tool
 
 
@@ -218,90 +218,6 @@ async def test_an_answer_that_is_none_is_a_failure_of_the_model(
     rows = await on.rows(outcome.root_plan_id)
     assert (rows.think_acts[0]["status"], rows.think_acts[0]["reason"]) == ("failed", "model_error")
     assert outcome.status == "failed"
-
-
-async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
-    open_bench: OpenBench,
-) -> None:
-    model = ScriptedModel([script("Ask", Turn(gate=Gate()))])
-    on = await open_bench(application(model, run_timeout=0.02))
-
-    outcome = await on.launcher.run("Ask", agent="worker")
-
-    rows = await on.rows(outcome.root_plan_id)
-    for each in (rows.think_acts[0], rows.steps[0], rows.plans[0]):
-        assert (each["status"], each["reason"]) == ("failed", "timed_out")
-
-
-async def test_a_run_whose_time_is_over_in_a_tool_times_out_all_the_way_up(
-    open_bench: OpenBench,
-) -> None:
-    @tool
-    async def slow() -> None:
-        await asyncio.Event().wait()
-
-    model = ScriptedModel([script("Wait", [call("slow")], times=1)])
-    on = await open_bench(application(model, [slow]))
-
-    outcome = await on.launcher.run("Wait", agent="worker", timeout=1.0)
-
-    rows = await on.rows(outcome.root_plan_id)
-    for each in (rows.tool_calls[0], rows.steps[0], rows.plans[0]):
-        assert (each["status"], each["reason"]) == ("failed", "timed_out")
-    assert rows.think_acts[0]["status"] == "succeeded"
-
-
-async def test_a_tool_that_times_out_is_told_to_the_model_and_its_late_end_noted(
-    open_bench: OpenBench,
-) -> None:
-    let_go = asyncio.Event()
-
-    @tool(timeout=0.01)
-    async def stubborn() -> str:
-        while not let_go.is_set():
-            try:
-                await let_go.wait()
-            except asyncio.CancelledError:
-                continue
-        return "after all"
-
-    @tool
-    async def release() -> None:
-        let_go.set()
-
-    model = ScriptedModel([script("Go", [call("stubborn")], [call("release")], "done")])
-    on = await open_bench(application(model, [stubborn, release]))
-
-    outcome = await on.launcher.run("Go", agent="worker")
-    await on.launcher.aclose()
-
-    assert outcome.status == "succeeded"
-    late = (await on.rows(outcome.root_plan_id)).tool_calls[0]
-    assert (late["status"], late["reason"]) == ("failed", "timed_out")
-    assert (late["lateStatus"], late["lateResult"]) == ("succeeded", "after all")
-
-
-async def test_a_retry_keeps_the_calls_id_and_counts_its_attempts(open_bench: OpenBench) -> None:
-    seen: list[Any] = []
-
-    @tool(max_attempts=2)
-    async def flaky(context: ToolContext) -> str:
-        rows = await on.rows(context.root_plan_id)
-        seen.append((context.toolcallId, rows.tool_calls[0]["attempt"]))
-        if len(seen) == 1:
-            raise ConnectionError("away")
-        return "there"
-
-    model = ScriptedModel([script("Try", [call("flaky", {}, "c")], "done")])
-    on = await open_bench(application(model, [flaky]))
-
-    outcome = await on.launcher.run("Try", agent="worker")
-
-    [row] = (await on.rows(outcome.root_plan_id)).tool_calls
-    assert len({each[0] for each in seen}) == 1
-    assert [each[1] for each in seen] == [1, 2]
-    assert (row["status"], row["attempt"], row["result"]) == ("succeeded", 2, "there")
-    assert row["providerCallId"] == "c"
 
 
 async def test_a_synchronous_tool_does_not_hold_up_its_neighbours(open_bench: OpenBench) -> None:

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
 
 from tests.runtime.conftest import OpenBench
+from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, outline, script
 from tests.tools.contexts import Caller, some_context
 from tracer.context import Identity, ToolContext
@@ -15,17 +15,6 @@ from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
 from tracer.tools.definition import Tool, tool
-
-
-def review_template(**more: Any) -> PlanTemplate:
-    fields = {
-        "name": "review",
-        "description": "Reviews a week.",
-        "parameters": {"week": int},
-        "steps": (StepTemplate("Review week {week}."),),
-        **more,
-    }
-    return PlanTemplate(**fields)
 
 
 async def test_sub_plans_of_one_batch_hang_each_under_its_own_call(open_bench: OpenBench) -> None:
@@ -217,67 +206,6 @@ async def test_a_sub_plan_that_would_open_itself_again_is_refused(open_bench: Op
     assert len(rows.plans) == 3
 
 
-async def test_each_item_of_a_batch_is_a_call_of_its_own_with_its_own_sub_plan(
-    open_bench: OpenBench,
-) -> None:
-    items = [{"week": 1}, {"week": "x"}, 7, {"week": 2}]
-    model = ScriptedModel(
-        [
-            script("Go", [call("review_each", {"items": items})], "done"),
-            script("Review week 1.", "one"),
-            script("Review week 2.", "two"),
-        ]
-    )
-    review = subplan_tool(review_template())
-    on = await open_bench(application(model, [batch_tool(review, max_parallel=2)]))
-
-    outcome = await on.launcher.run("Go", agent="worker")
-
-    model.check_used_up()
-    rows = await on.rows(outcome.root_plan_id)
-    [batch] = [each for each in rows.tool_calls if each["toolType"] == "BATCH"]
-    below = [each for each in rows.tool_calls if each["parentToolCallId"] == batch["toolCallId"]]
-    assert batch["status"] == "succeeded"
-    assert [(each["position"], each["arguments"], each["status"]) for each in below] == [
-        (0, '{"week":1}', "succeeded"),
-        (1, '{"week":"x"}', "failed"),
-        (2, "7", "failed"),
-        (3, '{"week":2}', "succeeded"),
-    ]
-    assert {each["toolCallId"] for each in rows.plans if each["depth"]} == {
-        below[0]["toolCallId"],
-        below[3]["toolCallId"],
-    }
-    assert [each["thinkActId"] for each in below] == [None] * 4
-
-
-async def test_a_batch_fails_only_where_every_item_did(open_bench: OpenBench) -> None:
-    @tool
-    def odd(number: int) -> int:
-        if number % 2 == 0:
-            raise ValueError("even")
-        return number
-
-    def items(*numbers: int) -> Any:
-        return [call("odd_each", {"items": [{"number": each} for each in numbers]})]
-
-    turns = (items(), items(1, 2), items(2, 4), [call("odd_each", {"items": 1})], "done")
-    model = ScriptedModel([script("Go", *turns)])
-    on = await open_bench(application(model, [batch_tool(odd)]))
-
-    outcome = await on.launcher.run("Go", agent="worker")
-
-    rows = await on.rows(outcome.root_plan_id)
-    batches = [each for each in rows.tool_calls if each["toolType"] == "BATCH"]
-    ordered = sorted(batches, key=lambda each: each["toolCallId"])
-    assert [(each["status"], each["reason"]) for each in ordered] == [
-        ("succeeded", None),
-        ("succeeded", None),
-        ("failed", "tool_error"),
-        ("failed", "invalid_arguments"),
-    ]
-
-
 @pytest.mark.parametrize("made", [subplan_tool, lambda each: batch_tool(subplan_tool(each))])
 async def test_without_a_tool_call_id_or_a_run_no_sub_plan_is_opened(made: Any) -> None:
     opener: Tool = made(review_template())
@@ -325,46 +253,3 @@ async def test_a_plan_that_goes_on_after_failures_ends_as_its_last_step_does(
     rows = await on.rows(outcome.root_plan_id)
     assert [each["status"] for each in rows.tool_calls] == ["succeeded", "failed"]
     assert rows.tool_calls[0]["result"] == "well"
-
-
-class Period(BaseModel):
-    days: int = Field(ge=1, description="How many.")
-    note: str | None = None
-
-
-def test_a_template_is_filled_with_the_text_of_its_values() -> None:
-    template = review_template(
-        parameters=Period,
-        title="Last {days} days",
-        steps=(StepTemplate("Look at {days} days, {{really}}, note: {note}."),),
-    )
-    opener = subplan_tool(template)
-
-    plan = template.filled(opener.checked({"days": "7", "note": "{days} {0.__class__}"}))
-
-    assert plan.title == "Last 7 days"
-    assert plan.steps[0].request == "Look at 7 days, {really}, note: {days} {0.__class__}."
-    assert template.filled(opener.checked({"days": 1})).steps[0].request.endswith("note: none.")
-    assert opener.parameters["additionalProperties"] is False
-    assert opener.parameters["properties"]["days"]["description"] == "How many."
-    with pytest.raises(Exception, match="days: Input should be greater"):
-        opener.checked({"days": 0})
-    with pytest.raises(Exception, match="x: Extra inputs"):
-        opener.checked({"days": 1, "x": 1})
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"steps": ()}, "no steps"),
-        ({"steps": (StepTemplate("{month}"),)}, "no parameter for the placeholder {month}"),
-        ({"title": "{week.real}"}, "placeholder {week.real}"),
-        ({"title": "{week!r}"}, "placeholder {week!r}"),
-        ({"title": "{week:>10}"}, "placeholder {week:>10}"),
-    ],
-)
-def test_a_template_that_cannot_be_filled_is_an_error_at_definition(wrong: Any, said: str) -> None:
-    with pytest.raises(ValueError, match="review") as caught:
-        review_template(**wrong)
-
-    assert said in str(caught.value)

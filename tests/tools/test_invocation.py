@@ -206,44 +206,6 @@ async def test_a_refusal_is_not_tried_again() -> None:
     assert caller.retries == []
 
 
-async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards() -> None:
-    def in_thread() -> Any:
-        context = current_tool_context()
-        return context and context.toolcallId
-
-    async def in_task() -> Any:
-        return in_thread()
-
-    @tool
-    async def asynchronous() -> list[Any]:
-        task = asyncio.create_task(in_task())
-        return [in_thread(), await task, await asyncio.to_thread(in_thread)]
-
-    mine = some_context()
-    expected = f'"{mine.toolcallId}"'
-
-    assert (await Caller().call(asynchronous, context=mine)).result == (
-        f"[{expected},{expected},{expected}]"
-    )
-    assert (await Caller().call(tool(in_thread), context=mine)).result == expected
-    assert current_tool_context() is None
-
-
-async def test_calls_side_by_side_keep_their_contexts_apart() -> None:
-    everybody = asyncio.Barrier(8)
-
-    @tool
-    async def meet() -> Any:
-        await everybody.wait()
-        context = current_tool_context()
-        return context and context.plan_id
-
-    contexts = [some_context() for _ in range(8)]
-    endings = await asyncio.gather(*(Caller().call(meet, context=each) for each in contexts))
-
-    assert [each.result for each in endings] == [f'"{each.plan_id}"' for each in contexts]
-
-
 async def test_what_a_plain_function_hands_back_to_wait_for_is_waited_for() -> None:
     async def later() -> str:
         return "later"

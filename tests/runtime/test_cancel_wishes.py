@@ -1,0 +1,241 @@
+"""Runs are cancelled by a wish, by closing the launcher, and by tools themselves."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.runtime.busy import add
+from tests.runtime.conftest import OpenBench
+from tests.runtime.runs import Bench, application, bench, everything, script
+from tracer.context import ToolContext
+from tracer.errors import StoreUnavailable
+from tracer.lineage import TreeRows
+from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
+from tracer.runtime.subplan_tool import subplan_tool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import tool
+
+Begun = Callable[[], Awaitable[object]]
+
+
+async def cancelled_by_wish(on: Bench, store: MemoryStore, begun: Begun) -> TreeRows:
+    """Start a run, wish it cancelled once it has begun, and return its rows when it has ended."""
+    root_plan_id = await on.launcher.start("Go", agent="worker")
+    await begun()
+    await store.request_cancel(root_plan_id)
+    await asyncio.wait({on.launcher._active[root_plan_id].task})
+    return await on.rows(root_plan_id)
+
+
+def endings(nodes: Sequence[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    return [(each["status"], each["reason"]) for each in nodes]
+
+
+ASKED = ("cancelled", "cancel_requested")
+
+
+async def test_a_wish_cancels_the_model_that_is_being_asked(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    gate = Gate()
+    on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
+
+    rows = await cancelled_by_wish(on, store, gate.reached.wait)
+
+    assert endings(everything(rows)) == [ASKED] * 3
+
+
+async def test_a_wish_cancels_what_runs_and_what_queues_at_every_depth(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    begun = asyncio.Event()
+
+    @tool
+    async def hang() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    review = subplan_tool(
+        PlanTemplate(name="review", description="Reviews.", steps=(StepTemplate("Review"),))
+    )
+    model = ScriptedModel(
+        [script("Go", [call("review"), call("hang")]), script("Review", [call("hang")] * 3)]
+    )
+    on = await open_bench(application(model, [hang, review], max_parallel=1))
+
+    rows = await cancelled_by_wish(on, store, begun.wait)
+
+    assert len(rows.tool_calls) == 5
+    assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
+    assert set(endings(rows.think_acts)) == {("succeeded", None)}
+    queued = [each for each in rows.tool_calls if each["startedAt"] is None]
+    assert len(queued) == 3
+
+
+async def test_a_tool_that_swallows_its_cancellation_leaves_no_open_row(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        begun.set()
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        return "after all"
+
+    model = ScriptedModel([script("Go", [call("stubborn")])])
+    on = await open_bench(application(model, [stubborn]))
+
+    rows = await cancelled_by_wish(on, store, begun.wait)
+    assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
+
+    let_go.set()
+    await on.launcher.aclose()
+    [row] = (await on.rows(UUID(rows.plans[0]["planId"]))).tool_calls
+    assert (row["status"], row["lateStatus"], row["lateResult"]) == (
+        "cancelled",
+        "succeeded",
+        "after all",
+    )
+
+
+async def test_a_synchronous_tool_that_cannot_be_stopped_leaves_no_open_row(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+
+    @tool
+    def blocking() -> None:
+        begun.set()
+        assert let_go.wait(10)
+
+    model = ScriptedModel([script("Go", [call("blocking")])])
+    on = await open_bench(application(model, [blocking]))
+
+    rows = await cancelled_by_wish(on, store, lambda: asyncio.to_thread(begun.wait))
+    let_go.set()
+
+    assert set(endings([*rows.plans, *rows.steps, *rows.tool_calls])) == {ASKED}
+
+
+async def test_a_tool_that_cancels_itself_ends_alone(open_bench: OpenBench) -> None:
+    @tool
+    async def gives_up() -> None:
+        raise asyncio.CancelledError
+
+    calls = [call("gives_up"), call("add", {"a": 1, "b": 1})]
+    model = ScriptedModel([script("Go", calls, "done")])
+    on = await open_bench(application(model, [gives_up, add]))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    assert outcome.status == "succeeded"
+    assert endings(rows.tool_calls) == [("cancelled", None), ("succeeded", None)]
+
+
+async def test_closing_the_launcher_cancels_its_runs_and_refuses_new_ones(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    gate = Gate()
+    on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
+    root_plan_id = await on.launcher.start("Go", agent="worker")
+    await gate.reached.wait()
+
+    await on.launcher.aclose()
+
+    rows = await on.rows(root_plan_id)
+    assert endings(everything(rows)) == [("cancelled", None)] * 3
+    with pytest.raises(Exception, match="this process is stopping"):
+        await on.launcher.start("Go", agent="worker")
+
+
+async def test_a_deleted_run_is_cancelled_and_the_process_goes_on(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    gate = Gate()
+    model = ScriptedModel([script("Go", Turn(gate=gate)), script("Other", "fine")])
+    on = await open_bench(application(model))
+    root_plan_id = await on.launcher.start("Go", agent="worker")
+    await gate.reached.wait()
+    run = on.launcher._active[root_plan_id].task
+
+    await store.delete_run(root_plan_id)
+    await asyncio.wait({run})
+
+    assert run.cancelled()
+    assert (await on.launcher.run("Other", agent="worker")).status == "succeeded"
+
+
+class AwayReader:
+    """A store that cannot be asked for wishes at first."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.asked = asyncio.Event()
+
+    async def find_cancel_requests(self, root_plan_ids: Any) -> set[Any]:
+        if not self.asked.is_set():
+            self.asked.set()
+            raise StoreUnavailable
+        return await self.store.find_cancel_requests(root_plan_ids)
+
+
+async def test_a_store_that_is_away_does_not_end_the_watch_for_wishes(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    gate = Gate()
+    reader: Any = AwayReader(store)
+    model = ScriptedModel([script("Go", Turn(gate=gate))])
+    async with bench(application(model), store, reader, tmp_path) as on:
+        on.reader = store
+        rows = await cancelled_by_wish(on, store, reader.asked.wait)
+
+    assert endings(rows.plans) == [ASKED]
+
+
+async def test_the_context_of_a_call_is_not_left_behind_by_a_cancelled_run(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    seen: list[ToolContext] = []
+
+    @tool
+    async def hang(context: ToolContext) -> None:
+        seen.append(context)
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([script("Go", [call("hang")])])
+    on = await open_bench(application(model, [hang]))
+    run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
+    while not seen:  # noqa: ASYNC110 - the run is what moves on
+        await asyncio.sleep(0)
+    run.cancel()
+    await asyncio.wait({run})
+
+    assert run.cancelled()
+    assert on.launcher._active == {}
+
+
+async def test_whoever_waits_for_a_run_that_is_cancelled_by_a_wish_is_told_so(
+    open_bench: OpenBench, store: MemoryStore
+) -> None:
+    gate = Gate()
+    on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
+    run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
+    await gate.reached.wait()
+    [root_plan_id] = on.launcher._active
+
+    await store.request_cancel(root_plan_id)
+    outcome = await run
+
+    assert (outcome.root_plan_id, outcome.status, outcome.reason) == (root_plan_id, *ASKED)

@@ -1,0 +1,229 @@
+"""The adapter for chat completions, against a local server that speaks them."""
+
+import json
+from collections.abc import AsyncIterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.runtime.busy import busy_application
+from tests.runtime.chat_server import ChatServer, Fault, serving
+from tests.runtime.conftest import OpenBench
+from tests.runtime.runs import application, outline, script
+from tracer.errors import ConfigurationError, ModelError
+from tracer.runtime.chat_model import ChosenCall, Message, ToolSpec, wire_messages
+from tracer.runtime.openai_model import OpenAIModel, cost_of
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools.definition import tool
+
+KEY = "sk-canary-4711"
+
+
+@pytest.fixture
+def server() -> ChatServer:
+    return ChatServer(ScriptedModel([Script([Turn("fine")], times=None)]))
+
+
+@pytest.fixture
+async def model(server: ChatServer) -> AsyncIterator[OpenAIModel]:
+    with serving(server):
+        model = OpenAIModel("gpt-test", base_url=server.base_url, api_key=KEY, max_retries=2)
+        yield model
+        await model.aclose()
+
+
+ASKED = [Message("system", "You are the agent 'worker'."), Message("user", "How?")]
+SOON = {"retry-after-ms": "1"}
+
+
+async def test_a_run_through_the_adapter_has_the_same_tree_as_the_scripted_one(
+    open_bench: OpenBench,
+) -> None:
+    scripted = busy_application()
+    on = await open_bench(scripted)
+    first = await on.launcher.run("Everything")
+    faults = [Fault(429, headers=SOON), Fault(503, headers=SOON), Fault(429, headers=SOON)]
+    chat_server = ChatServer(scripted.model, *faults)  # type: ignore[arg-type]
+    with serving(chat_server):
+        adapter = OpenAIModel("gpt-test", base_url=chat_server.base_url, api_key=KEY)
+        through_http = busy_application(adapter)
+        there = await open_bench(through_http)
+        second = await there.launcher.run("Everything")
+        await adapter.aclose()
+
+    one, other = await on.tree(first.root_plan_id), await there.tree(second.root_plan_id)
+    assert first.status == second.status == "succeeded"
+    assert outline(other) == outline(one)
+    assert len(chat_server.faults) == 0
+    rows = await there.rows(second.root_plan_id)
+    assert {each["model"] for each in rows.think_acts} == {"gpt-test-2026"}
+    assert {each["requestedModel"] for each in rows.think_acts} == {"gpt-test"}
+    assert {each["inputTokens"] for each in rows.think_acts} == {11}
+    assert len(rows.plans) == 5
+
+
+async def test_a_rate_limit_and_a_servers_error_are_waited_out(
+    model: OpenAIModel, server: ChatServer
+) -> None:
+    server.faults.extend([Fault(429, headers=SOON), Fault(500, headers=SOON)])
+
+    answer = await model.complete(ASKED, [])
+
+    assert answer.text == "fine"
+    assert (answer.input_tokens, answer.output_tokens, answer.cost_usd) == (11, 7, None)
+    assert (answer.model, answer.finish_reason) == ("gpt-test-2026", "stop")
+    assert len(server.requests) == 3
+
+
+async def test_retries_come_to_an_end(model: OpenAIModel, server: ChatServer) -> None:
+    server.faults.extend([Fault(429, headers=SOON)] * 5)
+
+    with pytest.raises(ModelError, match="429"):
+        await model.complete(ASKED, [])
+
+    assert len(server.requests) == 3
+
+
+async def test_a_refused_request_is_not_sent_again_and_the_key_is_not_told(
+    model: OpenAIModel, server: ChatServer
+) -> None:
+    body = json.dumps({"error": {"message": f"Bad key {KEY}."}}).encode()
+    server.faults.append(Fault(401, body))
+
+    with pytest.raises(ModelError, match=r"Bad key \(the key\)") as caught:
+        await model.complete(ASKED, [])
+
+    assert KEY not in str(caught.value)
+    assert len(server.requests) == 1
+
+
+async def test_a_server_that_is_not_there_is_a_failure_of_the_model() -> None:
+    model = OpenAIModel("gpt-test", base_url="http://127.0.0.1:9/v1", api_key=KEY, max_retries=0)
+
+    with pytest.raises(ModelError, match="can't be asked"):
+        await model.complete(ASKED, [])
+    await model.aclose()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": null}',
+        b'{"choices": [{}]}',
+        b"[]",
+        b'"fine"',
+        b"<html></html>",
+        b"",
+    ],
+)
+async def test_an_answer_of_another_shape_fails_the_round_and_nothing_else(
+    model: OpenAIModel, server: ChatServer, open_bench: OpenBench, body: bytes
+) -> None:
+    server.faults.append(Fault(200, body))
+    on = await open_bench(application(model))
+
+    outcome = await on.launcher.run("How?", agent="worker")
+
+    [think_act] = (await on.rows(outcome.root_plan_id)).think_acts
+    assert (think_act["status"], think_act["reason"]) == ("failed", "model_error")
+
+
+async def test_calls_are_taken_as_odd_servers_send_them(
+    model: OpenAIModel, server: ChatServer
+) -> None:
+    function = {"name": "add", "arguments": {"a": 1}}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": 7, "type": "function", "function": function},
+            {"type": "function", "function": {"name": "add", "arguments": None}},
+            {"id": "", "type": "custom", "custom": {"name": "free", "input": "text"}},
+        ],
+    }
+    usage = {"prompt_tokens": -1, "completion_tokens": "many"}
+    body = {"choices": [{"message": message}], "usage": usage, "model": None}
+    server.faults.append(Fault(200, json.dumps(body).encode()))
+
+    answer = await model.complete(ASKED, [])
+
+    assert answer.tool_calls == (
+        ChosenCall("add", '{"a": 1}', "7"),
+        ChosenCall("add", "", None),
+        ChosenCall("free", "text", ""),
+    )
+    assert (answer.model, answer.input_tokens, answer.output_tokens) == (None, None, None)
+
+
+async def test_a_refusal_is_the_models_answer(model: OpenAIModel, server: ChatServer) -> None:
+    message = {"role": "assistant", "content": None, "refusal": "I won't."}
+    server.faults.append(Fault(200, json.dumps({"choices": [{"message": message}]}).encode()))
+
+    assert (await model.complete(ASKED, [])).text == "I won't."
+
+
+async def test_each_result_reaches_the_server_under_an_id_of_its_own(
+    open_bench: OpenBench,
+) -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Adds."""
+        return a + b
+
+    first = [call("add", {"a": 1, "b": 1}, each) for each in ("c", "c", "", None, "c_2")]
+    second = [call("add", {"a": 2, "b": 2}, "c")]
+    chat_server = ChatServer(ScriptedModel([script("Add", first, second, "done")]))
+    with serving(chat_server):
+        adapter = OpenAIModel("gpt-test", base_url=chat_server.base_url, api_key=KEY)
+        on = await open_bench(application(adapter, [add]))
+        outcome = await on.launcher.run("Add", agent="worker")
+        await adapter.aclose()
+
+    last = chat_server.requests[-1]["messages"]
+    chosen = [each["id"] for each in last if "tool_calls" in each for each in each["tool_calls"]]
+    answered = [each["tool_call_id"] for each in last if each["role"] == "tool"]
+    assert chosen == answered == ["c", "c_3", "call_1", "call_2", "c_2", "c_4"]
+    rows = await on.rows(outcome.root_plan_id)
+    ids = [
+        each["providerCallId"] for each in sorted(rows.tool_calls, key=lambda e: e["toolCallId"])
+    ]
+    assert ids == ["c", "c", "", None, "c_2", "c"]
+    [offered] = chat_server.requests[0]["tools"]
+    assert offered["function"]["description"] == "Adds."
+    assert offered["function"]["parameters"]["required"] == ["a", "b"]
+
+
+async def test_text_that_is_no_unicode_reaches_the_server_in_stored_form(
+    model: OpenAIModel, server: ChatServer
+) -> None:
+    await model.complete([Message("user", "a\0b\ud800c")], [ToolSpec("t", "d", {})])
+
+    [request] = server.requests
+    assert request["messages"][0]["content"] == "a␛0000b␛d800c"
+    assert request["tools"][0]["function"]["name"] == "t"
+
+
+def test_a_conversation_without_calls_is_plain_on_the_wire() -> None:
+    assert wire_messages([Message("user", "x"), Message("assistant", "")]) == [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+def test_a_model_without_a_key_says_what_to_set(monkeypatch: Any) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY"):
+        OpenAIModel("gpt-test")
+
+
+def test_the_cost_comes_from_the_price_list_where_provider_and_model_are_known() -> None:
+    there = "https://api.openai.com/v1"
+
+    assert cost_of("gpt-5-mini", there, 1000, 10) == Decimal("0.00027")
+    assert (cost_of("gpt-5-mini", there, 1000, 10, 1000) or 1) < Decimal("0.00027")
+    assert cost_of("my-own-model", there, 1000, 10) is None
+    assert cost_of("gpt-5-mini", "http://127.0.0.1:1/v1", 1000, 10) is None

@@ -1,0 +1,41 @@
+"""A store that is down does not change what the agent does, and hears of it later."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.runtime.busy import busy_application
+from tests.runtime.runs import bench, outline
+from tracer.errors import StoreUnavailable
+from tracer.events import Event
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.store import WriteAnswer
+
+
+class StoreThatIsDown:
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        raise StoreUnavailable
+
+    async def delete_run(self, root_plan_id: Any) -> None:
+        raise StoreUnavailable
+
+    async def request_cancel(self, root_plan_id: Any) -> Any:
+        raise StoreUnavailable
+
+
+async def test_a_run_while_the_store_is_down_is_recorded_whole_once_it_is_back(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    async with bench(busy_application(), StoreThatIsDown(), store, tmp_path) as on:
+        outcome = await on.launcher.run("Everything")
+    async with Recorder(store, Spool(tmp_path / "spool.db")):
+        pass  # the next process drains what it finds
+    async with bench(busy_application(), store, store, tmp_path) as undisturbed:
+        other = await undisturbed.launcher.run("Everything")
+
+    assert outcome.status == other.status == "succeeded"
+    assert outline(await on.tree(outcome.root_plan_id)) == outline(
+        await undisturbed.tree(other.root_plan_id)
+    )

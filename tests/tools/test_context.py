@@ -1,0 +1,60 @@
+"""The context of a call: where it is current, and what it does not show."""
+
+import asyncio
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+from tests.tools.contexts import Caller, some_context
+from tracer.context import Identity, current_tool_context
+from tracer.tools.definition import tool
+
+
+async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards() -> None:
+    def in_thread() -> Any:
+        context = current_tool_context()
+        return context and context.toolcallId
+
+    async def in_task() -> Any:
+        return in_thread()
+
+    @tool
+    async def asynchronous() -> list[Any]:
+        task = asyncio.create_task(in_task())
+        return [in_thread(), await task, await asyncio.to_thread(in_thread)]
+
+    mine = some_context()
+    expected = f'"{mine.toolcallId}"'
+
+    assert (await Caller().call(asynchronous, context=mine)).result == (
+        f"[{expected},{expected},{expected}]"
+    )
+    assert (await Caller().call(tool(in_thread), context=mine)).result == expected
+    assert current_tool_context() is None
+
+
+async def test_calls_side_by_side_keep_their_contexts_apart() -> None:
+    everybody = asyncio.Barrier(8)
+
+    @tool
+    async def meet() -> Any:
+        await everybody.wait()
+        context = current_tool_context()
+        return context and context.plan_id
+
+    contexts = [some_context() for _ in range(8)]
+    endings = await asyncio.gather(*(Caller().call(meet, context=each) for each in contexts))
+
+    assert [each.result for each in endings] == [f'"{each.plan_id}"' for each in contexts]
+
+
+def test_who_the_caller_is_stays_in_the_process() -> None:
+    me = Identity("token-4711")
+
+    assert me.reveal() == "token-4711"
+    assert "4711" not in repr(me) + str(me) + f"{me}"
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="stays in its process"):
+            copied(me)
