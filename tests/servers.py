@@ -10,26 +10,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 ADDRESS = re.compile(r"listens on (http://\S+)")
 
 
 @contextmanager
 def tracer_server(
-    database_url: str, home: Path, *options: str, **environment: str
+    database_url: str,
+    home: Path,
+    *options: str,
+    python: Path | str = sys.executable,
+    cwd: Path | None = None,
 ) -> Iterator[str]:
-    """Run `tracer serve` on a free port while inside, and give its address."""
+    """Run `tracer serve` on a free port while inside, and give its address.
+
+    Args:
+        database_url: The Postgres that it serves.
+        home: Its `TRACER_HOME`; its log is `server.log` there.
+        options: Options of the command.
+        python: The interpreter that has Tracer installed.
+        cwd: The directory that it is started from.
+    """
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "api.cli", "serve", "--port", "0", *options],
-            env={
-                **os.environ,
-                "TRACER_DATABASE_URL": database_url,
-                "TRACER_HOME": str(home),
-                **environment,
-            },
+            [python, "-m", "api.cli", "serve", "--port", "0", *options],
+            env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(home)},
+            cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
@@ -51,10 +57,3 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
         except subprocess.TimeoutExpired:
             continue
     raise AssertionError(f"the server did not start:\n{log.read_text()}")
-
-
-@pytest.fixture
-def server_url(database_url: str, tmp_path: Path) -> Iterator[str]:
-    """The address of a server over a database of this test's own."""
-    with tracer_server(database_url, tmp_path) as url:
-        yield url

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
-from tracer.errors import ConfigurationError, StoreUnavailable
+from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.events import Event
 from tracer.ids import new_id
 from tracer.lineage import Payloads
@@ -116,14 +116,15 @@ def held(database_url: str, run: Moments) -> Iterator[psycopg.Connection]:
 
 
 def waiting(connection: psycopg.Connection) -> int:
-    [(number,)] = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
-    return int(number)
+    [(sessions,)] = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
+    return int(sessions)
 
 
-async def until_one_more_waits(connection: psycopg.Connection, than: int) -> None:
+async def until_waiting(connection: psycopg.Connection, sessions: int) -> None:
+    """Return when so many sessions wait for a lock."""
     async with asyncio.timeout(10):
-        while waiting(connection) <= than:  # noqa: ASYNC110 - the event is the server's
-            await asyncio.sleep(0)
+        while await asyncio.to_thread(waiting, connection) != sessions:
+            pass
 
 
 async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
@@ -134,7 +135,7 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     events: list[Event] = [other.plan_started(), run.call_started(), run.plan_finished()]
     with held(database_url, run) as connection:
         writing = asyncio.create_task(writer.write(events))
-        await until_one_more_waits(connection, than=0)
+        await until_waiting(connection, 1)
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
         with pytest.raises(StoreUnavailable):
             await writing
@@ -151,12 +152,11 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
         writer = PostgresWriter(pool)
         run = Moments()
         await writer.write([run.plan_started()])
-        with held(database_url, run) as connection:
-            for _ in range(4):
-                # The server goes on waiting where a second cancellation broke off the first.
-                before = waiting(connection)
+        for _ in range(4):
+            with held(database_url, run) as connection:
+                await until_waiting(connection, 0)
                 writing = asyncio.create_task(writer.write([run.plan_finished()]))
-                await until_one_more_waits(connection, than=before)
+                await until_waiting(connection, 1)
                 for _ in range(times):
                     writing.cancel()
                     await asyncio.sleep(0)
@@ -176,6 +176,17 @@ async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: st
                 await reader.read_tree(run.root, Payloads.FULL)
                 await writer.write(run.events)
             await reader.read_run(run.root)
+
+
+async def test_what_is_not_found_leaves_no_transaction_behind(
+    reader: PostgresReader, caplog: pytest.LogCaptureFixture
+) -> None:
+    for read in (reader.read_plan, reader.read_tool_call, reader.read_think_act):
+        with pytest.raises(RecordNotFound):
+            await read(new_id())
+    with pytest.raises(RecordNotFound):
+        await reader.read_tree(new_id(), Payloads.NONE)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:

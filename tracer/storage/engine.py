@@ -14,7 +14,7 @@ from psycopg.pq import PipelineStatus
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy.exc import DBAPIError
 
-from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 
 PoolConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Pool = AsyncConnectionPool[PoolConnection]
@@ -107,7 +107,11 @@ async def snapshot(pool: Pool) -> AsyncIterator[PoolConnection]:
     """Lend a connection whose statements all see one state of the database, and change nothing."""
     async with borrowed(pool) as connection, connection.pipeline():
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        yield connection
+        try:
+            yield connection
+        except TracerError:  # such as RecordNotFound: nothing is wrong with the connection
+            await connection.execute("COMMIT")
+            raise
         await connection.execute("COMMIT")
 
 

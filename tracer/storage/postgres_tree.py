@@ -20,7 +20,6 @@ _ERROR_TEXTS = ("error_message", "error_stack")
 
 # The first characters hold at least the first bytes; `preview` cuts between characters.
 _SHOWN = {
-    Payloads.NONE: "NULL::text",
     Payloads.PREVIEW: f"left({{}}, {PREVIEW_BYTES})",
     Payloads.FULL: "{}",
 }
@@ -75,10 +74,12 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
 
 def _finish(kind: Kind, rows: list[Node], payloads: Payloads) -> list[Node]:
     """Cut what SQL left a little long, and put the parts of each error together."""
-    strings = [to_camel(field) for field in (*PAYLOAD_FIELDS[kind], *_ERROR_TEXTS)]
+    texts = [to_camel(field) for field in (*PAYLOAD_FIELDS[kind], *_ERROR_TEXTS)]
+    nothing = dict.fromkeys(texts) if payloads is Payloads.NONE else {}
     for row in rows:
+        row |= nothing
         if payloads is Payloads.PREVIEW:
-            for name in strings:
+            for name in texts:
                 if row[name] is not None:
                     row[name] = preview(row[name])
         type_, message, stack = row.pop("errorType"), row.pop("errorMessage"), row.pop("errorStack")
@@ -102,8 +103,9 @@ def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
         row["cost_usd"] = "cost_usd::float8"
     row["duration_ms"] = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
     row["error_type"] = "error_type"
-    for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
-        row[field] = _SHOWN[payloads].format(field)
+    if payloads is not Payloads.NONE:
+        for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
+            row[field] = _SHOWN[payloads].format(field)
     for field in PAYLOAD_FIELDS[kind]:
         row[f"{field}_bytes"] = f"octet_length({field})"
         row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import orjson
 import stamina
-from psycopg import errors
+from psycopg import AsyncRawCursor, errors
 from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
@@ -91,17 +91,18 @@ class PostgresWriter:
 
     async def _merge_once(self, batches: dict[Kind, list[str]]) -> set[UUID]:
         """Merge in one transaction and one round trip, and return the runs that take events."""
-        given = {"project_id": self._project_id, "now": self._clock()}
+        now = self._clock()
+        statements = [(LOCK_RUNS, rows) for rows in batches[Kind.RUN]]
+        statements += [(UPSERTS[kind], rows) for kind in UPSERTS for rows in batches[kind]]
         async with borrowed(self._pool) as connection:
             # A pipeline without BEGIN is one transaction, committed or rolled back at its end.
             async with connection.pipeline():
-                locked = [
-                    await connection.execute(LOCK_RUNS, {**given, "rows": rows}, prepare=True)
-                    for rows in batches[Kind.RUN]
-                ]
-                for kind, upsert in UPSERTS.items():
-                    for rows in batches[kind]:
-                        await connection.execute(upsert, {**given, "rows": rows}, prepare=True)
+                cursors = []
+                for statement, rows in statements:
+                    cursor = AsyncRawCursor(connection)
+                    await cursor.execute(statement, [self._project_id, now, rows], prepare=True)
+                    cursors.append(cursor)
+            locked = cursors[: len(batches[Kind.RUN])]
             return {run_id for cursor in locked for (run_id,) in await cursor.fetchall()}
 
     async def _codes(self, run_ids: set[UUID]) -> dict[UUID, str]:

@@ -3,6 +3,9 @@
 One statement a kind takes any number of rows as a JSON array. It does what `tracer.merge.merged`
 does, touches only rows that change, and keeps the run's totals as differences of old and new rows,
 so that repeats do not count twice. The caller has locked the runs by `LOCK_RUNS` before.
+
+Each takes the project's id as $1, the server's time as $2 and the rows as $3, for a raw cursor:
+psycopg does not remember how it read the placeholders of statements as long as these.
 """
 
 from __future__ import annotations
@@ -119,8 +122,8 @@ def _lock_runs() -> str:
     return f"""
     INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source,
         input_tokens, output_tokens, cost_usd, tool_calls, failures, {fields})
-    SELECT %(project_id)s, root_plan_id, 'unknown', %(now)s, 1, 'events', 0, 0, 0, 0, 0, {fields}
-    FROM json_to_recordset(%(rows)s) AS given ({merge.given()})
+    SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0, {fields}
+    FROM json_to_recordset($3) AS given ({merge.given()})
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
     WHERE kept.deleted_at IS NULL AND kept.source = 'events'
@@ -159,10 +162,10 @@ def _upsert(kind: Kind) -> str:
     WITH changed AS (
         INSERT INTO {merge.table} AS kept
             (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
-        SELECT run.project_id, run.root_plan_id, given.{key}, %(now)s, run.revision,
+        SELECT run.project_id, run.root_plan_id, given.{key}, $2, run.revision,
             {", ".join(values.values())}
-        FROM json_to_recordset(%(rows)s) AS given ({merge.given()})
-        JOIN run ON run.project_id = %(project_id)s AND run.root_plan_id = given.root_plan_id
+        FROM json_to_recordset($3) AS given ({merge.given()})
+        JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
         WHERE run.deleted_at IS NULL AND run.source = 'events'
         ORDER BY given.root_plan_id, given.{key}
         ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
@@ -194,14 +197,14 @@ def _add(*columns: str) -> str:
         SELECT root_plan_id, {", ".join(f"sum({c}) AS {c}" for c in columns)}
         FROM changed GROUP BY root_plan_id
     ) AS more
-    WHERE run.project_id = %(project_id)s AND run.root_plan_id = more.root_plan_id
+    WHERE run.project_id = $1 AND run.root_plan_id = more.root_plan_id
         AND ({" OR ".join(f"more.{c} <> 0" for c in columns)})"""
 
 
 _TOTALS = {
     Kind.PLAN: f"""UPDATE run SET {", ".join(f"{c} = changed.{c}" for c in FROM_ROOT_PLAN)}
     FROM changed
-    WHERE run.project_id = %(project_id)s AND run.root_plan_id = changed.root_plan_id
+    WHERE run.project_id = $1 AND run.root_plan_id = changed.root_plan_id
         AND changed.plan_id = changed.root_plan_id""",
     Kind.THINK_ACT: _add(*_NUMBERS, "failures"),
     Kind.TOOL_CALL: _add("tool_calls", "failures"),

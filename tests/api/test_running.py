@@ -1,0 +1,149 @@
+"""Runs that the server itself carries out: started, watched and cancelled over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+
+from api.app import create_app
+from tracer.assembly import Parts
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import Gate, Script, ScriptedModel, Turn, call
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.tools.definition import tool
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+@tool
+async def measure() -> str:
+    """Measure."""
+    return "121/79"
+
+
+@asynccontextmanager
+async def serving(
+    database_url: str, spool: Path, model: ScriptedModel
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client of a server that runs one agent, the nurse."""
+    nurse = Agent(name="nurse", instructions="Measure.", tools=(measure,))
+    application = Application(name="ward", agents=(nurse,), model=model)
+    async with open_pool(database_url) as pool:
+        reader, writer = PostgresReader(pool), PostgresWriter(pool)
+        async with (
+            Recorder(writer, Spool(spool / "spool.sqlite3")) as recorder,
+            RunLauncher(application, recorder, reader, poll_seconds=0.02) as launcher,
+        ):
+            transport = httpx2.ASGITransport(create_app(Parts(reader, writer, launcher)))
+            async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+                yield client
+
+
+async def ended(client: httpx2.AsyncClient, root_plan_id: str) -> dict[str, Any]:
+    """Return the run once it has ended."""
+    async with asyncio.timeout(10):
+        while True:
+            run: dict[str, Any] = (await client.get(f"/api/runs/{root_plan_id}")).json()
+            if run["status"] in ENDED:
+                return run
+
+
+async def test_a_started_run_is_there_at_once_and_goes_on_after_the_answer(
+    database_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    turns = [Turn(calls=[call("measure")], gate=gate), Turn(text="121 over 79")]
+    async with serving(database_url, tmp_path, ScriptedModel([Script(turns)])) as client:
+        answer = await client.post(
+            "/api/runs",
+            json={"request": "How is p-1?", "agent": "nurse", "sessionId": "s-1"},
+            headers={"traceparent": TRACEPARENT},
+        )
+        started = answer.json()
+        gate.opened.set()
+        run = await ended(client, started["rootPlanId"])
+        tree = (await client.get(f"/api/plans/{started['rootPlanId']}/tree")).json()
+
+    assert answer.status_code == 202
+    assert started["status"] == "running"
+    assert (run["status"], run["sessionId"], run["toolCalls"]) == ("succeeded", "s-1", 1)
+    assert run["traceparent"] == TRACEPARENT
+    assert tree["summary"] == "121 over 79"
+    assert tree["userRequest"] == "How is p-1?"
+
+
+async def test_a_given_plan_is_carried_out_as_it_is(database_url: str, tmp_path: Path) -> None:
+    model = ScriptedModel([Script([Turn(text="done")], times=2)])
+    plan = {"title": "Rounds", "steps": [{"request": "Bed 1"}, {"request": "Bed 2"}]}
+    async with serving(database_url, tmp_path, model) as client:
+        answer = await client.post("/api/runs", json={"request": "Do it", "plan": plan})
+        run = await ended(client, answer.json()["rootPlanId"])
+        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+
+    assert (run["status"], run["title"]) == ("succeeded", "Rounds")
+    assert [step["request"] for step in tree["agentExecutions"]] == ["Bed 1", "Bed 2"]
+
+
+async def test_a_cancelled_run_ends_cancelled_with_everything_in_flight(
+    database_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with serving(
+        database_url, tmp_path, ScriptedModel([Script([Turn(gate=gate)])])
+    ) as client:
+        answer = await client.post("/api/runs", json={"request": "How is p-1?", "agent": "nurse"})
+        root_plan_id = answer.json()["rootPlanId"]
+        await gate.reached.wait()
+        wished = await client.post(f"/api/runs/{root_plan_id}/cancel")
+        run = await ended(client, root_plan_id)
+        again = await client.post(f"/api/runs/{root_plan_id}/cancel")
+
+    assert wished.status_code == 202
+    assert (run["status"], run["reason"]) == ("cancelled", "cancel_requested")
+    assert again.status_code == 409
+    with psycopg.connect(database_url) as connection:
+        for table in ("plan_execution_record", "agent_execution_record", "think_act_record"):
+            rows = connection.execute(f"SELECT status::text FROM {table}").fetchall()
+            assert rows == [("cancelled",)]
+
+
+async def test_a_run_is_cancelled_by_the_process_that_runs_it_wherever_the_wish_came_in(
+    database_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    idle = ScriptedModel([])
+    async with (
+        serving(database_url, tmp_path, ScriptedModel([Script([Turn(gate=gate)])])) as one,
+        serving(database_url, tmp_path / "other", idle) as other,
+    ):
+        answer = await one.post("/api/runs", json={"request": "How is p-1?", "agent": "nurse"})
+        await gate.reached.wait()
+        await other.post(f"/api/runs/{answer.json()['rootPlanId']}/cancel")
+        run = await ended(other, answer.json()["rootPlanId"])
+
+    assert run["status"] == "cancelled"
+
+
+async def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with serving(database_url, tmp_path, ScriptedModel([])) as client:
+        answer = await client.post("/api/runs", json={"request": "Hello", "agent": "doctor"})
+        listed = (await client.get("/api/runs")).json()
+
+    assert answer.status_code == 400
+    assert "nurse" in answer.json()["detail"]
+    assert listed["items"] == []

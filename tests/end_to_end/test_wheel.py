@@ -1,0 +1,57 @@
+"""The wheel alone, in an empty environment and from another directory, is the whole product."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+
+from tests.servers import tracer_server
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_an_installed_wheel_migrates_records_and_serves(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    programs = Path(sys.executable).parent
+    environment = tmp_path / "environment"
+    python = environment / "bin" / "python"
+    run(programs / "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "dist")
+    run(programs / "uv", "venv", "--quiet", "--python", sys.executable, environment)
+    install = (programs / "uv", "pip", "install", "--quiet", "--python", python)
+    run(*install, "--require-hashes", "--requirements", ROOT / "requirements-runtime.lock")
+    run(*install, "--no-deps", *(tmp_path / "dist").glob("*.whl"))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    settings = {"TRACER_DATABASE_URL": empty_database_url, "TRACER_HOME": str(tmp_path)}
+    root_plan_id = run(
+        environment / "bin" / "tracer", "demo", "--once", cwd=elsewhere, **settings
+    ).strip()
+    with tracer_server(empty_database_url, tmp_path, python=python, cwd=elsewhere) as url:
+        shown = httpx2.get(f"{url}/api/runs/{root_plan_id}").json()
+        page = httpx2.get(f"{url}/runs/{root_plan_id}")
+        script = page.text.split('src="', 1)[1].split('"', 1)[0]
+        asset = httpx2.get(f"{url}{script}")
+
+    assert shown["status"] == "succeeded"
+    assert page.status_code == 200
+    assert asset.status_code == 200
+    assert "javascript" in asset.headers["content-type"]
