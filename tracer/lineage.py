@@ -9,7 +9,7 @@ Reading always terminates: what hangs under nothing known, or under itself, is `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
@@ -102,8 +102,16 @@ class TreeRows:
     """The run's revision when they were read."""
 
 
-_CHILDREN = ("agentExecutions", "thinkActs", "toolCalls", "subPlans")
-_TOTALS = ("inputTokens", "outputTokens", "costUsd", "toolCalls", "failures")
+_WITHIN_PLAN: dict[Kind, tuple[str, ...]] = {
+    Kind.PLAN: ("agentExecutions",),
+    Kind.STEP: ("thinkActs", "toolCalls"),
+    Kind.THINK_ACT: ("toolCalls",),
+    Kind.TOOL_CALL: ("toolCalls",),
+}
+"""Where the nodes of each kind have what lies below them in the same plan."""
+
+_OPENERS = (Kind.STEP, Kind.TOOL_CALL)
+"""The kinds that open sub-plans."""
 
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
@@ -117,13 +125,16 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
-    ordered = list(_walk([top]))
-    is_root = top["planId"] == top["rootPlanId"]
-    if is_root:
-        top["unplaced"] = forest.cut_loose(ordered)
-        ordered = list(_walk([top]))
-    for node in reversed(ordered):
-        _add_totals(node)
+    placed = _walk([top])
+    unplaced = []
+    if top["planId"] == top["rootPlanId"]:
+        unplaced = top["unplaced"] = forest.cut_loose(placed)
+    _add_totals(_walk(unplaced))
+    _add_totals(placed)
+    if unplaced:
+        top["cumulative"] = top["cumulative"].copy()
+        for node in unplaced:
+            _add(top["cumulative"], node["cumulative"])
     if depth is not None:
         _prune(top, depth)
     return top
@@ -142,7 +153,6 @@ class _Forest:
         for plan in rows.plans:
             plan["kind"] = Kind.PLAN
             plan["agentExecutions"] = []
-            plan["subPlanCount"] = 0
             plan["parentActToolCall"] = None
         for step in rows.steps:
             step["kind"] = Kind.STEP
@@ -184,9 +194,9 @@ class _Forest:
 
     def cut_loose(self, placed: list[Node]) -> list[Node]:
         """Return the tops of all that cannot be reached from the placed nodes."""
-        seen = {id(node) for node in placed}
+        seen = set(map(id, placed))
         loose = [node for node in self.tops if id(node) not in seen]
-        seen.update(id(node) for node in _walk(loose))
+        seen.update(map(id, _walk(loose)))
         everything = chain(
             self.plans.values(),
             self.steps.values(),
@@ -197,7 +207,7 @@ class _Forest:
             if id(node) not in seen:
                 top = self._cut_circle(node)
                 loose.append(top)
-                seen.update(id(each) for each in _walk([top]))
+                seen.update(map(id, _walk([top])))
         return loose
 
     def _cut_circle(self, node: Node) -> Node:
@@ -211,75 +221,75 @@ class _Forest:
         return node
 
 
-def _walk(tops: Iterable[Node]) -> Iterator[Node]:
-    """Yield each node before what is below it."""
+def _walk(tops: Iterable[Node]) -> list[Node]:
+    """Return all nodes, each before what is below it."""
     waiting = list(tops)
+    walked = []
     while waiting:
         node = waiting.pop()
-        yield node
-        for children in _CHILDREN:
-            waiting.extend(node.get(children, ()))
-        waiting.extend(node.get("unplaced", ()))
+        walked.append(node)
+        kind = node["kind"]
+        for children in _WITHIN_PLAN[kind]:
+            waiting += node[children]
+        if kind in _OPENERS:
+            waiting += node["subPlans"]
+    return walked
 
 
-def _add_totals(node: Node) -> None:
-    """Fill in `own` and `cumulative`; everything below the node has them already."""
-    kind = node["kind"]
-    own = dict.fromkeys(_TOTALS, 0)
-    if kind is Kind.TOOL_CALL:
-        own["toolCalls"] = 1
-    elif kind is Kind.THINK_ACT:
-        own["inputTokens"] = node["inputTokens"] or 0
-        own["outputTokens"] = node["outputTokens"] or 0
-        own["costUsd"] = node["costUsd"] or 0
-    if node["status"] == "failed" and kind in (Kind.TOOL_CALL, Kind.THINK_ACT):
-        own["failures"] = 1
-    cumulative = own.copy()
-    for children in ("agentExecutions", "thinkActs", "toolCalls"):
-        for child in node.get(children, ()):
+def _add_totals(walked: list[Node]) -> None:
+    """Fill in `own`, `cumulative` and `subPlanCount` of nodes that come before those below them.
+
+    Where there are no sub-plans below, `own` and `cumulative` are one object: of a run's many
+    leaves each would otherwise cost two.
+    """
+    opened: dict[int, int] = {}  # how many sub-plans a node and those below it in its plan opened
+    for node in reversed(walked):
+        kind = node["kind"]
+        below = [child for children in _WITHIN_PLAN[kind] for child in node[children]]
+        sub_plans = node["subPlans"] if kind in _OPENERS else ()
+        node["own"] = node["cumulative"] = own = _of_itself(node)
+        for child in below:
             _add(own, child["own"])
-            _add(cumulative, child["cumulative"])
-    sub_plans = node.get("subPlans", ())
-    for plan in chain(sub_plans, node.get("unplaced", ())):
-        _add(cumulative, plan["cumulative"])
-    if kind is Kind.PLAN:
-        node["subPlanCount"] = sum(_sub_plans_of(step) for step in node["agentExecutions"])
-    elif kind is not Kind.THINK_ACT:
-        node["subPlanCount"] = len(sub_plans)
-    node["own"] = own
-    node["cumulative"] = cumulative
+        if sub_plans or any(child["cumulative"] is not child["own"] for child in below):
+            node["cumulative"] = cumulative = _of_itself(node)
+            for child in (*below, *sub_plans):
+                _add(cumulative, child["cumulative"])
+            opened[id(node)] = len(sub_plans) + sum(opened.get(id(child), 0) for child in below)
+        if kind is Kind.PLAN:
+            node["subPlanCount"] = opened.pop(id(node), 0)
+        elif kind in _OPENERS:
+            node["subPlanCount"] = len(sub_plans)
 
 
-def _sub_plans_of(node: Node) -> int:
-    count = 0
-    for each in _walk_within_plan(node):
-        count += len(each.get("subPlans", ()))
-    return count
-
-
-def _walk_within_plan(node: Node) -> Iterator[Node]:
-    waiting = [node]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        waiting.extend(each.get("thinkActs", ()))
-        waiting.extend(each.get("toolCalls", ()))
+def _of_itself(node: Node) -> Node:
+    """Return what one node alone adds to the totals."""
+    kind = node["kind"]
+    is_call, is_round = kind is Kind.TOOL_CALL, kind is Kind.THINK_ACT
+    return {
+        "inputTokens": (node["inputTokens"] or 0) if is_round else 0,
+        "outputTokens": (node["outputTokens"] or 0) if is_round else 0,
+        "costUsd": (node["costUsd"] or 0) if is_round else 0,
+        "toolCalls": 1 if is_call else 0,
+        "failures": 1 if (is_call or is_round) and node["status"] == "failed" else 0,
+    }
 
 
 def _add(totals: Node, more: Node) -> None:
-    for name in _TOTALS:
-        totals[name] += more[name]
+    totals["inputTokens"] += more["inputTokens"]
+    totals["outputTokens"] += more["outputTokens"]
+    totals["costUsd"] += more["costUsd"]
+    totals["toolCalls"] += more["toolCalls"]
+    totals["failures"] += more["failures"]
 
 
 def _prune(top: Node, depth: int) -> None:
     """Leave out the sub-plans that lie deeper than `depth` plans."""
     waiting = [(top, 1)]
     while waiting:
-        plan, level = waiting.pop()
-        for step in plan["agentExecutions"]:
-            for node in _walk_within_plan(step):
-                if level >= depth:
-                    if "subPlans" in node:
-                        node["subPlans"] = []
-                else:
-                    waiting.extend((sub_plan, level + 1) for sub_plan in node.get("subPlans", ()))
+        node, level = waiting.pop()
+        for children in _WITHIN_PLAN[node["kind"]]:
+            waiting += [(child, level) for child in node[children]]
+        if node["kind"] in _OPENERS:
+            if level >= depth:
+                node["subPlans"] = []
+            waiting += [(sub_plan, level + 1) for sub_plan in node["subPlans"]]
