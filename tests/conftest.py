@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import hypothesis
 import pytest
 
 from tests.databases import (
@@ -15,6 +16,10 @@ from tests.databases import (
     postgres_server,
     template_name,
 )
+
+# No test is a timed one: the machine may be busy. CI tries the same examples each time.
+hypothesis.settings.register_profile("tracer", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("tracer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
