@@ -6,12 +6,13 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from api import problems, viewer
 from api.routes import health, plans, runs, think_acts, tool_calls
+from api.routes.parameters import refuse_unknown_parameters
 from tracer.assembly import Parts
 
 
@@ -29,14 +30,20 @@ def create_app(parts: Parts | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=_operation_id,
-        responses=problems.documented(
-            HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
-        ),
     )
     app.state.parts = parts
     problems.install(app)
-    for module in (runs, plans, tool_calls, think_acts, health):
-        app.include_router(module.router)
+    app.include_router(health.router)
+    for module in (runs, plans, tool_calls, think_acts):
+        app.include_router(
+            module.router,
+            dependencies=[Depends(refuse_unknown_parameters)],
+            responses=problems.documented(
+                HTTPStatus.BAD_REQUEST,
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                HTTPStatus.SERVICE_UNAVAILABLE,
+            ),
+        )
     viewer.mount(app)
     app.openapi = partial(_openapi_document, app)  # type: ignore[method-assign]
     return app

@@ -20,6 +20,7 @@ from tracer import assembly
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, TracerError
 from tracer.logs import configure_logs
+from tracer.runtime.launcher import RunOutcome
 from tracer.settings import Settings, read_settings
 from tracer.status import Status
 
@@ -71,7 +72,7 @@ def demo(
     host: Host = DEFAULT_HOST,
     port: Port = DEFAULT_PORT,
 ) -> None:
-    """Record a demonstration run and show it in the viewer."""
+    """Record a run of the demonstration application, and show it in the viewer."""
 
     async def run(settings: Settings) -> None:
         application, request = assembly.load_demonstration()
@@ -80,12 +81,12 @@ def demo(
             assembly.parts(settings, url, application) as parts,
         ):
             if once:
-                await _record(parts, request, as_json)
+                _check(await _record(parts, request, as_json))
                 return
             async with _serving(parts, host, port) as (address, serving):
                 said.print(f"Tracer listens on {address}")
-                root_plan_id = await _record(parts, request, as_json, quiet=not as_json)
-                said.print(f"The demonstration run: {address}/runs/{root_plan_id}")
+                outcome = await _record(parts, request, as_json, quiet=not as_json)
+                said.print(f"The demonstration run: {address}/runs/{outcome.root_plan_id}")
                 said.print("Stop with Ctrl-C.")
                 await asyncio.shield(serving)
 
@@ -117,7 +118,7 @@ def run_request(
             assembly.database(settings) as url,
             assembly.parts(settings, url, application) as parts,
         ):
-            await _record(parts, request, as_json, agent=agent, with_summary=True)
+            _check(await _record(parts, request, as_json, agent=agent, with_summary=True))
 
     _main(run)
 
@@ -129,9 +130,8 @@ async def _record(
     agent: str | None = None,
     with_summary: bool = False,
     quiet: bool = False,
-) -> str:
-    """Run `request`, print what came of it, and return its root plan id."""
-    assert parts.launcher is not None
+) -> RunOutcome:
+    """Run `request`, print what came of it, and return it."""
     with said.status("The agents are at work …"):
         outcome = await parts.launcher.run(request, agent=agent)
     root_plan_id = str(outcome.root_plan_id)
@@ -150,8 +150,13 @@ async def _record(
     if outcome.status is not Status.SUCCEEDED:
         why = outcome.error.message if outcome.error else outcome.reason
         said.print(f"The run ended {outcome.status}: {why}", markup=False)
+    return outcome
+
+
+def _check(outcome: RunOutcome) -> None:
+    """Make a run that did not succeed the command's own failure."""
+    if outcome.status is not Status.SUCCEEDED:
         raise typer.Exit(1)
-    return root_plan_id
 
 
 class _Server(uvicorn.Server):

@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from tracer.assembly import Parts
-from tracer.errors import ConfigurationError
 from tracer.runtime.launcher import RunLauncher
 from tracer.store import TraceReader, TraceWriter
 
@@ -27,10 +26,6 @@ def _writer(parts: Annotated[Parts, Depends(_parts)]) -> TraceWriter:
 
 
 def _launcher(parts: Annotated[Parts, Depends(_parts)]) -> RunLauncher:
-    if parts.launcher is None:
-        raise ConfigurationError(
-            "This server runs no application. Set TRACER_APP to module:name and start it again."
-        )
     return parts.launcher
 
 

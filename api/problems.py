@@ -116,7 +116,13 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
         code = status.phrase.lower().replace(" ", "_").replace("-", "_")
-        return problem_response(status, code, str(error.detail), error.headers)
+        detail = str(error.detail)
+        if status is HTTPStatus.NOT_FOUND:
+            detail = "There is nothing under this path. /openapi.json lists what there is."
+        elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+            allowed = (error.headers or {}).get("Allow", "another method")
+            detail = f"This path does not take {request.method}. Use {allowed}."
+        return problem_response(status, code, detail, error.headers)
 
     async def unexpected(request: Request, error: Exception) -> Response:
         log.error("request_crashed", path=request.url.path, exc_info=error)

@@ -17,7 +17,6 @@ def _empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_an_environment_there_is_the_demonstration_on_an_embedded_database() -> None:
     settings = read_settings()
     assert settings.database_url is None
-    assert settings.url is None
     assert settings.model is None
     assert settings.app == "health:application"
     assert settings.home.is_absolute()
@@ -41,13 +40,11 @@ def test_root_keeps_its_data_where_the_database_s_user_can_enter(
 def test_values_are_read_and_made_canonical(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACER_DATABASE_URL", "postgresql+psycopg://u:p@db/x")
     monkeypatch.setenv("TRACER_HOME", "~/records")
-    monkeypatch.setenv("TRACER_URL", "http://localhost:8420/")
     monkeypatch.setenv("TRACER_MODEL", "openai:gpt-5-mini")
     settings = read_settings()
     assert settings.database_url is not None
     assert settings.database_url.get_secret_value() == "postgresql+psycopg://u:p@db/x"
     assert settings.home == Path.home() / "records"
-    assert settings.url == "http://localhost:8420"
     assert settings.model == "openai:gpt-5-mini"
 
 
@@ -55,7 +52,6 @@ def test_values_are_read_and_made_canonical(monkeypatch: pytest.MonkeyPatch) -> 
     ("name", "value", "advice"),
     [
         ("TRACER_DATABASE_URL", "mysql://u:p@h/d", "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
-        ("TRACER_URL", "localhost:8420", "http://HOST:PORT"),
         ("TRACER_APP", "health", "health:application"),
         ("TRACER_APP", "my health:application", "MODULE:NAME"),
         ("TRACER_MODEL", "gpt-5", "openai:MODEL"),
@@ -72,7 +68,6 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_to_write(
 
 
 def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACER_API_KEY", "hush-key")
     monkeypatch.setenv("TRACER_DATABASE_URL", "postgresql://u:hush-password@h/d")
     assert "hush" not in repr(read_settings())
     monkeypatch.setenv("TRACER_DATABASE_URL", "mysql://u:hush-password@h/d")

@@ -36,8 +36,8 @@ class Parts:
 
     reader: TraceReader
     writer: TraceWriter
-    launcher: RunLauncher | None
-    """Runs the application; None where there is none."""
+    launcher: RunLauncher
+    """Runs the application."""
 
 
 @asynccontextmanager
@@ -66,29 +66,27 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
 
 @asynccontextmanager
 async def parts(
-    settings: Settings, database_url: str, application: Application | None = None
+    settings: Settings, database_url: str, application: Application
 ) -> AsyncIterator[Parts]:
-    """Give the store's two sides and, over an application, the launcher that runs it.
+    """Give the store's two sides, and the launcher that runs the application.
 
     Args:
         settings: The model that takes the place of the application's own, and the home of the
             recorder's spool.
         database_url: A migrated Postgres.
-        application: The application to run; None runs none.
+        application: The application to run.
     """
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(open_pool(database_url))
         reader, writer = PostgresReader(pool), PostgresWriter(pool)
-        launcher = None
-        if application is not None:
-            if settings.model is not None:
-                model = await stack.enter_async_context(configured_model(settings.model))
-                application = replace(application, model=model)
-            if application.resources is not None:
-                await stack.enter_async_context(application.resources(database_url))
-            spool = Spool(spool_path(settings.home, database_url))
-            recorder = await stack.enter_async_context(Recorder(writer, spool))
-            launcher = await stack.enter_async_context(RunLauncher(application, recorder, reader))
+        if settings.model is not None:
+            model = await stack.enter_async_context(configured_model(settings.model))
+            application = replace(application, model=model)
+        if application.resources is not None:
+            await stack.enter_async_context(application.resources(database_url))
+        spool = Spool(spool_path(settings.home, database_url))
+        recorder = await stack.enter_async_context(Recorder(writer, spool))
+        launcher = await stack.enter_async_context(RunLauncher(application, recorder, reader))
         yield Parts(reader, writer, launcher)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tracer.records import Kind
 
 Node = dict[str, Any]
-"""A record as the tree shows it; `api.schemas` describes each kind. Ids are canonical text."""
+"""A record as the tree shows it; `api.tree_schemas` describes each kind. Ids are canonical text."""
 
 
 class Payloads(StrEnum):

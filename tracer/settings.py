@@ -20,13 +20,6 @@ def _check_database_url(url: SecretStr) -> SecretStr:
     return url
 
 
-def _check_server_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("write the server's address as http://HOST:PORT or https://HOST")
-    return url.rstrip("/")
-
-
 def _check_app(app: str) -> str:
     module, colon, name = app.partition(":")
     parts = [*module.split("."), *name.split(".")]
@@ -68,12 +61,6 @@ class Settings(BaseSettings):
     home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
         default_factory=default_home,
         description="The directory of the embedded Postgres and the recorder's spool.",
-    )
-    url: Annotated[str, AfterValidator(_check_server_url)] | None = Field(
-        default=None, description="A tracer server to record to over HTTP, instead of a database."
-    )
-    api_key: SecretStr | None = Field(
-        default=None, description="The key that the server at TRACER_URL asks for."
     )
     app: Annotated[str, AfterValidator(_check_app)] = Field(
         default="health:application",

@@ -59,8 +59,6 @@ class Reason(StrEnum):
     """The model chose a tool that the agent does not have."""
     TIMED_OUT = "timed_out"
     """The deadline passed before it ended."""
-    DENIED = "denied"
-    """A guard refused it."""
     ROUND_LIMIT = "round_limit"
     """The agent used up its rounds without a final answer."""
     DEPTH_LIMIT = "depth_limit"

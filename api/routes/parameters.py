@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
+from tracer.errors import BadRequest
 from tracer.events import Moment
 from tracer.text import storable
 
@@ -15,6 +17,22 @@ RootPlanId = Annotated[UUID, Path(alias="rootPlanId", description="The run's roo
 PlanId = Annotated[UUID, Path(alias="planId")]
 ThinkActId = Annotated[UUID, Path(alias="thinkActId")]
 ToolCallId = Annotated[UUID, Path(alias="toolCallId")]
+
+
+def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not have: a misspelt one must not vanish.
+
+    Raises:
+        BadRequest: There is one.
+    """
+    route = request.scope["route"]
+    assert isinstance(route, APIRoute)
+    known = {field.alias for field in route.dependant.query_params}
+    unknown = sorted(request.query_params.keys() - known)
+    if unknown:
+        offered = f"Use one of {', '.join(sorted(known))}." if known else "It takes none."
+        raise BadRequest(f"There is no query parameter {storable(unknown[0])!r} here. {offered}")
+
 
 StoredText = Annotated[str, AfterValidator(storable)]
 """Text to look for, in stored form."""

@@ -16,7 +16,7 @@ from tracer.store import RunFilter
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 
-@router.get("", responses=documented(HTTPStatus.BAD_REQUEST))
+@router.get("")
 async def list_runs(
     reader: Reader,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
@@ -39,25 +39,24 @@ async def list_runs(
     )
 
 
-@router.post("", status_code=HTTPStatus.ACCEPTED, responses=documented(HTTPStatus.BAD_REQUEST))
+@router.post("", status_code=HTTPStatus.ACCEPTED)
 async def start_run(
     wanted: RunRequest,
     launcher: Launcher,
-    reader: Reader,
     traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
 ) -> RunSchema:
     """Start a run of the server's application; it goes on after the answer."""
     plan = None
     if wanted.plan is not None:
         plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
-    root_plan_id = await launcher.start(
+    run = await launcher.start(
         wanted.request,
         agent=wanted.agent,
         session_id=wanted.session_id,
         traceparent=traceparent,
         plan=plan,
     )
-    return RunSchema.model_validate(await reader.read_run(root_plan_id))
+    return RunSchema.model_validate(run)
 
 
 @router.get("/{rootPlanId}", responses=documented(HTTPStatus.NOT_FOUND))

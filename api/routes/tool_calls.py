@@ -24,7 +24,7 @@ from tracer.store import ToolCallFilter
 router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
 
 
-@router.get("", responses=documented(HTTPStatus.BAD_REQUEST))
+@router.get("")
 async def list_tool_calls(
     reader: Reader,
     name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,

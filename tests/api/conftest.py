@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -11,10 +13,17 @@ import pytest
 from api.app import create_app
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import TraceWriter
+from tracer.tools.definition import tool
 
 
 @dataclass(frozen=True)
@@ -40,11 +49,40 @@ class Api:
         return body
 
 
-@pytest.fixture
-async def api(database_url: str) -> AsyncIterator[Api]:
+@tool
+async def measure() -> str:
+    """Measure."""
+    return "121/79"
+
+
+@asynccontextmanager
+async def serving_parts(
+    database_url: str, home: Path, model: ScriptedModel
+) -> AsyncIterator[Parts]:
+    """Give the parts of a server whose application is one agent, the nurse."""
+    nurse = Agent(name="nurse", instructions="Measure.", tools=(measure,))
+    application = Application(name="ward", agents=(nurse,), model=model)
     async with open_pool(database_url) as pool:
-        writer = PostgresWriter(pool)
-        app = create_app(Parts(PostgresReader(pool), writer, launcher=None))
-        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-            yield Api(client, writer)
+        reader, writer = PostgresReader(pool), PostgresWriter(pool)
+        async with (
+            Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
+            RunLauncher(application, recorder, reader, poll_seconds=0.02) as launcher,
+        ):
+            yield Parts(reader, writer, launcher)
+
+
+@asynccontextmanager
+async def client_of(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client that asks the API in this process."""
+    transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+        yield client
+
+
+@pytest.fixture
+async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    async with (
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        yield Api(client, parts.writer)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import httpx2
+from pathlib import Path
+
 import pytest
 
-from api.app import create_app
 from api.schemas import PLAN_ID
-from tests.api.conftest import Api
+from tests.api.conftest import Api, client_of, serving_parts
 from tests.sample_runs import sample_run
-from tracer.assembly import Parts
 from tracer.ids import new_id
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
+from tracer.runtime.scripted_model import ScriptedModel
 
 
 @pytest.mark.parametrize("cursor", ["x", "%%%", "bnVsbA", "W10", "null", "é", "WyJhIiwiYiJd"])
@@ -67,11 +64,20 @@ async def test_a_refused_body_is_not_echoed(api: Api) -> None:
     assert "s3cret" not in response.text
 
 
-async def test_a_server_without_an_application_says_how_to_get_one(api: Api) -> None:
-    response = await api.client.post("/api/runs", json={"request": "hello"})
+async def test_a_misspelt_parameter_does_not_vanish(api: Api) -> None:
+    for path in ("/api/runs?state=failed", "/api/runs?since=x", f"/api/runs/{PLAN_ID}?depth=1"):
+        response = await api.get(path)
 
-    assert response.status_code == 503
-    assert "TRACER_APP" in response.json()["detail"]
+        assert response.status_code == 400
+        assert "parameter" in response.json()["detail"]
+
+
+async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
+    path = await api.get("/api/nothing")
+    method = await api.client.put("/api/runs")
+
+    assert "/openapi.json" in path.json()["detail"]
+    assert "GET" in method.json()["detail"]
 
 
 async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> None:
@@ -80,15 +86,15 @@ async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> No
     assert response.status_code == 200
 
 
-async def test_a_database_that_is_down_is_said_to_be(database_url: str) -> None:
+async def test_a_database_that_is_down_is_said_to_be(tmp_path: Path) -> None:
     nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
-    async with open_pool(nowhere) as pool:
-        app = create_app(Parts(PostgresReader(pool), PostgresWriter(pool), launcher=None))
-        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-            ready = await client.get("/readyz")
-            listed = await client.get("/api/runs")
-            alive = await client.get("/healthz")
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        ready = await client.get("/readyz")
+        listed = await client.get("/api/runs")
+        alive = await client.get("/healthz")
 
     assert ready.status_code == 503
     assert ready.json()["code"] == "store_unavailable"
@@ -97,12 +103,14 @@ async def test_a_database_that_is_down_is_said_to_be(database_url: str) -> None:
     assert alive.status_code == 200
 
 
-async def test_a_database_without_the_schema_is_said_to_be(empty_database_url: str) -> None:
-    async with open_pool(empty_database_url) as pool:
-        app = create_app(Parts(PostgresReader(pool), PostgresWriter(pool), launcher=None))
-        transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-            ready = await client.get("/readyz")
+async def test_a_database_without_the_schema_is_said_to_be(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        serving_parts(empty_database_url, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        ready = await client.get("/readyz")
 
     assert ready.status_code == 503
     assert ready.json()["code"] == "schema_out_of_date"

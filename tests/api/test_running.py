@@ -11,27 +11,11 @@ from typing import Any
 import httpx2
 import psycopg
 
-from api.app import create_app
-from tracer.assembly import Parts
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunLauncher
+from tests.api.conftest import client_of, serving_parts
 from tracer.runtime.scripted_model import Gate, Script, ScriptedModel, Turn, call
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.tools.definition import tool
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ENDED = ("succeeded", "failed", "cancelled")
-
-
-@tool
-async def measure() -> str:
-    """Measure."""
-    return "121/79"
 
 
 @asynccontextmanager
@@ -39,17 +23,8 @@ async def serving(
     database_url: str, spool: Path, model: ScriptedModel
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """Give a client of a server that runs one agent, the nurse."""
-    nurse = Agent(name="nurse", instructions="Measure.", tools=(measure,))
-    application = Application(name="ward", agents=(nurse,), model=model)
-    async with open_pool(database_url) as pool:
-        reader, writer = PostgresReader(pool), PostgresWriter(pool)
-        async with (
-            Recorder(writer, Spool(spool / "spool.sqlite3")) as recorder,
-            RunLauncher(application, recorder, reader, poll_seconds=0.02) as launcher,
-        ):
-            transport = httpx2.ASGITransport(create_app(Parts(reader, writer, launcher)))
-            async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-                yield client
+    async with serving_parts(database_url, spool, model) as parts, client_of(parts) as client:
+        yield client
 
 
 async def ended(client: httpx2.AsyncClient, root_plan_id: str) -> dict[str, Any]:
@@ -57,7 +32,7 @@ async def ended(client: httpx2.AsyncClient, root_plan_id: str) -> dict[str, Any]
     async with asyncio.timeout(10):
         while True:
             run: dict[str, Any] = (await client.get(f"/api/runs/{root_plan_id}")).json()
-            if run["status"] in ENDED:
+            if run.get("status") in ENDED:
                 return run
 
 
@@ -147,3 +122,39 @@ async def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
     assert answer.status_code == 400
     assert "nurse" in answer.json()["detail"]
     assert listed["items"] == []
+
+
+async def test_a_given_plans_steps_go_to_the_agent_that_the_run_is_given_to(
+    database_url: str, tmp_path: Path
+) -> None:
+    model = ScriptedModel([Script([Turn(text="done")])])
+    plan = {"title": "Rounds", "steps": [{"request": "Bed 1"}]}
+    async with serving(database_url, tmp_path, model) as client:
+        body = {"request": "Do it", "agent": "nurse", "plan": plan}
+        run = await ended(client, (await client.post("/api/runs", json=body)).json()["rootPlanId"])
+        refused = await client.post("/api/runs", json={**body, "agent": "nobody"})
+
+    assert run["agentName"] == "nurse"
+    assert refused.status_code == 400
+
+
+async def test_a_run_that_the_store_has_not_got_yet_is_answered_all_the_same(
+    database_url: str, tmp_path: Path
+) -> None:
+    model = ScriptedModel([Script([Turn(text="done")])])
+    async with serving(database_url, tmp_path, model) as client:
+        async with await psycopg.AsyncConnection.connect(database_url) as elsewhere:
+            await elsewhere.execute("LOCK TABLE run IN EXCLUSIVE MODE")
+            answer = await client.post("/api/runs", json={"request": "Hello", "agent": "nurse"})
+        run = await ended(client, answer.json()["rootPlanId"])
+
+    assert (answer.status_code, answer.json()["status"]) == (202, "running")
+    assert run["status"] == "succeeded"
+
+
+async def test_nothing_asked_is_refused(database_url: str, tmp_path: Path) -> None:
+    async with serving(database_url, tmp_path, ScriptedModel([])) as client:
+        for request in ("", "  \n "):
+            answer = await client.post("/api/runs", json={"request": request})
+
+            assert answer.status_code in (400, 422)

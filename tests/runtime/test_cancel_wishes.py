@@ -26,7 +26,7 @@ Begun = Callable[[], Awaitable[object]]
 
 async def cancelled_by_wish(on: Bench, store: MemoryStore, begun: Begun) -> TreeRows:
     """Start a run, wish it cancelled once it has begun, and return its rows when it has ended."""
-    root_plan_id = await on.launcher.start("Go", agent="worker")
+    root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
     await begun()
     await store.request_cancel(root_plan_id)
     await asyncio.wait({on.launcher._active[root_plan_id].task})
@@ -149,7 +149,7 @@ async def test_closing_the_launcher_cancels_its_runs_and_refuses_new_ones(
 ) -> None:
     gate = Gate()
     on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
-    root_plan_id = await on.launcher.start("Go", agent="worker")
+    root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
     await gate.reached.wait()
 
     await on.launcher.aclose()
@@ -166,7 +166,7 @@ async def test_a_deleted_run_is_cancelled_and_the_process_goes_on(
     gate = Gate()
     model = ScriptedModel([script("Go", Turn(gate=gate)), script("Other", "fine")])
     on = await open_bench(application(model))
-    root_plan_id = await on.launcher.start("Go", agent="worker")
+    root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
     await gate.reached.wait()
     run = on.launcher._active[root_plan_id].task
 

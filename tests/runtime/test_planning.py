@@ -209,7 +209,7 @@ async def test_a_request_that_cannot_be_run_is_refused_before_anything_is_record
     assert store._runs == {}
 
 
-@pytest.mark.parametrize("request_text", ["", "   \n ", "x" * 100_000, "a\0b\ud800", "{0} {x} %s"])
+@pytest.mark.parametrize("request_text", ["?", "x" * 100_000, "a\0b\ud800", "{0} {x} %s"])
 async def test_any_text_can_be_asked(open_bench: OpenBench, request_text: str) -> None:
     on = await open_bench(application(ScriptedModel([script("", "fine")])))
 

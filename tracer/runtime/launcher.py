@@ -10,11 +10,12 @@ from typing import Protocol, Self, TypedDict, Unpack
 from uuid import UUID
 
 from tracer.context import Identity
-from tracer.errors import BadRequest, StoreUnavailable, TracerError
-from tracer.events import ErrorInfo
+from tracer.errors import BadRequest, StoreUnavailable
+from tracer.events import ErrorInfo, PlanStarted
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
+from tracer.records import Run
 from tracer.runtime.application import Application
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
@@ -47,7 +48,8 @@ class RunOptions(TypedDict, total=False):
     """How a run is started, where it matters."""
 
     agent: str | None
-    """The agent to ask; None lets the planner make a plan."""
+    """The agent to ask, or to carry out the steps of a given plan that name none. None lets the
+    planner make a plan."""
     session_id: str | None
     """The conversation that the run belongs to."""
     traceparent: str | None
@@ -129,8 +131,11 @@ class RunLauncher:
     ) -> None:
         await self.aclose()
 
-    async def start(self, request: str, **options: Unpack[RunOptions]) -> UUID:
-        """Start a run and return its id once its record is durable; it goes on in the background.
+    async def start(self, request: str, **options: Unpack[RunOptions]) -> Run:
+        """Start a run and return it once its record is durable; it goes on in the background.
+
+        The run comes from here and not from the store, where it may not be yet: while that does
+        not answer, the record is in the spool.
 
         Args:
             request: What is asked.
@@ -146,9 +151,9 @@ class RunLauncher:
             await asyncio.wait({started, active.task}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             started.cancel()
-        if not active.runner.started.is_set():
+        if active.runner.start is None:
             raise StoreUnavailable("The run did not begin: this process is stopping.")
-        return active.scope.root_plan_id
+        return _as_run(active.runner.start)
 
     async def run(self, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
         """Run a request and return how it ended. Being cancelled cancels the run.
@@ -217,12 +222,16 @@ class RunLauncher:
 
     def _head_and_plan(self, request: str, options: RunOptions) -> tuple[PlanHead, Plan | None]:
         agent, given = options.get("agent"), options.get("plan")
+        if not request.strip():
+            raise BadRequest("Nothing is asked: put into words what the agents are to do.")
+        if agent is not None:
+            self._application.agent(agent)
         title = _title(request)
         plan: Plan | None = None
         agent_name: str | None = PLANNER
         if given is not None:
             title, steps = given
-            plan = Plan(title, tuple(PlanStep(asked, who) for who, asked in steps))
+            plan = Plan(title, tuple(PlanStep(asked, who or agent) for who, asked in steps))
             names = {self._application.agent(step.agent).name for step in plan.steps}
             agent_name = names.pop() if len(names) == 1 else None
             if not plan.steps:
@@ -246,7 +255,8 @@ class RunLauncher:
             await self._any_active.wait()
             try:
                 wished = await self._reader.find_cancel_requests(list(self._active))
-            except TracerError as error:
+            except Exception as error:
+                # Whatever it was, the next wish must be read.
                 log.warning("cancel_wishes_unread", error=type(error).__name__)
             else:
                 for root_plan_id in wished:
@@ -258,6 +268,21 @@ class RunLauncher:
         if active is not None and active.scope.cancel_reason is None:
             active.scope.cancel_reason = Reason.CANCEL_REQUESTED.value
             active.task.cancel()
+
+
+def _as_run(start: PlanStarted) -> Run:
+    return Run(
+        root_plan_id=start.root_plan_id,
+        status=Status.RUNNING,
+        started_at=start.at,
+        recorder_id=start.recorder_id,
+        title=start.title,
+        agent_name=start.agent_name,
+        session_id=start.session_id,
+        subject=start.subject,
+        tags=sorted(set(start.tags)),
+        traceparent=start.traceparent,
+    )
 
 
 def _title(request: str) -> str:

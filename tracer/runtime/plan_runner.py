@@ -88,6 +88,8 @@ class PlanRunner:
         """
         self.started = asyncio.Event()
         """Set once the plan's start is durable."""
+        self.start: PlanStarted | None = None
+        """What was recorded at the start; None before it."""
         self.ending = scope.cancelled()
         """How the plan ended; meanwhile, and where it never began, as if it was cancelled."""
         self._scope = scope
@@ -107,7 +109,8 @@ class PlanRunner:
         with lineage_bound(root_plan_id=scope.root_plan_id, plan_id=self._place.plan_id):
             try:
                 try:
-                    await scope.record(self._start())
+                    self.start = self._start()
+                    await scope.record(self.start)
                 finally:
                     self.started.set()
                 self.ending = await self._carry_out()
