@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import sys
+import threading
 from asyncio import Task
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import orjson
 import typer
@@ -231,7 +234,21 @@ async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
 
 def main() -> None:
     """Run the command."""
-    commands()
+    try:
+        commands()
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """End the process, also where a tool's thread never ends: nothing can stop a thread."""
+    here = threading.current_thread()
+    left = [each for each in threading.enumerate() if each is not here and not each.daemon]
+    if not left:
+        sys.exit(code)
+    said.print(f"{len(left)} tool calls were given up and still run: ending without them.")
+    sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from tracer import errors
+from tracer.logs import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 

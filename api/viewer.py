@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import structlog
 from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-log = structlog.get_logger(__name__)
+from tracer.logs import get_logger
+
+log = get_logger(__name__)
 
 BUILT = Path(__file__).parent / "static"
 """Where the viewer's build puts its files (`web/vite.config.ts`)."""

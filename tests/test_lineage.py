@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import given
@@ -148,6 +149,16 @@ def test_plans_that_open_each_other_are_cut_and_shown_once() -> None:
     assert tree["cumulative"]["toolCalls"] == 3
 
 
+def test_a_sub_plan_that_opens_itself_is_shown_once() -> None:
+    rows = TreeRows(
+        plans=[plan("self", "inside")], steps=[step("s", "self")], tool_calls=[call("inside", "s")]
+    )
+
+    assert drawn(build_tree(rows, "self")) == (
+        "plan self 1/1\n  step s 1/1\n    toolCall inside 1/1"
+    )
+
+
 def test_the_depth_cuts_what_is_shown_and_not_what_is_counted() -> None:
     def rows() -> TreeRows:
         return TreeRows(
@@ -206,6 +217,8 @@ def test_any_rows_make_a_tree_that_shows_each_of_them_once(
             for name, (parent, batch) in tool_calls.items()
         ],
     )
+    for each in plans:
+        build_tree(deepcopy(rows), each)
     tree = build_tree(rows, "root")
 
     seen: list[int] = []

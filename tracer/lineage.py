@@ -125,6 +125,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
+    forest.unhang(top)
     placed = _walk([top])
     unplaced = []
     if top["planId"] == top["rootPlanId"]:
@@ -216,9 +217,14 @@ class _Forest:
         while id(node) not in climbed:
             climbed.add(id(node))
             node, _ = self.parents[id(node)]
-        parent, children = self.parents.pop(id(node))
-        parent[children] = [child for child in parent[children] if child is not node]
+        self.unhang(node)
         return node
+
+    def unhang(self, node: Node) -> None:
+        """Take a node from its parent, if it has one: it is a top from now on."""
+        if id(node) in self.parents:
+            parent, children = self.parents.pop(id(node))
+            parent[children] = [child for child in parent[children] if child is not node]
 
 
 def _walk(tops: Iterable[Node]) -> list[Node]:

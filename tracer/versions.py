@@ -31,6 +31,9 @@ Version = tuple[Kind, UUID, Fields]
 def versions(event: Event) -> Iterator[Version]:
     """Yield what `event` says; the parents that it names are placeholders with their links."""
     recorder = {"recorder_id": event.recorder_id}
+    if event.plan_id != event.root_plan_id:
+        # So that the run can be read, should its root plan never come.
+        yield Kind.PLAN, event.root_plan_id, _placeholder()
     match event:
         case PlanStarted():
             yield from _plan_started(event, recorder)

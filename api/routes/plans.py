@@ -5,13 +5,13 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Response
 
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
 from api.schemas import ParentActToolCall, PlanWithParent
+from api.tree_json import tree_json
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
 from tracer.lineage import Payloads, build_tree
 
@@ -51,4 +51,4 @@ async def read_tree(
     """Read the hierarchy from any plan down."""
     rows = await reader.read_tree(plan_id, payloads)
     tree = build_tree(rows, str(plan_id), depth)
-    return Response(orjson.dumps(tree, option=orjson.OPT_UTC_Z), media_type="application/json")
+    return Response(tree_json(tree), media_type="application/json")

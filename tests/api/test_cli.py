@@ -131,3 +131,45 @@ def test_demo_serves_the_run_that_it_recorded_and_ends_politely(
     assert run["status"] == "succeeded"
     assert process.returncode == 130
     assert "Traceback" not in log.read_text()
+
+
+HUNG = """
+import time
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools.definition import tool
+
+@tool
+def hang() -> None:
+    print("hanging", flush=True)
+    time.sleep(60)
+
+model = ScriptedModel([Script([Turn(calls=[call("hang")])])])
+application = Application(name="hung", agents=(Agent("worker", "Work.", (hang,)),), model=model)
+"""
+
+
+def test_a_tool_that_hangs_does_not_keep_the_process(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "hung.py").write_text(HUNG)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "api.cli", "run", "Go", "--agent", "worker"],
+        env={
+            **os.environ,
+            "TRACER_DATABASE_URL": database_url,
+            "TRACER_HOME": str(tmp_path),
+            "TRACER_APP": "hung:application",
+        },
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hanging\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT DISTINCT status::text FROM act_tool_info").fetchall()
+    assert rows == [("cancelled",)]

@@ -10,6 +10,7 @@ import jsonschema_rs
 from api.tree_schemas import PlanNode
 from tests.api.conftest import Api
 from tests.sample_runs import START, sample_run
+from tracer.events import PlanStarted, ToolCallStarted
 from tracer.ids import new_id
 
 
@@ -197,3 +198,35 @@ async def test_what_is_not_there_answers_404_in_words(api: Api) -> None:
         assert response.headers["content-type"] == "application/problem+json"
         assert problem["code"] == "not_found"
         assert str(nowhere) in problem["detail"]
+
+
+async def test_a_run_of_200_nested_sub_plans_can_be_read(api: Api) -> None:
+    run = sample_run(sub_plans=0, finished=False)
+    plan, step = run.root, run.step
+    for depth in range(1, 201):
+        place: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": plan}
+        call, below = new_id(), new_id()
+        run.events.append(ToolCallStarted(**place, step_id=step, tool_call_id=call, name="deeper"))
+        place["plan_id"] = below
+        run.events.append(PlanStarted(**place, parent_plan_id=plan, tool_call_id=call, depth=depth))
+        plan, step = below, new_id()
+    await api.record(run)
+
+    response = await api.get(f"/api/plans/{run.root}/tree")
+
+    assert response.status_code == 200
+    assert response.text.count('"kind":"plan"') == 201
+    assert '"cumulative":{"inputTokens":100,' in response.text
+    assert '"toolCalls":201' in response.text
+
+
+async def test_a_run_whose_root_plan_never_came_shows_what_is_known(api: Api) -> None:
+    run = sample_run(sub_plans=1)
+    run.events[:] = [e for e in run.events if e.plan_id == run.sub_plans[0]]
+    await api.record(run)
+
+    tree: Any = await api.read(f"/api/plans/{run.root}/tree")
+
+    assert tree["status"] == "unknown"
+    assert [node["kind"] for node in tree["unplaced"]] == ["toolCall"]
+    assert tree["unplaced"][0]["subPlans"][0]["planId"] == str(run.sub_plans[0])

@@ -61,3 +61,15 @@ def _places(pattern: re.Pattern[str]) -> list[str]:
         for number, line in enumerate((text_of(path) or "").splitlines(), 1)
         if pattern.search(line)
     ]
+
+
+def test_every_logger_is_ours() -> None:
+    """A logger of structlog's own prints to standard output, local variables included."""
+    strangers = [
+        path
+        for path in project_files()
+        if path.parts[0] in ("api", "tracer", "examples")
+        and "structlog.get_logger(" in (text_of(path) or "")
+    ]
+
+    assert strangers == []

@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +14,7 @@ from tracer.context import ToolContext, current_tool_context
 from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
+from tracer.storage.memory_store import MemoryStore
 from tracer.tools.definition import tool
 
 
@@ -202,7 +205,6 @@ class Babbling:
     [
         None,
         "text",
-        Generation(input_tokens=-1),
         Generation(text=None),  # type: ignore[arg-type]
         Generation(tool_calls=[ChosenCall(None)]),  # type: ignore[arg-type]
         Generation(tool_calls=[ChosenCall("double", {"number": 1})]),  # type: ignore[arg-type]
@@ -233,3 +235,28 @@ async def test_a_synchronous_tool_does_not_hold_up_its_neighbours(open_bench: Op
 
     rows = await on.rows(outcome.root_plan_id)
     assert [each["status"] for each in rows.tool_calls] == ["succeeded"] * 4
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"cost_usd": Decimal("1.234567E-7")}, ("cost_usd", Decimal("1.23457E-7"))),
+        ({"cost_usd": 0.1 + 0.2}, ("cost_usd", Decimal("0.3"))),
+        ({"cost_usd": Decimal("NaN")}, ("cost_usd", None)),
+        ({"cost_usd": "free"}, ("cost_usd", None)),
+        ({"input_tokens": -1}, ("input_tokens", None)),
+        ({"output_tokens": 12.5}, ("output_tokens", None)),
+        ({"model": 7}, ("model", None)),
+    ],
+)
+async def test_what_a_model_says_of_itself_never_costs_its_answer(
+    open_bench: OpenBench, store: MemoryStore, said: dict[str, Any], kept: tuple[str, object]
+) -> None:
+    on = await open_bench(application(ScriptedModel([script("Go", Turn("All well.", **said))])))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    assert (outcome.status, outcome.summary) == ("succeeded", "All well.")
+    rows = await on.rows(outcome.root_plan_id)
+    thought = await store.read_think_act(UUID(rows.think_acts[0]["thinkActId"]))
+    assert getattr(thought, kept[0]) == kept[1]

@@ -19,7 +19,7 @@ from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.events import Event
 from tracer.ids import new_id
 from tracer.lineage import Payloads
-from tracer.storage.engine import Pool, open_pool
+from tracer.storage.engine import Pool, libpq_url, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter
@@ -192,3 +192,44 @@ async def test_what_is_not_found_leaves_no_transaction_behind(
 async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:
     with pytest.raises(ConfigurationError, match="postgresql://"):
         open_pool("postgresql://localhost:port/?nonsense=1")
+
+
+class Frozen:
+    """A way to the database that can be made to swallow everything, closing nothing."""
+
+    def __init__(self, database_url: str) -> None:
+        self._target = psycopg.conninfo.conninfo_to_dict(database_url)
+        self.is_frozen = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = str(self._target.get("host", "")), int(self._target.get("port") or 5432)
+        if host.startswith("/"):
+            far = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        else:
+            far = await asyncio.open_connection(host or "127.0.0.1", port)
+        await asyncio.gather(self._pump(reader, far[1]), self._pump(far[0], writer))
+
+    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            if self.is_frozen.is_set():
+                continue
+            sink.write(data)
+        sink.close()
+
+
+async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
+    way = Frozen(database_url)
+    async with await asyncio.start_server(way.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        url = psycopg.conninfo.make_conninfo(libpq_url(database_url), host="127.0.0.1", port=port)
+        pool = open_pool(url, max_size=1)
+        await pool.open()
+        reader = PostgresReader(pool)
+        await reader.check()
+        way.is_frozen.set()
+
+        async with asyncio.timeout(8):
+            with pytest.raises(StoreUnavailable):
+                await reader.check()
+        server.close()
+        await pool.close(timeout=0)

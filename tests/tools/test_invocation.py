@@ -3,7 +3,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,9 +12,10 @@ from tracer.context import ToolContext, current_tool_context
 from tracer.errors import DepthLimitReached, ToolError
 from tracer.status import Status
 from tracer.tools.definition import Tool, tool
+from tracer.tools.ending import Ending
 from tracer.tools.invocation import late_ending
 from tracer.tools.threads import MAX_THREADS
-from tracer.tools.waiting import has_passed
+from tracer.tools.waiting import has_passed, seconds_left
 
 
 async def forever() -> None:
@@ -245,9 +246,8 @@ async def test_a_call_that_waits_for_a_thread_in_vain_never_begins() -> None:
 
 async def test_a_tool_that_ends_by_itself_is_not_given_up_at_its_deadline() -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> str:
-        while not has_passed(context.deadline):
-            await asyncio.sleep(0)
-        return "done"
+        await asyncio.to_thread(time.sleep, seconds_left(context.deadline) or 0)
+        return "done" if has_passed(context.deadline) else "early"
 
     ours = Tool("ours", "", {}, run, timeout=0.001, ends_by_itself=True)
 
@@ -268,3 +268,22 @@ def test_recursion_without_end_is_the_tools_failure() -> None:
     assert ending.error.type == "RecursionError"
     assert len(ending.error.stack or "") < 20_001
     assert sys.getrecursionlimit() < 10**6
+
+
+async def test_a_call_that_was_given_up_is_not_tried_again() -> None:
+    begun: list[int] = []
+    let_go = threading.Event()
+
+    @tool(timeout=0.01, max_attempts=3)
+    def stubborn() -> None:
+        begun.append(1)
+        let_go.wait(10)
+        raise ValueError("too late")
+
+    caller = Caller()
+    ending = await caller.call(stubborn)
+    let_go.set()
+    await asyncio.wait(cast("list[asyncio.Task[Ending]]", caller.late))
+
+    assert ending.reason == "timed_out"
+    assert len(begun) == 1

@@ -75,7 +75,8 @@ class OpenAIModel:
             if self._client.api_key:
                 # A server may repeat the key that it does not like.
                 said = said.replace(self._client.api_key, "(the key)")
-            raise ModelError(f"The model can't be asked: {said}") from error
+            # `from None`: the error's own text would be in the recorded stack.
+            raise ModelError(f"The model can't be asked: {said}") from None
         return _generation(completion, str(self._client.base_url))
 
     async def aclose(self) -> None:

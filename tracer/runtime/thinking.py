@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TypedDict
 from uuid import UUID
 
@@ -150,12 +151,9 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
     event = ThoughtRecorded(
         **scope.stamp(),
         **links,
+        **_bookkeeping(generation),
         status=Status.SUCCEEDED,
         thought=generation.text,
-        model=generation.model,
-        input_tokens=generation.input_tokens,
-        output_tokens=generation.output_tokens,
-        cost_usd=generation.cost_usd,
         tool_calls=tuple(
             ChosenToolCall(
                 tool_call_id=each.tool_call_id,
@@ -171,6 +169,36 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
     return Thought(
         Message("assistant", generation.text, tuple(generation.tool_calls)), calls, event
     )
+
+
+class _Bookkeeping(TypedDict):
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: Decimal | None
+
+
+def _bookkeeping(generation: Generation) -> _Bookkeeping:
+    """Return what an answer says of itself, without what cannot be recorded: the answer counts."""
+    model: object = generation.model
+    return {
+        "model": model if isinstance(model, str) else None,
+        "input_tokens": _count(generation.input_tokens),
+        "output_tokens": _count(generation.output_tokens),
+        "cost_usd": _cost(generation.cost_usd),
+    }
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 <= value < 2**53 else None
+
+
+def _cost(value: object) -> Decimal | None:
+    try:
+        cost = round(Decimal(str(value)), 12)
+        return cost if 0 <= cost < 10**9 else None
+    except ArithmeticError:
+        return None
 
 
 def _tool(

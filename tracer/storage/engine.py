@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -22,6 +23,9 @@ Pool = AsyncConnectionPool[PoolConnection]
 ANSWER_SECONDS = 2.0
 """How long a database that is down may keep a caller waiting."""
 
+READ_SECONDS = 30.0
+"""How long reading may take: whoever waits longer has gone."""
+
 _SCHEMA_ERRORS = (
     errors.UndefinedTable,
     errors.UndefinedColumn,
@@ -31,6 +35,7 @@ _SCHEMA_ERRORS = (
 _OUTAGES = (
     errors.OperationalError,  # the pool's own errors included
     errors.InterfaceError,
+    TimeoutError,
     errors.ReadOnlySqlTransaction,  # a standby, after a change of roles
 )
 
@@ -79,13 +84,24 @@ def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SE
 
 
 @asynccontextmanager
-async def borrowed(pool: Pool) -> AsyncIterator[PoolConnection]:
-    """Lend a connection; what is not committed at the end is rolled back."""
-    connection = await _live_connection(pool)
-    try:
-        yield connection
-    finally:
-        await pool.putconn(connection)
+async def borrowed(
+    pool: Pool, seconds: float | None = READ_SECONDS
+) -> AsyncIterator[PoolConnection]:
+    """Lend a connection; what is not committed at the end is rolled back.
+
+    Args:
+        pool: Whose connection to lend.
+        seconds: How long it may be used; None: as long as it takes.
+
+    Raises:
+        TimeoutError: The time was over. A database may stop answering without closing anything.
+    """
+    async with asyncio.timeout(seconds):
+        connection = await _live_connection(pool)
+        try:
+            yield connection
+        finally:
+            await pool.putconn(connection)
 
 
 async def _live_connection(pool: Pool) -> PoolConnection:

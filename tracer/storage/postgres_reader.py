@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from psycopg.rows import dict_row
 
-from tracer.errors import RecordNotFound
+from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES
@@ -23,7 +24,14 @@ from tracer.records import (
 )
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.ancestors import Place, path_down_to
-from tracer.storage.engine import Pool, PoolConnection, borrowed, snapshot, store_errors
+from tracer.storage.engine import (
+    ANSWER_SECONDS,
+    Pool,
+    PoolConnection,
+    borrowed,
+    snapshot,
+    store_errors,
+)
 from tracer.storage.migrate import check_schema
 from tracer.storage.postgres_lists import runs_where, tool_calls_where
 from tracer.storage.postgres_tree import read_tree_rows
@@ -49,6 +57,7 @@ class PostgresReader:
     def __init__(self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID) -> None:
         self._pool = pool
         self._project_id = project_id
+        self._given_up: set[asyncio.Task[None]] = set()
 
     async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
         """Return a page of runs; see `TraceReader.list_runs`."""
@@ -132,6 +141,17 @@ class PostgresReader:
 
     async def check(self) -> None:
         """Return if the database can serve; see `TraceReader.check`."""
+        checking = asyncio.create_task(self._check())
+        # Not `asyncio.timeout`: the driver waits for a frozen server even when it is cancelled.
+        await asyncio.wait({checking}, timeout=2 * ANSWER_SECONDS)
+        if not checking.done():
+            self._given_up.add(checking)
+            checking.add_done_callback(self._given_up.discard)
+            checking.cancel()
+            raise StoreUnavailable()
+        checking.result()
+
+    async def _check(self) -> None:
         with store_errors():
             async with borrowed(self._pool) as connection:
                 await check_schema(connection)

@@ -94,7 +94,7 @@ class PostgresWriter:
         now = self._clock()
         statements = [(LOCK_RUNS, rows) for rows in batches[Kind.RUN]]
         statements += [(UPSERTS[kind], rows) for kind in UPSERTS for rows in batches[kind]]
-        async with borrowed(self._pool) as connection:
+        async with borrowed(self._pool, seconds=None) as connection:
             # A pipeline without BEGIN is one transaction, committed or rolled back at its end.
             async with connection.pipeline():
                 cursors = []
@@ -122,7 +122,10 @@ class PostgresWriter:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
         given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
-            async with borrowed(self._pool) as connection, connection.transaction():
+            async with (
+                borrowed(self._pool, seconds=None) as connection,
+                connection.transaction(),
+            ):
                 cursor = await connection.execute(_BURY, given)
                 if cursor.rowcount == 0:
                     raise RecordNotFound("run", root_plan_id)

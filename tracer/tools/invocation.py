@@ -103,5 +103,11 @@ async def _run(
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Return whether another attempt may go better: not where the tool itself refused."""
-    return isinstance(error, Exception) and not isinstance(error, (ToolError, LineageError))
+    """Return whether another attempt may go better: not where the tool itself refused.
+
+    And not where the call was given up meanwhile: its ending is recorded.
+    """
+    task = asyncio.current_task()
+    given_up = task is not None and task.cancelling() > 0
+    is_refusal = isinstance(error, (ToolError, LineageError))
+    return isinstance(error, Exception) and not is_refusal and not given_up
