@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
 import psycopg
 import pytest
+from anyio.abc import ByteStream, SocketAttribute
 from psycopg import sql
 
 from tests.sample_runs import sample_run
@@ -194,42 +195,48 @@ async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:
         open_pool("postgresql://localhost:port/?nonsense=1")
 
 
-class Frozen:
+class Way:
     """A way to the database that can be made to swallow everything, closing nothing."""
 
     def __init__(self, database_url: str) -> None:
         self._target = psycopg.conninfo.conninfo_to_dict(database_url)
-        self.is_frozen = asyncio.Event()
+        self.is_frozen = False
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, near: ByteStream) -> None:
+        async with near, await self._far_end() as far, anyio.create_task_group() as group:
+            group.start_soon(self._pump, near, far)
+            group.start_soon(self._pump, far, near)
+
+    async def _far_end(self) -> ByteStream:
         host, port = str(self._target.get("host", "")), int(self._target.get("port") or 5432)
         if host.startswith("/"):
-            far = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
-        else:
-            far = await asyncio.open_connection(host or "127.0.0.1", port)
-        await asyncio.gather(self._pump(reader, far[1]), self._pump(far[0], writer))
+            return await anyio.connect_unix(f"{host}/.s.PGSQL.{port}")
+        return await anyio.connect_tcp(host or "127.0.0.1", port)
 
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while data := await source.read(65536):
-            if self.is_frozen.is_set():
-                continue
-            sink.write(data)
-        sink.close()
+    async def _pump(self, source: ByteStream, sink: ByteStream) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for data in source:
+                if not self.is_frozen:
+                    await sink.send(data)
+            await sink.aclose()
 
 
 async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
-    way = Frozen(database_url)
-    async with await asyncio.start_server(way.serve, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    way = Way(database_url)
+    async with (
+        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(listener.serve, way.serve)
+        port = listener.extra(SocketAttribute.local_port)
         url = psycopg.conninfo.make_conninfo(libpq_url(database_url), host="127.0.0.1", port=port)
-        pool = open_pool(url, max_size=1)
-        await pool.open()
-        reader = PostgresReader(pool)
-        await reader.check()
-        way.is_frozen.set()
+        async with open_pool(url, max_size=1) as pool:
+            reader = PostgresReader(pool)
+            await reader.check()
+            way.is_frozen = True
 
-        async with asyncio.timeout(8):
-            with pytest.raises(StoreUnavailable):
-                await reader.check()
-        server.close()
-        await pool.close(timeout=0)
+            async with asyncio.timeout(8):
+                with pytest.raises(StoreUnavailable):
+                    await reader.check()
+        await anyio.wait_all_tasks_blocked()
+        group.cancel_scope.cancel()
