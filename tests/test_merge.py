@@ -9,19 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample_runs import sample_run
-from tracer import records
 from tracer.merge import RULES, merged, reduce_events
-from tracer.records import Kind
+from tracer.records import RECORDS, Kind, Run
 from tracer.status import Status
 from tracer.versions import Fields
 
-CLASSES = {
-    Kind.RUN: records.Run,
-    Kind.PLAN: records.PlanExecutionRecord,
-    Kind.STEP: records.AgentExecutionRecord,
-    Kind.THINK_ACT: records.ThinkActRecord,
-    Kind.TOOL_CALL: records.ActToolInfo,
-}
+CLASSES: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
@@ -215,3 +216,12 @@ class ActToolInfo(Record, Outcome):
     """How it ended then."""
     late_result: str | None = Field(default=None, sa_type=Text)
     """What it returned then, or the error that it raised."""
+
+
+RECORDS: dict[Kind, type[Any]] = {
+    Kind.PLAN: PlanExecutionRecord,
+    Kind.STEP: AgentExecutionRecord,
+    Kind.THINK_ACT: ThinkActRecord,
+    Kind.TOOL_CALL: ActToolInfo,
+}
+"""The class of each kind of record below the run."""

@@ -21,8 +21,8 @@ from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES, merged, reduce_events
 from tracer.records import (
+    RECORDS,
     ActToolInfo,
-    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Run,
@@ -46,13 +46,6 @@ from tracer.store import (
 )
 from tracer.versions import Fields
 
-CLASSES: dict[Kind, type[Any]] = {
-    Kind.PLAN: PlanExecutionRecord,
-    Kind.STEP: AgentExecutionRecord,
-    Kind.THINK_ACT: ThinkActRecord,
-    Kind.TOOL_CALL: ActToolInfo,
-}
-
 
 @dataclass
 class _KeptRun:
@@ -61,13 +54,13 @@ class _KeptRun:
     root_plan_id: UUID
     fields: Fields
     parts: dict[Kind, dict[UUID, Fields]] = field(
-        default_factory=lambda: {kind: {} for kind in CLASSES}
+        default_factory=lambda: {kind: {} for kind in RECORDS}
     )
     is_deleted: bool = False
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
         ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
-        return CLASSES[kind](**{**self.parts[kind][record_id], **ids})
+        return RECORDS[kind](**{**self.parts[kind][record_id], **ids})
 
     def records(self) -> Records:
         return {
@@ -112,7 +105,7 @@ class MemoryStore:
         reduced = reduce_events(accepted)
         for run_id in {event.root_plan_id for event in accepted}:
             self._touch(run_id, reduced[Kind.RUN].get((run_id, run_id), {}), now)
-        for kind in CLASSES:
+        for kind in RECORDS:
             for (run_id, record_id), version in reduced[kind].items():
                 self._merge(self._runs[run_id], kind, record_id, version, now)
         return WriteAnswer(len(accepted), refused)

@@ -14,8 +14,8 @@ from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES
 from tracer.records import (
+    RECORDS,
     ActToolInfo,
-    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Record,
@@ -208,12 +208,7 @@ class PostgresReader:
         return found
 
 
-KINDS: dict[type[Any], Kind] = {
-    PlanExecutionRecord: Kind.PLAN,
-    AgentExecutionRecord: Kind.STEP,
-    ThinkActRecord: Kind.THINK_ACT,
-    ActToolInfo: Kind.TOOL_CALL,
-}
+KINDS = {record: kind for kind, record in RECORDS.items()}
 ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
