@@ -84,11 +84,18 @@ def demo(
             assembly.parts(settings, url, application) as parts,
         ):
             if once:
-                _check(await _record(parts, request, as_json))
+                outcome = await _run(parts, request)
+                if as_json:
+                    _print_json(outcome)
+                else:
+                    print(outcome.root_plan_id)
+                _check(outcome)
                 return
             async with _serving(parts, host, port) as (address, serving):
                 said.print(f"Tracer listens on {address}")
-                outcome = await _record(parts, request, as_json, quiet=not as_json)
+                outcome = await _run(parts, request)
+                if as_json:
+                    _print_json(outcome)
                 said.print(f"The demonstration run: {address}/runs/{outcome.root_plan_id}")
                 said.print("Stop with Ctrl-C.")
                 await asyncio.shield(serving)
@@ -121,39 +128,35 @@ def run_request(
             assembly.database(settings) as url,
             assembly.parts(settings, url, application) as parts,
         ):
-            _check(await _record(parts, request, as_json, agent=agent, with_summary=True))
+            outcome = await _run(parts, request, agent)
+            if as_json:
+                _print_json(outcome)
+            else:
+                print(outcome.root_plan_id)
+                print(outcome.summary or "")
+            _check(outcome)
 
     _main(run)
 
 
-async def _record(
-    parts: Parts,
-    request: str,
-    as_json: bool,
-    agent: str | None = None,
-    with_summary: bool = False,
-    quiet: bool = False,
-) -> RunOutcome:
-    """Run `request`, print what came of it, and return it."""
+async def _run(parts: Parts, request: str, agent: str | None = None) -> RunOutcome:
+    """Run `request` and return what came of it; a failure is told."""
     with said.status("The agents are at work …"):
         outcome = await parts.launcher.run(request, agent=agent)
-    root_plan_id = str(outcome.root_plan_id)
-    if as_json:
-        answer = {
-            "rootPlanId": root_plan_id,
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "summary": outcome.summary,
-        }
-        print(orjson.dumps(answer).decode())
-    elif not quiet:
-        print(root_plan_id)
-        if with_summary and outcome.summary:
-            print(outcome.summary)
     if outcome.status is not Status.SUCCEEDED:
         why = outcome.error.message if outcome.error else outcome.reason
         said.print(f"The run ended {outcome.status}: {why}", markup=False)
     return outcome
+
+
+def _print_json(outcome: RunOutcome) -> None:
+    answer = {
+        "rootPlanId": outcome.root_plan_id,
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "summary": outcome.summary,
+    }
+    print(orjson.dumps(answer).decode())
 
 
 def _check(outcome: RunOutcome) -> None:
@@ -186,6 +189,8 @@ async def _serving(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[st
     config = uvicorn.Config(create_app(parts), log_config=None, timeout_graceful_shutdown=5)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    # A server that fails before it listens must not be waited for; `serving` tells why.
+    serving.add_done_callback(lambda _: server.listens.set())
     try:
         await server.listens.wait()
         shown = f"[{host}]" if ":" in host else host

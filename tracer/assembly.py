@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
@@ -91,8 +92,13 @@ async def parts(
 
 
 def spool_path(home: Path, database_url: str) -> Path:
-    """Return the file that spools events for one store: never drained into another."""
-    digest = hashlib.sha256(database_url.encode()).hexdigest()[:16]
+    """Return the file that spools events for one store: never drained into another.
+
+    Without user and password, so that events that wait are found again after those changed.
+    """
+    url = urlsplit(database_url)
+    place = f"{url.netloc.rpartition('@')[2]}{url.path}?{url.query}"
+    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
     return home / "spool" / f"{digest}.sqlite3"
 
 

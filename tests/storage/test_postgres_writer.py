@@ -242,3 +242,28 @@ async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: Postgr
         await writer.write([run.plan_started()])
     listed = (await reader.list_runs(RunFilter(), 9, None)).items
     assert [run.root_plan_id for run in listed] == [run.root for run in runs]
+
+
+async def test_a_deadlock_with_a_stranger_is_got_over_in_silence(
+    pool: Pool, writer: PostgresWriter, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted([Moments(), Moments()], key=lambda run: run.root)
+    await writer.write([first.plan_started(), second.plan_started()])
+    lock = "SELECT FROM run WHERE root_plan_id = %s FOR UPDATE"
+    async with pool.connection() as stranger, stranger.transaction():
+        await stranger.execute(lock, [second.root])
+        writing = asyncio.create_task(writer.write([run.call_started() for run in (first, second)]))
+        await until_somebody_waits(pool)
+        # Postgres breaks the circle at the one that has waited longer: the writer.
+        await stranger.execute(lock, [first.root])
+    answer = await writing
+
+    assert (answer.stored, answer.refused) == (2, [])
+    assert capfd.readouterr().out == ""
+
+
+async def until_somebody_waits(pool: Pool) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+    async with asyncio.timeout(10), pool.connection() as connection:
+        while (await (await connection.execute(waiting)).fetchall()) == [(0,)]:
+            pass

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-# Not stamina, which stands on it: stamina's switches and hooks are the whole process's, so that
-# the program around us could turn retries off, and each retry would be printed for it.
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from tracer.errors import SchemaOutOfDate, StoreUnavailable

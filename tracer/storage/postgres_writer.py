@@ -6,9 +6,14 @@ from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 import orjson
-import stamina
 from psycopg import AsyncRawCursor, errors
 from psycopg.rows import dict_row
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
@@ -80,11 +85,13 @@ class PostgresWriter:
             for run_id in run_ids
         }
         batches = {kind: list(_batches(kind, reduced[kind])) for kind in Kind}
-        async for attempt in stamina.retry_context(
-            on=_COLLISIONS, attempts=8, timeout=None, wait_initial=0.01, wait_max=0.5
-        ):
-            with attempt:
-                open_runs = await self._merge_once(batches)
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_COLLISIONS),
+            stop=stop_after_attempt(8),
+            wait=wait_random_exponential(multiplier=0.01, max=0.5),
+            reraise=True,
+        )
+        open_runs: set[UUID] = await retrying(self._merge_once, batches)
         if len(open_runs) == len(run_ids):
             return {}
         return await self._codes(run_ids - open_runs)
