@@ -14,6 +14,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
+    SecretStr,
     WithJsonSchema,
     computed_field,
 )
@@ -30,7 +31,7 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
-from tracer.store import AnyRecord
+from tracer.store import AnyRecord, ToolCallPreview
 
 ShownStatus = Literal[
     "unknown", "pending", "running", "cancelled", "failed", "succeeded", "abandoned"
@@ -214,6 +215,12 @@ class ToolCallSchema(ShownOutcome, ActToolInfo):
     model_config = read_config()
 
 
+class ToolCallPreviewSchema(ShownOutcome, ToolCallPreview):
+    """One tool call as a list shows it: of each long string the first 2 kB, and its size."""
+
+    model_config = read_config()
+
+
 class LineageItem(BaseModel):
     """One record on the way from the root plan down."""
 
@@ -309,6 +316,9 @@ class RunRequest(BaseModel):
     """The conversation that the run belongs to."""
     plan: GivenPlan | None = None
     """A plan to carry out; without one, the planner makes it from the request."""
+    token_id: SecretStr | None = Field(default=None, min_length=1)
+    """Who asks: a user's id, or the token that the application's resolver knows them by. Tools get
+    it; models, records and logs do not."""
 
 
 class Health(BaseModel):

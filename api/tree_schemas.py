@@ -80,14 +80,28 @@ class ToolCallNode(_Node):
     name: str | None
     tool_type: str | None
     attempt: int | None
+    forged_arguments: list[str]
+    """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
+    short_circuited_by: str | None
+    """The hook that answered in the tool's place."""
+    still_running: bool | None
+    """True where it was given up on and its tool went on regardless; else null."""
     late_finished_at: datetime | None
     late_status: Status | None
     arguments: str | None
     arguments_bytes: int | None
     arguments_truncated: bool
+    effective_arguments: str | None
+    """What the latest attempt was called with, where hooks changed the arguments."""
+    effective_arguments_bytes: int | None
+    effective_arguments_truncated: bool
     result: str | None
     result_bytes: int | None
     result_truncated: bool
+    state_changes: str | None
+    """What it changed in the session's state, as the text of a JSON array."""
+    state_changes_bytes: int | None
+    state_changes_truncated: bool
     late_result: str | None
     late_result_bytes: int | None
     late_result_truncated: bool
@@ -222,10 +236,15 @@ def _example() -> dict[str, object]:
         "name": "medication_check",
         "toolType": "SUBPLAN",
         "attempt": 1,
+        "forgedArguments": [],
+        "shortCircuitedBy": None,
+        "stillRunning": None,
         "lateFinishedAt": None,
         "lateStatus": None,
         **text("arguments", arguments),
+        **text("effectiveArguments", None),
         **text("result", "No interaction."),
+        **text("stateChanges", None),
         **text("lateResult", None),
         **alike,
         "subPlanCount": 1,

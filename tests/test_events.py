@@ -164,6 +164,20 @@ def test_an_ending_that_makes_no_sense_is_refused(fields: dict[str, object]) -> 
         ToolCallFinished.model_validate({**CALL, **fields})
 
 
+def test_what_is_not_still_running_has_one_spelling() -> None:
+    said = [{"stillRunning": fact} for fact in (True, False, None)] + [{}]
+    wire = {"type": "tool_call_finished", "status": "failed", **CALL}
+    facts = [EVENT.validate_python(wire | each) for each in said]
+
+    assert [getattr(event, "still_running", ...) for event in facts] == [True, None, None, None]
+
+
+@pytest.mark.parametrize("changes", ["{}", "", {"op": "set"}, 7])
+def test_state_changes_that_are_no_array_are_refused(changes: object) -> None:
+    with pytest.raises(ValidationError, match="state_changes"):
+        ToolCallFinished.model_validate({**CALL, "status": "failed", "state_changes": changes})
+
+
 def test_a_late_end_keeps_how_it_ended() -> None:
     event = LateEndNoted(**CALL, status=Status.SUCCEEDED, result="at last")
 

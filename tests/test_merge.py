@@ -23,8 +23,10 @@ def _values(field: str) -> st.SearchStrategy[Any]:
         return st.sampled_from(Status)
     if field.endswith("_at"):
         return st.integers(0, 3).map(lambda minutes: MOMENT + timedelta(minutes=minutes))
-    if field == "tags":
+    if field in ("tags", "forged_arguments"):
         return st.lists(st.sampled_from(["a", "b", "血"]))
+    if field == "still_running":
+        return st.booleans()
     if field.endswith(("_id", "tokens", "usd")) or field in ("position", "depth", "attempt"):
         return st.integers(0, 3)
     return st.sampled_from(["", "a", "b", "Z", "é", "\U0001f600", "\uffff"])

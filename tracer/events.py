@@ -53,7 +53,7 @@ def _json_array(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         value = json.dumps(value, separators=(",", ":"))
     if isinstance(value, str) and not _is_json_array(value):
-        raise ValueError("give the messages as a JSON array, or as the text of one")
+        raise ValueError("give a JSON array, or the text of one")
     return value
 
 
@@ -72,18 +72,23 @@ def _plain(cost: Decimal) -> Decimal:
     return cost.normalize() if cost % 1 else cost.quantize(Decimal(1))
 
 
+def _true_or_none(fact: bool | None) -> bool | None:
+    """Return `fact` with one spelling for what is not the case."""
+    return fact or None
+
+
 FROM_THE_WIRE = {"strings": "stored form"}
 """The validation context for events in their wire form that come as Python objects."""
 
 Words = Annotated[str, BeforeValidator(_stored_form)]
 """Text in stored form."""
 
-Messages = Annotated[
+JsonArray = Annotated[
     Words,
     BeforeValidator(_json_array),
     WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
 ]
-"""A JSON array of messages, or the text of one; kept as text."""
+"""A JSON array, or the text of one; kept as text."""
 
 CostUsd = Annotated[
     Decimal,
@@ -104,6 +109,7 @@ Moment = Annotated[
 
 Position = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+Attempt = Annotated[int, Field(ge=1, lt=2**31)]
 ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """One of `tracer.status.Reason`, or a program's own."""
 EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
@@ -253,7 +259,7 @@ class ThoughtStarted(_ThoughtEvent):
     """The round's number within the step."""
     requested_model: Words | None = None
     """The model asked, as it was asked for."""
-    messages: Messages | None = None
+    messages: JsonArray | None = None
     """The messages that it is given."""
 
 
@@ -311,7 +317,11 @@ class ToolCallStarted(_ToolCallEvent):
     tool_type: Words | None = None
     position: Position | None = None
     """The place in the round, or in the batch."""
-    attempt: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    attempt: Attempt = 1
+    effective_arguments: Words | None = None
+    """What this attempt is called with, where hooks changed the arguments."""
+    forged_arguments: tuple[Words, ...] = ()
+    """The hidden parameters that somebody but the runtime tried to give: their names."""
 
 
 class ToolCallFinished(_ToolCallEvent, _Ending):
@@ -320,7 +330,15 @@ class ToolCallFinished(_ToolCallEvent, _Ending):
     type: Literal["tool_call_finished"] = "tool_call_finished"
     result: Words | None = None
     """What it returned, as text, usually JSON."""
-    attempt: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    attempt: Attempt = 1
+    forged_arguments: tuple[Words, ...] = ()
+    """The hidden parameters that somebody but the runtime tried to give: their names."""
+    short_circuited_by: Words | None = None
+    """The hook that answered in the tool's place."""
+    state_changes: JsonArray | None = None
+    """What it changed in the session's state."""
+    still_running: Annotated[bool | None, AfterValidator(_true_or_none)] = None
+    """True where it is given up on and its tool goes on regardless."""
 
 
 class LateEndNoted(_ToolCallEvent):

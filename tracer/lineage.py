@@ -66,6 +66,9 @@ NODE_FIELDS: dict[Kind, tuple[str, ...]] = {
         "name",
         "tool_type",
         "attempt",
+        "forged_arguments",
+        "short_circuited_by",
+        "still_running",
         "late_finished_at",
         "late_status",
         *_ALWAYS,
@@ -83,7 +86,13 @@ PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.PLAN: ("user_request", "summary"),
     Kind.STEP: ("request", "result"),
     Kind.THINK_ACT: ("thought",),
-    Kind.TOOL_CALL: ("arguments", "result", "late_result"),
+    Kind.TOOL_CALL: (
+        "arguments",
+        "effective_arguments",
+        "result",
+        "state_changes",
+        "late_result",
+    ),
 }
 """The long strings of each kind; the tree shows their size too, and whether they were cut."""
 

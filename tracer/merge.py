@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -41,15 +43,22 @@ class MergeRules:
     """One tuple, compared from left to right: the greater one stays as a whole."""
     least: tuple[str, ...] = ("started_at",)
     """The lesser value stays; null gives way."""
+    latest: tuple[str, ...] = ()
+    """A second tuple, like `ending`: what is said of the latest attempt."""
     late: tuple[str, ...] = ()
-    """A second tuple, like `ending`, for what happened after it."""
+    """A third tuple, for what happened after the ending."""
     union: tuple[str, ...] = ()
     """Lists whose items are put together, sorted, each once."""
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The tuples: of each, one version's stays as a whole."""
+        return tuple(group for group in (self.ending, self.latest, self.late) if group)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Every field that events can fill, the id aside."""
-        return self.greatest + self.least + self.ending + self.late + self.union
+        return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
 
 
 _ERROR = ("error_type", "error_message", "error_stack")
@@ -109,11 +118,19 @@ RULES: dict[Kind, MergeRules] = {
             "name",
             "tool_type",
             "arguments",
-            "attempt",
             "recorder_id",
         ),
-        ending=(*_ENDING, "result", *_ERROR),
+        ending=(
+            *_ENDING,
+            "result",
+            *_ERROR,
+            "short_circuited_by",
+            "state_changes",
+            "still_running",
+        ),
+        latest=("attempt", "effective_arguments"),
         late=("late_finished_at", "late_status", "late_result"),
+        union=("forged_arguments",),
     ),
 }
 
@@ -142,8 +159,8 @@ def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
         value = other.get(field)
         if value is not None and (result.get(field) is None or value < result[field]):
             result[field] = value
-    for group in (rules.ending, rules.late):
-        if group and _comparable(group, other) > _comparable(group, one):
+    for group in rules.groups:
+        if _comparable(group, other) > _comparable(group, one):
             for field in group:
                 result[field] = other.get(field)
     for field in rules.union:

@@ -210,6 +210,18 @@ class ActToolInfo(Record, Outcome):
     """The result as the text that it was, usually JSON."""
     attempt: int | None = None
     """How many times it was tried, the latest included, from 1."""
+    effective_arguments: str | None = Field(default=None, sa_type=Text)
+    """What the latest attempt was called with, where hooks changed the arguments."""
+    forged_arguments: list[str] = Field(
+        default_factory=list, sa_type=ARRAY(Text), sa_column_kwargs={"server_default": "{}"}
+    )
+    """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
+    short_circuited_by: str | None = Field(default=None, sa_type=Text)
+    """The hook that answered in the tool's place."""
+    state_changes: str | None = Field(default=None, sa_type=Text)
+    """What it changed in the session's state, as the text of a JSON array."""
+    still_running: bool | None = None
+    """True where it was given up on and its tool went on regardless; else null."""
     late_finished_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When a call that was recorded as timed out ended after all."""
     late_status: Status | None = Field(default=None, sa_type=STATUS_TYPE)

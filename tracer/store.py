@@ -15,17 +15,20 @@ from typing import Generic, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
+from pydantic import field_validator
 
 from tracer.errors import BadCursor
 from tracer.events import Event
-from tracer.lineage import Payloads, TreeRows
+from tracer.lineage import PAYLOAD_FIELDS, Payloads, TreeRows
 from tracer.records import (
     ActToolInfo,
     AgentExecutionRecord,
+    Kind,
     PlanExecutionRecord,
     Run,
     ThinkActRecord,
 )
+from tracer.text import preview
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,26 @@ class ToolCallInPlace:
     """In order of position, then id."""
 
 
+class ToolCallPreview(ActToolInfo):
+    """A tool call as a list shows it: of each long string the first 2 kB, and its size."""
+
+    arguments_bytes: int | None = None
+    arguments_truncated: bool = False
+    effective_arguments_bytes: int | None = None
+    effective_arguments_truncated: bool = False
+    result_bytes: int | None = None
+    result_truncated: bool = False
+    state_changes_bytes: int | None = None
+    state_changes_truncated: bool = False
+    late_result_bytes: int | None = None
+    late_result_truncated: bool = False
+
+    @field_validator(*PAYLOAD_FIELDS[Kind.TOOL_CALL], "error_message", "error_stack")
+    @classmethod
+    def _cut(cls, text: str | None) -> str | None:
+        return None if text is None else preview(text)
+
+
 class TraceReader(Protocol):
     """The one door out. Every reading sees one state of the database.
 
@@ -221,8 +244,10 @@ class TraceReader(Protocol):
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
-    ) -> Page[ActToolInfo]:
+    ) -> Page[ToolCallPreview]:
         """Return a page of tool calls across runs, newest first (by `recorded_at`, then id).
+
+        Of long strings it has the start alone, so that a page is light whatever the calls returned.
 
         Raises:
             BadCursor: `cursor` is not one that a list gave.

@@ -239,7 +239,15 @@ def _tool_call_fields(event: ToolCallStarted | ToolCallFinished | LateEndNoted) 
             "late_result": event.result,
         }
     if isinstance(event, ToolCallFinished):
-        return {**_ending(event), "result": event.result, "attempt": event.attempt}
+        return {
+            **_ending(event),
+            "result": event.result,
+            "attempt": event.attempt,
+            "forged_arguments": sorted(set(event.forged_arguments)),
+            "short_circuited_by": event.short_circuited_by,
+            "state_changes": event.state_changes,
+            "still_running": event.still_running,
+        }
     return {
         "status": Status.RUNNING,
         "started_at": event.at,
@@ -249,4 +257,6 @@ def _tool_call_fields(event: ToolCallStarted | ToolCallFinished | LateEndNoted) 
         "tool_type": event.tool_type,
         "arguments": event.arguments,
         "attempt": event.attempt,
+        "effective_arguments": event.effective_arguments,
+        "forged_arguments": sorted(set(event.forged_arguments)),
     }

@@ -17,7 +17,7 @@ from api.schemas import (
     PlanSchema,
     ShownStatus,
     ToolCallInPlaceSchema,
-    ToolCallSchema,
+    ToolCallPreviewSchema,
 )
 from tracer.store import ToolCallFilter
 
@@ -40,8 +40,8 @@ async def list_tool_calls(
     until: Until = None,
     limit: PageSize = 50,
     cursor: CursorText = None,
-) -> PageSchema[ToolCallSchema]:
-    """List tool calls across runs, newest first."""
+) -> PageSchema[ToolCallPreviewSchema]:
+    """List tool calls across runs, newest first; of long strings the first 2 kB."""
     wanted = ToolCallFilter(
         name=name,
         status=status,
@@ -52,7 +52,7 @@ async def list_tool_calls(
     )
     page = await reader.list_tool_calls(wanted, limit, cursor)
     return PageSchema(
-        items=[ToolCallSchema.model_validate(call) for call in page.items],
+        items=[ToolCallPreviewSchema.model_validate(call) for call in page.items],
         next_cursor=page.next_cursor,
     )
 

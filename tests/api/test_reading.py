@@ -10,8 +10,9 @@ import jsonschema_rs
 from api.tree_schemas import PlanNode
 from tests.api.conftest import Api
 from tests.sample_runs import START, sample_run
-from tracer.events import PlanStarted, ToolCallStarted
+from tracer.events import PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.ids import new_id
+from tracer.status import Status
 
 
 async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:
@@ -176,6 +177,35 @@ async def test_tool_calls_are_found_across_runs(api: Api) -> None:
     assert {str(one.failed_call), str(one.opening_calls[0])} == await found(
         rootPlanId=str(one.root)
     )
+
+
+async def test_a_list_of_tool_calls_is_light_whatever_the_calls_returned(api: Api) -> None:
+    run = sample_run(sub_plans=0, finished=False)
+    place: dict[str, Any] = {"at": START, "root_plan_id": run.root, "plan_id": run.root}
+    call = new_id()
+    run.events.append(
+        ToolCallFinished(
+            **place,
+            step_id=run.step,
+            tool_call_id=call,
+            status=Status.SUCCEEDED,
+            result="x" * 10**6,
+        )
+    )
+    await api.record(run)
+
+    response = await api.get("/api/tool-calls", rootPlanId=str(run.root))
+    whole: Any = await api.read(f"/api/tool-calls/{call}")
+
+    assert len(response.content) < 8_000
+    [shown] = [item for item in response.json()["items"] if item["toolCallId"] == str(call)]
+    assert shown["result"] == "x" * 2048
+    assert (shown["resultBytes"], shown["resultTruncated"]) == (10**6, True)
+    assert (shown["arguments"], shown["argumentsBytes"]) == (None, None)
+    assert len(whole["result"]) == 10**6
+    assert whole.keys() - {"lineage", "subPlans"} == {
+        name for name in shown if not name.endswith(("Bytes", "Truncated"))
+    }
 
 
 async def test_a_think_act_shows_its_messages(api: Api) -> None:

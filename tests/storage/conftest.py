@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import psycopg
 import pytest
 
 from tracer.storage.engine import Pool, open_pool
@@ -25,3 +27,18 @@ def writer(pool: Pool) -> PostgresWriter:
 @pytest.fixture
 def reader(pool: Pool) -> PostgresReader:
     return PostgresReader(pool)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every query that a cursor is given from now on; what keeps connections going aside."""
+    statements: list[str] = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        if str(query) and not str(query).startswith(("BEGIN", "COMMIT", "SET ")):
+            statements.append(str(query))
+        return await execute(self, query, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+    return statements

@@ -22,6 +22,7 @@ from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.storage.engine import Pool, libpq_url, open_pool
 from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter
 
@@ -40,9 +41,13 @@ def down(server_url: str, database_url: str) -> Iterator[None]:
         connection.execute(sql.SQL(alter).format(sql.Identifier(str(name)), sql.SQL("true")))
 
 
-def everything(writer: PostgresWriter, reader: PostgresReader) -> list[Awaitable[Any]]:
+def everything(
+    writer: PostgresWriter, reader: PostgresReader, sessions: PostgresSessions
+) -> list[Awaitable[Any]]:
     some = new_id()
     return [
+        sessions.read_state("s", {}),
+        sessions.change_state("s", {}, []),
         writer.write(sample_run().events),
         writer.delete_run(some),
         writer.request_cancel(some),
@@ -63,10 +68,13 @@ async def test_a_database_that_is_down_is_said_to_be_so_soon_and_recovery_needs_
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
         writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        sessions = PostgresSessions(pool)
         await reader.check()
         with down(postgres_server_url, database_url):
             before = time.monotonic()
-            outcomes = await asyncio.gather(*everything(writer, reader), return_exceptions=True)
+            outcomes = await asyncio.gather(
+                *everything(writer, reader, sessions), return_exceptions=True
+            )
             assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
             assert all(isinstance(o, StoreUnavailable) and o.__cause__ for o in outcomes)
             assert time.monotonic() - before < 4

@@ -72,6 +72,31 @@ def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: 
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (1,)
 
 
+def test_the_records_of_an_older_version_survive_the_way_up_and_down(
+    empty_database_url: str,
+) -> None:
+    upgrade(empty_database_url, "0001")
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(
+            "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL, NULL,"
+            " NULL, now(), 1, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 0, 0, 0, 0, 0, 'events')"
+        )
+        connection.execute("SET session_replication_role = replica")  # its step is not the matter
+        connection.execute(
+            "INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, status,"
+            " recorded_at, revision, name) SELECT project_id, root_plan_id, gen_random_uuid(),"
+            " 'unknown', recorded_at, 1, 'measure' FROM run"
+        )
+    upgrade(empty_database_url)
+    query = "SELECT name, forged_arguments, still_running FROM act_tool_info"
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute(query).fetchall() == [("measure", [], None)]
+    downgrade(empty_database_url, "0001")
+    with psycopg.connect(empty_database_url) as connection:
+        found = connection.execute("SELECT name FROM act_tool_info").fetchall()
+        assert found == [("measure",)]
+
+
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])
 def test_every_spelling_of_an_address_will_do(empty_database_url: str, scheme: str) -> None:
     rest = empty_database_url.partition("://")[2]
@@ -119,11 +144,13 @@ def catalog(database_url: str) -> Catalog:
 
 
 def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
-    assert {row[0] for row in catalog["tables"]} == RECORD_TABLES
+    assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | {"session_state"}
     assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"
     assert catalog["triggers"] == []
     for table, definition, is_unique in catalog["indexes"]:
-        assert not is_unique or "root_plan_id" in str(definition), (table, definition)
+        # A session's state is no part of a run: it has a locality of its own.
+        locality = "session_id" if table == "session_state" else "root_plan_id"
+        assert not is_unique or locality in str(definition), (table, definition)
     for table, column, _, _, identity, default, _ in catalog["columns"]:
         assert identity == "", (table, column)
         assert "nextval" not in str(default), (table, column)

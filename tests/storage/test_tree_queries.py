@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import psycopg
-import pytest
-
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
 from tracer.ids import new_id
@@ -14,21 +11,6 @@ from tracer.lineage import Payloads
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every query that a cursor is given from now on; transactions and settings aside."""
-    statements: list[str] = []
-    execute = psycopg.AsyncCursor.execute
-
-    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        if not str(query).startswith(("BEGIN", "COMMIT", "SET ")):
-            statements.append(str(query))
-        return await execute(self, query, *arguments, **options)
-
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
-    return statements
 
 
 async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(

@@ -68,6 +68,9 @@ class _Telling:
     def word(self) -> str | None:
         return self.draw(words)
 
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.draw(st.lists(st.sampled_from(WORDS), max_size=2)))
+
     def some(self, most: int) -> range:
         self.budget -= 1
         return range(self.draw(st.integers(0, most)) if self.budget > 0 else 0)
@@ -172,13 +175,26 @@ class _Telling:
                     arguments=self.word(),
                     position=position,
                     attempt=attempt + 1,
+                    effective_arguments=self.word(),
+                    forged_arguments=self.names(),
                 )
             )
         if depth < MAX_DEPTH and self.seldom():
             opener = {"parent_plan_id": place["plan_id"], "tool_call_id": place["tool_call_id"]}
             self.plan(self.mint(), depth + 1, **opener)
         for _ in self.some(2):
-            self.maybe(ToolCallFinished(**self.at(), **place, **self.ending(), result=self.word()))
+            self.maybe(
+                ToolCallFinished(
+                    **self.at(),
+                    **place,
+                    **self.ending(),
+                    result=self.word(),
+                    forged_arguments=self.names(),
+                    short_circuited_by=self.word(),
+                    state_changes=self.draw(st.sampled_from([None, "[]", '["\\u0000 ␛0000"]'])),
+                    still_running=self.draw(st.sampled_from([None, None, False, True])),
+                )
+            )
         for _ in self.some(1):
             late: dict[str, Any] = {"status": self.draw(endings), "result": self.word()}
             self.maybe(LateEndNoted(**self.at(), **place, **late))

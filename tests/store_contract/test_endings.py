@@ -68,6 +68,74 @@ async def test_a_retry_counts_its_attempts_and_keeps_its_first_start(store: Stor
     assert (call.attempt, call.started_at) == (2, run.call_started(at=3).at)
 
 
+async def test_the_effective_arguments_are_those_of_the_latest_attempt(
+    new_store: NewStore,
+) -> None:
+    run = Moments()
+    first = run.call_started(attempt=1, effective_arguments='{"z":1}')
+    second = run.call_started(attempt=2, effective_arguments='{"a":2}')
+    unchanged = run.call_started(attempt=3)
+    ended = run.call_finished(attempt=2)
+    told: list[tuple[list[Event], tuple[int, str | None]]] = [
+        ([first, second, ended], (2, '{"a":2}')),
+        ([ended, second, first], (2, '{"a":2}')),
+        ([unchanged, second, first], (3, None)),
+        ([ended, first], (2, None)),
+    ]
+    for events, expected in told:
+        store = new_store()
+        for event in events:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert (call.attempt, call.effective_arguments) == expected
+
+
+async def test_what_hooks_did_belongs_to_the_ending(new_store: NewStore) -> None:
+    run = Moments()
+    timed_out = run.call_finished(status=Status.FAILED, reason="timed_out", still_running=True)
+    answered = run.call_finished(
+        short_circuited_by="cache", state_changes=[{"op": "remove", "path": ["a"]}]
+    )
+    for order in ([timed_out, answered], [answered, timed_out]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert (call.status, call.short_circuited_by) == (Status.SUCCEEDED, "cache")
+        assert call.state_changes == '[{"op":"remove","path":["a"]}]'
+        assert call.still_running is None
+
+
+async def test_of_endings_that_differ_in_it_alone_the_one_still_running_stays(
+    new_store: NewStore,
+) -> None:
+    run = Moments()
+    endings: list[Event] = [run.call_finished(), run.call_finished(still_running=True)]
+    for order in (endings, endings[::-1]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        assert (await store.reader.read_tool_call(run.call)).call.still_running is True
+
+
+async def test_forged_names_are_put_together_whoever_tells_of_them(new_store: NewStore) -> None:
+    run = Moments()
+    told: list[Event] = [
+        run.call_started(forged_arguments=("user_id", "é", "user_id")),
+        run.call_finished(forged_arguments=("Token",)),
+        run.late_end(),
+    ]
+    for order in (told, told[::-1]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert call.forged_arguments == ["Token", "user_id", "é"]
+        revision = call.revision
+        await store.record(run.call_started(forged_arguments=("é",)), run.call_finished())
+        assert (await store.reader.read_tool_call(run.call)).call.revision == revision
+
+
 async def test_a_late_end_is_noted_beside_the_status(store: Store) -> None:
     run = Moments()
     timed_out = run.call_finished(status=Status.FAILED, reason="timed_out")

@@ -11,7 +11,9 @@ from tests.sample_runs import START, sample_run
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import Store
 from tracer.errors import BadCursor, BadRequest
+from tracer.events import ErrorInfo
 from tracer.ids import new_id
+from tracer.status import Status
 from tracer.store import RunFilter, ToolCallFilter
 
 
@@ -120,6 +122,26 @@ async def test_tool_calls_are_filtered_across_runs(store: Store) -> None:
     assert await calls(store, ToolCallFilter(name="Measure")) == set()
     assert await calls(store, ToolCallFilter(since=START + timedelta(days=1))) == set()
     assert len(await calls(store, ToolCallFilter(until=START + timedelta(days=1)))) == 5
+
+
+async def test_a_list_shows_the_start_of_long_strings_and_how_long_they_are(store: Store) -> None:
+    run, short, long = Moments(), "短", "字" * 1000
+    error = ErrorInfo(type="E", message=long, stack=long)
+    await store.record(
+        run.call_started(name=long, arguments=short, effective_arguments=long),
+        run.call_finished(status=Status.FAILED, result=long, state_changes=[long], error=error),
+    )
+    [call] = (await store.reader.list_tool_calls(ToolCallFilter(), 10, None)).items
+    start = "字" * 682
+    assert (call.arguments, call.arguments_bytes, call.arguments_truncated) == (short, 3, False)
+    assert (call.result, call.result_bytes, call.result_truncated) == (start, 3000, True)
+    assert (call.effective_arguments, call.effective_arguments_bytes) == (start, 3000)
+    assert (call.state_changes_bytes, call.state_changes_truncated) == (6004, True)
+    assert (call.late_result, call.late_result_bytes, call.late_result_truncated) == (
+        *(None, None),
+        False,
+    )
+    assert (call.name, call.error_message, call.error_stack) == (long, start, start)
 
 
 async def test_names_that_differ_only_far_behind_are_told_apart(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import pytest
@@ -12,6 +13,7 @@ from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
 from tests.store_contract.test_order import thorough
 from tracer.events import EVENT, ErrorInfo, ThoughtRecorded, event_json
+from tracer.sessions import Change, changes_json
 from tracer.status import Status
 from tracer.text import unescape
 
@@ -20,11 +22,23 @@ from tracer.text import unescape
 @given(text=st.text(st.characters(), max_size=30))
 async def test_any_text_comes_back_as_it_was(new_store: NewStore, text: str) -> None:
     run, store = Moments(), new_store()
-    event = run.call_finished(result=text, error=ErrorInfo(type=text, message=text, stack=text))
-    await store.record(run.call_started(name=text, arguments=text, provider_call_id=text), event)
+    event = run.call_finished(
+        result=text,
+        error=ErrorInfo(type=text, message=text, stack=text),
+        forged_arguments=(text,),
+        short_circuited_by=text,
+        state_changes=changes_json([Change("set", (text,), text)]),
+    )
+    started = run.call_started(
+        name=text, arguments=text, effective_arguments=text, provider_call_id=text
+    )
+    await store.record(started, event)
     call = (await store.reader.read_tool_call(run.call)).call
+    changes = json.loads(unescape(call.state_changes or ""))
+    assert changes == [{"op": "set", "path": [text], "value": text}]
     for kept in (
-        *(call.name, call.arguments, call.provider_call_id, call.result),
+        *(call.name, call.arguments, call.effective_arguments, call.provider_call_id, call.result),
+        *(*call.forged_arguments, call.short_circuited_by),
         *(call.error_type, call.error_message, call.error_stack),
     ):
         assert kept is not None

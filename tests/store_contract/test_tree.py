@@ -110,6 +110,34 @@ async def test_payloads_say_how_much_of_a_long_string_comes(
 
 
 @pytest.mark.parametrize("payloads", list(Payloads))
+async def test_a_call_shows_what_hooks_did_to_it_the_long_parts_as_payloads(
+    store: Store, payloads: Payloads
+) -> None:
+    run = Moments()
+    await store.record(
+        run.call_started(
+            position=0, effective_arguments=LONG, forged_arguments=("user_id", "token")
+        ),
+        run.call_finished(short_circuited_by="cache", state_changes=[LONG], still_running=True),
+        run.call_started(tool_call_id=new_id(), position=1),
+    )
+    told, untold = (await store.reader.read_tree(run.root, payloads)).tool_calls
+    assert (told["forgedArguments"], told["shortCircuitedBy"]) == (["token", "user_id"], "cache")
+    assert told["stillRunning"] is True
+    for field, size in (("effectiveArguments", 3000), ("stateChanges", 6004)):
+        shown = told[field]
+        assert (shown is None) is (payloads is Payloads.NONE)
+        assert told[f"{field}Bytes"] == size
+        assert told[f"{field}Truncated"] is (payloads is not Payloads.FULL)
+        assert (untold[field], untold[f"{field}Bytes"], untold[f"{field}Truncated"]) == (
+            *(None, None),
+            False,
+        )
+    assert (untold["forgedArguments"], untold["shortCircuitedBy"]) == ([], None)
+    assert untold["stillRunning"] is None
+
+
+@pytest.mark.parametrize("payloads", list(Payloads))
 async def test_short_and_empty_strings_are_never_cut_short_of_what_they_are(
     store: Store, payloads: Payloads
 ) -> None:

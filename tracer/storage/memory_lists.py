@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from tracer.lineage import Payloads
 from tracer.records import ActToolInfo, Kind, Run
 from tracer.storage.agreements import SEARCHED
-from tracer.storage.memory_tree import Records
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.storage.memory_tree import Records, payload_fields
+from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
 
@@ -37,6 +38,12 @@ def tool_call_is_wanted(call: ActToolInfo, wanted: ToolCallFilter) -> bool:
             or call.provider_call_id == storable(wanted.provider_call_id)
         )
     )
+
+
+def tool_call_preview(call: ActToolInfo) -> ToolCallPreview:
+    """Return `call` as a list shows it."""
+    payloads = payload_fields(Kind.TOOL_CALL, call, Payloads.PREVIEW)
+    return ToolCallPreview(**call.model_dump() | payloads)
 
 
 def _has_status(record: Run | ActToolInfo, shown: str | None) -> bool:

@@ -31,7 +31,11 @@ from tracer.records import (
 from tracer.status import Status
 from tracer.storage.agreements import FROM_ROOT_PLAN, KIND_WORDS, REFUSED_RUNS, check_status
 from tracer.storage.ancestors import path_down_to
-from tracer.storage.memory_lists import run_is_wanted, tool_call_is_wanted
+from tracer.storage.memory_lists import (
+    run_is_wanted,
+    tool_call_is_wanted,
+    tool_call_preview,
+)
 from tracer.storage.memory_tree import Records, in_order, tree_rows
 from tracer.store import (
     AnyRecord,
@@ -42,6 +46,7 @@ from tracer.store import (
     RunFilter,
     ToolCallFilter,
     ToolCallInPlace,
+    ToolCallPreview,
     WriteAnswer,
 )
 from tracer.versions import Fields
@@ -123,12 +128,11 @@ class MemoryStore:
     ) -> None:
         part = run.parts[kind]
         kept = part.get(record_id)
+        changed = merged(kind, kept or {}, version)
         if kept is None:
             born = {"project_id": self._project_id, "recorded_at": now}
-            part[record_id] = {**version, **born, "revision": run.fields["revision"]}
-            return
-        changed = merged(kind, kept, version)
-        if changed != kept:
+            part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
+        elif changed != kept:
             if changed["status"].is_ending:
                 changed["abandoned_at"] = None
             changed["revision"] = run.fields["revision"]
@@ -162,11 +166,11 @@ class MemoryStore:
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
-    ) -> Page[ActToolInfo]:
+    ) -> Page[ToolCallPreview]:
         """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
         check_status(wanted.status)
         calls = [
-            call
+            tool_call_preview(call)
             for kept in self._open_runs()
             for call_id in kept.parts[Kind.TOOL_CALL]
             for call in [kept.record(Kind.TOOL_CALL, call_id)]

@@ -83,12 +83,8 @@ def _node(kind: Kind, record: AnyRecord, payloads: Payloads) -> Node:
     node["durationMs"] = None
     if record.started_at and record.finished_at:
         node["durationMs"] = (record.finished_at - record.started_at) / timedelta(milliseconds=1)
-    for field in PAYLOAD_FIELDS[kind]:
-        text = getattr(record, field)
-        size = None if text is None else len(text.encode())
-        node[to_camel(field)] = _shown(text, payloads)
-        node[to_camel(field) + "Bytes"] = size
-        node[to_camel(field) + "Truncated"] = size is not None and size > _LIMITS[payloads]
+    payload_values = payload_fields(kind, record, payloads)
+    node |= {to_camel(field): value for field, value in payload_values.items()}
     node["error"] = None
     if record.error_type is not None:
         node["error"] = {
@@ -97,6 +93,18 @@ def _node(kind: Kind, record: AnyRecord, payloads: Payloads) -> Node:
             "stack": _shown(record.error_stack, payloads),
         }
     return node
+
+
+def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[str, Any]:
+    """Return each long string as far as it is shown, its size, and whether it is cut."""
+    values: dict[str, Any] = {}
+    for field in PAYLOAD_FIELDS[kind]:
+        text = getattr(record, field)
+        size = None if text is None else len(text.encode())
+        values[field] = _shown(text, payloads)
+        values[f"{field}_bytes"] = size
+        values[f"{field}_truncated"] = size is not None and size > _LIMITS[payloads]
+    return values
 
 
 _LIMITS = {Payloads.NONE: 0, Payloads.PREVIEW: PREVIEW_BYTES, Payloads.FULL: float("inf")}

@@ -34,7 +34,7 @@ from tracer.storage.engine import (
 )
 from tracer.storage.migrate import check_schema
 from tracer.storage.postgres_lists import runs_where, tool_calls_where
-from tracer.storage.postgres_tree import read_tree_rows
+from tracer.storage.postgres_tree import payload_expressions, read_tree_rows
 from tracer.storage.tables import TABLES
 from tracer.store import (
     AnyRecord,
@@ -44,11 +44,12 @@ from tracer.store import (
     RunFilter,
     ToolCallFilter,
     ToolCallInPlace,
+    ToolCallPreview,
 )
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P", bound=AnyRecord)
-L = TypeVar("L", Run, ActToolInfo)
+L = TypeVar("L", Run, ToolCallPreview)
 
 
 class PostgresReader:
@@ -68,12 +69,12 @@ class PostgresReader:
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
-    ) -> Page[ActToolInfo]:
+    ) -> Page[ToolCallPreview]:
         """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
         where = tool_calls_where(wanted, self._project_id, cursor)
-        query = f"""SELECT {_columns(ActToolInfo)} FROM act_tool_info AS call WHERE {where}
+        query = f"""SELECT {_PREVIEW} FROM act_tool_info AS call WHERE {where}
             ORDER BY recorded_at DESC, tool_call_id DESC LIMIT %(limit)s"""
-        return await self._page(ActToolInfo, "tool_call_id", query, where.values, limit)
+        return await self._page(ToolCallPreview, "tool_call_id", query, where.values, limit)
 
     async def read_run(self, root_plan_id: UUID) -> Run:
         """Return a run with its totals; see `TraceReader.read_run`."""
@@ -241,6 +242,15 @@ WITH RECURSIVE above (kind, id) AS (
     WHERE parent.id IS NOT NULL
 )
 SELECT kind, id FROM above"""
+
+
+_PREVIEW = ", ".join(
+    f"{expression} AS {name}"
+    for name, expression in (
+        {name: name for name in ActToolInfo.model_fields}
+        | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
+    ).items()
+)
 
 
 def _columns(record: type[Record]) -> str:

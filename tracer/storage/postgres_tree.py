@@ -103,13 +103,20 @@ def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
         row["cost_usd"] = "cost_usd::float8"
     row["duration_ms"] = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
     row["error_type"] = "error_type"
+    row |= payload_expressions(kind, payloads)
+    return {to_camel(field): expression for field, expression in row.items()}
+
+
+def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return the SQL of each long string (left a little long), its size, and whether it is cut."""
+    row = {}
     if payloads is not Payloads.NONE:
         for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
             row[field] = _SHOWN[payloads].format(field)
     for field in PAYLOAD_FIELDS[kind]:
         row[f"{field}_bytes"] = f"octet_length({field})"
         row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
-    return {to_camel(field): expression for field, expression in row.items()}
+    return row
 
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"

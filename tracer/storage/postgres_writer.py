@@ -81,8 +81,7 @@ class PostgresWriter:
         """Merge records into the tables, and return the runs that take no events, and why."""
         run_ids = {run_id for versions in reduced.values() for run_id, _ in versions}
         reduced[Kind.RUN] = {
-            (run_id, run_id): {"tags": [], **reduced[Kind.RUN].get((run_id, run_id), {})}
-            for run_id in run_ids
+            (run_id, run_id): reduced[Kind.RUN].get((run_id, run_id), {}) for run_id in run_ids
         }
         batches = {kind: list(_batches(kind, reduced[kind])) for kind in Kind}
         retrying = AsyncRetrying(

@@ -1,9 +1,10 @@
-"""The tables: one per kind of record, plus what the database alone keeps.
+"""The tables: one per kind of record, the state of sessions, and what the database alone keeps.
 
-Every key carries `project_id` and `root_plan_id`, so that a run is one locality and no reference
-can cross projects or runs. There is no unique constraint without `root_plan_id`, no trigger and no
-sequence: the schema is fit for Citus. The foreign keys are deferred, because a batch writes its
-records kind by kind and plans, steps and calls refer to each other in a circle.
+Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
+reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
+session has a locality of its own, by `session_id`), no trigger and no sequence: the schema is
+fit for Citus. The foreign keys are deferred, because a batch writes its records kind by kind and
+plans, steps and calls refer to each other in a circle.
 
 `migrations/` makes these tables; a test compares both in the catalog.
 """
@@ -14,6 +15,8 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import (
+    JSON,
+    BigInteger,
     CheckConstraint,
     Column,
     ForeignKeyConstraint,
@@ -32,6 +35,7 @@ from tracer.records import (
     AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
+    RecordConfig,
     Run,
     ThinkActRecord,
 )
@@ -236,6 +240,25 @@ class ToolCallRow(_Stored, ActToolInfo, table=True):
     """The result as `jsonb`, where its text can be that."""
 
 
+class SessionStateRow(SQLModel, table=True):
+    """What tools and hooks keep of a conversation, from one run of it to the next."""
+
+    __tablename__ = "session_state"
+    __table_args__ = (PrimaryKeyConstraint("session_id", "project_id"),)
+    model_config = RecordConfig(use_attribute_docstrings=True)
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the session belongs to."""
+    session_id: str = Field(sa_type=Text, primary_key=True)
+    """The conversation; without one, the id of the run."""
+    state: object = Field(sa_column=Column(JSON, nullable=False))
+    """A JSON object. No `jsonb`: that cannot hold NUL, or a number exactly."""
+    revision: int = Field(sa_type=BigInteger)
+    """How many times it was changed."""
+    updated_at: datetime = Field(sa_type=MOMENT_TYPE)
+    """When it was changed last, by the server's clock."""
+
+
 def _comment(row_class: type[SQLModel]) -> None:
     """Give the table and its columns the docstrings as comments: analysts read them in psql."""
     table = SQLModel.metadata.tables[str(row_class.__tablename__)]
@@ -247,7 +270,7 @@ def _comment(row_class: type[SQLModel]) -> None:
                     table.columns[name].comment = field.description
 
 
-for _row_class in (RunRow, PlanRow, StepRow, ThinkActRow, ToolCallRow):
+for _row_class in (RunRow, PlanRow, StepRow, ThinkActRow, ToolCallRow, SessionStateRow):
     _comment(_row_class)
 
 METADATA = SQLModel.metadata

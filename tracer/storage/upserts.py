@@ -21,13 +21,15 @@ from tracer.storage.tables import METADATA, TABLES
 JSON_COLUMNS = {"arguments_json": "arguments", "result_json": "result"}
 """The columns of a tool call that hold a text as `jsonb`, and the text."""
 
-# Less than any value that an event can hold; text has no such value, and gets a flag beside it.
+# Less than any value that an event can hold; what has no such value gets a flag beside it.
 _NOTHING = {
+    "INTEGER": "-1",
     "BIGINT": "-1",
     "NUMERIC": "-1",
     "TIMESTAMP WITH TIME ZONE": "'-infinity'",
     "record_status": "'unknown'",
 }
+_FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
 
 
 _DIALECT = URL.create("postgresql+psycopg").get_dialect()()
@@ -47,7 +49,6 @@ class _Merge:
         self.types = {
             field: _type(self.table, field) for field in (self.rules.id_field, *self.rules.fields)
         }
-        self.groups = [group for group in (self.rules.ending, self.rules.late) if group]
 
     def given(self) -> str:
         """Return the columns of the JSON rows."""
@@ -55,6 +56,15 @@ class _Merge:
         for column in self.json_columns(self.rules.fields):
             columns[f"{JSON_COLUMNS[column]}_fits"] = "BOOLEAN"
         return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+
+    def values(self) -> dict[str, str]:
+        """Return each field's value in a row that is new."""
+        return {
+            field: f"coalesce(given.{field}, '{{}}')"
+            if field in self.rules.union
+            else f"given.{field}"
+            for field in self.rules.fields
+        }
 
     def singles(self) -> dict[str, str]:
         """Return what each field that merges by itself becomes when two versions meet."""
@@ -64,8 +74,9 @@ class _Merge:
                 new[field] = f"{function}(kept.{field}, excluded.{field}{self._byte_order(field)})"
         for field in self.rules.union:
             new[field] = (
-                f'ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
-                f" excluded.{field}) AS item ORDER BY 1)"
+                f"CASE WHEN excluded.{field} <@ kept.{field} THEN kept.{field} ELSE"
+                f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
+                f" excluded.{field}) AS item ORDER BY 1) END"
             )
         return new
 
@@ -75,7 +86,7 @@ class _Merge:
             f"""({", ".join(columns)}) = (
                 SELECT {", ".join(_either("it.is_greater", column) for column in columns)}
                 FROM (SELECT {self.is_greater(group)} AS is_greater OFFSET 0) AS it)"""
-            for group in self.groups
+            for group in self.rules.groups
             for columns in [(*group, *self.json_columns(group))]
         ]
 
@@ -91,11 +102,11 @@ class _Merge:
     def _tuple(self, row: str, fields: tuple[str, ...]) -> str:
         values = []
         for field in fields:
-            if self.types[field] == "TEXT":
+            type_ = self.types[field]
+            if type_ in _FLAGGED:
                 values.append(f"{row}.{field} IS NOT NULL")
-                values.append(f"coalesce({row}.{field}, '') COLLATE \"C\"")
-            else:
-                values.append(f"coalesce({row}.{field}, {_NOTHING[self.types[field]]})")
+            nothing = _FLAGGED.get(type_) or _NOTHING[type_]
+            values.append(f"coalesce({row}.{field}, {nothing}){self._byte_order(field)}")
         return f"({', '.join(values)})"
 
     def _byte_order(self, field: str) -> str:
@@ -107,7 +118,7 @@ class _Merge:
         before = ", ".join(f"kept.{field}" for field in new)
         after = ", ".join(new.values())
         return " OR ".join(
-            [f"({before}) IS DISTINCT FROM ({after})", *map(self.is_greater, self.groups)]
+            [f"({before}) IS DISTINCT FROM ({after})", *map(self.is_greater, self.rules.groups)]
         )
 
 
@@ -118,11 +129,12 @@ def _either(condition: str, field: str) -> str:
 def _lock_runs() -> str:
     merge = _Merge(Kind.RUN)
     new = ", ".join(f"{field} = {value}" for field, value in merge.singles().items())
-    fields = ", ".join(merge.rules.fields)
+    values = merge.values()
     return f"""
     INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source,
-        input_tokens, output_tokens, cost_usd, tool_calls, failures, {fields})
-    SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0, {fields}
+        input_tokens, output_tokens, cost_usd, tool_calls, failures, {", ".join(values)})
+    SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0,
+        {", ".join(values.values())}
     FROM json_to_recordset($3) AS given ({merge.given()})
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
@@ -141,7 +153,7 @@ circle. Returns the runs that take events: not those that were deleted or came a
 def _upsert(kind: Kind) -> str:
     merge = _Merge(kind)
     key = merge.rules.id_field
-    values = {field: f"given.{field}" for field in merge.rules.fields}
+    values = merge.values()
     singles = merge.singles()
     for column in merge.json_columns(merge.rules.fields):
         text = JSON_COLUMNS[column]

@@ -161,7 +161,7 @@ export interface paths {
         };
         /**
          * List Tool Calls
-         * @description List tool calls across runs, newest first.
+         * @description List tool calls across runs, newest first; of long strings the first 2 kB.
          */
         get: operations["list_tool_calls"];
         put?: never;
@@ -212,10 +212,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Chat
+         * @description Send a message to the agents.
+         *
+         *     Streams `run` (the run that it started), one event for each moment of the run, named by its type
+         *     as `docs/protocol.md` has them, and at the end `answer`. Who leaves the stream does not stop the
+         *     run.
+         */
+        post: operations["chat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * ChatRequest
+         * @description A message to the application's agents. Fields may be written `user_id` or `userId`.
+         * @example {
+         *       "message": "记录血压120/80",
+         *       "session_id": "session456",
+         *       "user_id": "user123"
+         *     }
+         */
+        ChatRequest: {
+            /**
+             * Message
+             * @description What the user says.
+             */
+            message: string;
+            /**
+             * User Id
+             * @description Who says it: their id, or the token that the application's resolver knows them by. Tools get
+             *     it; models, records and logs do not.
+             */
+            user_id: string;
+            /**
+             * Session Id
+             * @description The conversation, whose state goes on from one message to the next.
+             */
+            session_id?: string | null;
+            /**
+             * Agent
+             * @description The agent to ask; without one, the planner decides who does what.
+             */
+            agent?: string | null;
+        };
         /**
          * ErrorSchema
          * @description What went wrong.
@@ -354,10 +410,10 @@ export interface components {
              */
             nextCursor: string | null;
         };
-        /** PageSchema[ToolCallSchema] */
-        PageSchema_ToolCallSchema_: {
+        /** PageSchema[ToolCallPreviewSchema] */
+        PageSchema_ToolCallPreviewSchema_: {
             /** Items */
-            items: components["schemas"]["ToolCallSchema"][];
+            items: components["schemas"]["ToolCallPreviewSchema"][];
             /**
              * Nextcursor
              * @description Pass it as `cursor` to get the next page; null on the last one.
@@ -778,6 +834,12 @@ export interface components {
             sessionId?: string | null;
             /** @description A plan to carry out; without one, the planner makes it from the request. */
             plan?: components["schemas"]["GivenPlan"] | null;
+            /**
+             * Tokenid
+             * @description Who asks: a user's id, or the token that the application's resolver knows them by. Tools get
+             *     it; models, records and logs do not.
+             */
+            tokenId?: string | null;
         };
         /**
          * RunSchema
@@ -1295,6 +1357,31 @@ export interface components {
              */
             attempt: number | null;
             /**
+             * Effectivearguments
+             * @description What the latest attempt was called with, where hooks changed the arguments.
+             */
+            effectiveArguments: string | null;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             */
+            forgedArguments: string[];
+            /**
+             * Shortcircuitedby
+             * @description The hook that answered in the tool's place.
+             */
+            shortCircuitedBy: string | null;
+            /**
+             * Statechanges
+             * @description What it changed in the session's state, as the text of a JSON array.
+             */
+            stateChanges: string | null;
+            /**
+             * Stillrunning
+             * @description True where it was given up on and its tool went on regardless; else null.
+             */
+            stillRunning: boolean | null;
+            /**
              * Latefinishedat
              * @description When a call that was recorded as timed out ended after all.
              */
@@ -1387,6 +1474,21 @@ export interface components {
             toolType: string | null;
             /** Attempt */
             attempt: number | null;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             */
+            forgedArguments: string[];
+            /**
+             * Shortcircuitedby
+             * @description The hook that answered in the tool's place.
+             */
+            shortCircuitedBy: string | null;
+            /**
+             * Stillrunning
+             * @description True where it was given up on and its tool went on regardless; else null.
+             */
+            stillRunning: boolean | null;
             /** Latefinishedat */
             lateFinishedAt: string | null;
             lateStatus: components["schemas"]["Status"] | null;
@@ -1396,12 +1498,30 @@ export interface components {
             argumentsBytes: number | null;
             /** Argumentstruncated */
             argumentsTruncated: boolean;
+            /**
+             * Effectivearguments
+             * @description What the latest attempt was called with, where hooks changed the arguments.
+             */
+            effectiveArguments: string | null;
+            /** Effectiveargumentsbytes */
+            effectiveArgumentsBytes: number | null;
+            /** Effectiveargumentstruncated */
+            effectiveArgumentsTruncated: boolean;
             /** Result */
             result: string | null;
             /** Resultbytes */
             resultBytes: number | null;
             /** Resulttruncated */
             resultTruncated: boolean;
+            /**
+             * Statechanges
+             * @description What it changed in the session's state, as the text of a JSON array.
+             */
+            stateChanges: string | null;
+            /** Statechangesbytes */
+            stateChangesBytes: number | null;
+            /** Statechangestruncated */
+            stateChangesTruncated: boolean;
             /** Lateresult */
             lateResult: string | null;
             /** Lateresultbytes */
@@ -1422,10 +1542,10 @@ export interface components {
             toolCalls: components["schemas"]["ToolCallNode"][];
         };
         /**
-         * ToolCallSchema
-         * @description One tool call, whole.
+         * ToolCallPreviewSchema
+         * @description One tool call as a list shows it: of each long string the first 2 kB, and its size.
          */
-        ToolCallSchema: {
+        ToolCallPreviewSchema: {
             /**
              * Rootplanid
              * Format: uuid
@@ -1531,6 +1651,31 @@ export interface components {
              */
             attempt: number | null;
             /**
+             * Effectivearguments
+             * @description What the latest attempt was called with, where hooks changed the arguments.
+             */
+            effectiveArguments: string | null;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             */
+            forgedArguments: string[];
+            /**
+             * Shortcircuitedby
+             * @description The hook that answered in the tool's place.
+             */
+            shortCircuitedBy: string | null;
+            /**
+             * Statechanges
+             * @description What it changed in the session's state, as the text of a JSON array.
+             */
+            stateChanges: string | null;
+            /**
+             * Stillrunning
+             * @description True where it was given up on and its tool went on regardless; else null.
+             */
+            stillRunning: boolean | null;
+            /**
              * Latefinishedat
              * @description When a call that was recorded as timed out ended after all.
              */
@@ -1542,6 +1687,41 @@ export interface components {
              * @description What it returned then, or the error that it raised.
              */
             lateResult: string | null;
+            /** Argumentsbytes */
+            argumentsBytes: number | null;
+            /**
+             * Argumentstruncated
+             * @default false
+             */
+            argumentsTruncated: boolean;
+            /** Effectiveargumentsbytes */
+            effectiveArgumentsBytes: number | null;
+            /**
+             * Effectiveargumentstruncated
+             * @default false
+             */
+            effectiveArgumentsTruncated: boolean;
+            /** Resultbytes */
+            resultBytes: number | null;
+            /**
+             * Resulttruncated
+             * @default false
+             */
+            resultTruncated: boolean;
+            /** Statechangesbytes */
+            stateChangesBytes: number | null;
+            /**
+             * Statechangestruncated
+             * @default false
+             */
+            stateChangesTruncated: boolean;
+            /** Lateresultbytes */
+            lateResultBytes: number | null;
+            /**
+             * Lateresulttruncated
+             * @default false
+             */
+            lateResultTruncated: boolean;
             /**
              * Durationms
              * @description How long it took, in milliseconds; null while it is open or has not started.
@@ -2114,12 +2294,15 @@ export interface operations {
                      *                   "name": "medication_check",
                      *                   "toolType": "SUBPLAN",
                      *                   "attempt": 1,
+                     *                   "forgedArguments": [],
                      *                   "arguments": "{\"patient\": \"p-1\"}",
                      *                   "argumentsBytes": 18,
                      *                   "argumentsTruncated": false,
+                     *                   "effectiveArgumentsTruncated": false,
                      *                   "result": "No interaction.",
                      *                   "resultBytes": 15,
                      *                   "resultTruncated": false,
+                     *                   "stateChangesTruncated": false,
                      *                   "lateResultTruncated": false,
                      *                   "status": "succeeded",
                      *                   "startedAt": "2026-11-21T22:21:52.462812Z",
@@ -2294,7 +2477,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PageSchema_ToolCallSchema_"];
+                    "application/json": components["schemas"]["PageSchema_ToolCallPreviewSchema_"];
                 };
             };
             /** @description Bad Request */
@@ -2415,6 +2598,57 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    chat: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChatRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description Bad Request */
+            400: {
                 headers: {
                     [name: string]: unknown;
                 };

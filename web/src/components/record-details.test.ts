@@ -78,6 +78,54 @@ test('a failed call shows its error, and a call that ended late its late end', a
   expect(page.text()).toContain('The parent of this record is not known yet.')
 })
 
+test('a call says what hooks made of it, and what it changed', async () => {
+  const call = toolCall('call', {
+    effectiveArguments: '{"patient": "p-2"}',
+    forgedArguments: ['token_id', 'user_id'],
+    shortCircuitedBy: 'customer_hook',
+    stateChanges: '[{"op": "increment", "path": ["visits"], "value": 1}]',
+  })
+  const tree = plan('root', { unplaced: [call] })
+  const words = {
+    en: ['Effective arguments', 'Forged arguments', 'Answered by hook', 'State changes'],
+    'zh-CN': ['实际参数', '伪造的参数', '由钩子代答', '会话状态变更'],
+  }
+
+  for (const language of ['en', 'zh-CN'] as const) {
+    const text = (await detailsOf('call', tree, language)).text()
+    for (const said of [
+      ...words[language],
+      'p-2',
+      'token_id, user_id',
+      'customer_hook',
+      'visits',
+    ]) {
+      expect(text).toContain(said)
+    }
+  }
+})
+
+test('a call that no hook touched shows nothing of hooks', async () => {
+  const text = (await detailsOf('call', plan('root', { unplaced: [toolCall('call')] }))).text()
+
+  for (const said of ['Effective arguments', 'Forged', 'Answered by hook', 'State changes']) {
+    expect(text).not.toContain(said)
+  }
+})
+
+test('a tool that goes on after its timeout is said to, until its late end comes', async () => {
+  const call = toolCall('call', { status: 'failed', reason: 'timed_out', stillRunning: true })
+  const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+  expect(page.get('.status').text()).toBe('failedtimed_outstill running')
+  expect(page.text()).toContain('went on regardless')
+
+  const ended = { ...call, lateStatus: 'succeeded' as const }
+  const later = await detailsOf('call', plan('root', { unplaced: [ended] }))
+
+  expect(later.text()).not.toContain('still running')
+})
+
 test.each([
   ['unknown', 'A placeholder'],
   ['abandoned', 'went silent'],

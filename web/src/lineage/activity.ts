@@ -36,3 +36,8 @@ export function treeActivity(top: TreeNode): Activity {
   }
   return found
 }
+
+/** Whether a tool goes on though its call was given up on, as far as is known. */
+export function runsOn(record: TreeNode): boolean {
+  return record.kind === 'toolCall' && record.stillRunning === true && record.lateStatus === null
+}

@@ -44,7 +44,7 @@ export function thoughtPayload(thinkAct: ThinkActNode): Payload {
 
 export function callPayload(
   call: ToolCallNode,
-  field: 'arguments' | 'result' | 'lateResult',
+  field: 'arguments' | 'effectiveArguments' | 'result' | 'stateChanges' | 'lateResult',
 ): Payload {
   return {
     text: call[field],

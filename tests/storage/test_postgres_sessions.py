@@ -1,0 +1,65 @@
+"""How session states lie in Postgres, and what it costs to change one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import psycopg
+import pytest
+
+from tests.storage.test_connections import until_waiting
+from tests.store_contract.stores import RECORDED, clock
+from tracer.errors import StateConflict
+from tracer.sessions import Change
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_sessions import PostgresSessions
+
+
+def visits(number: int) -> list[Change]:
+    return [Change("increment", ("visits",), 1)] * number
+
+
+async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_one(
+    pool: Pool, asked: list[str]
+) -> None:
+    sessions = PostgresSessions(pool)
+    counts = []
+    for session_id, number in (("new", 1), ("new", 1), ("new", 100), ("other", 100)):
+        asked.clear()
+        await sessions.change_state(session_id, {}, visits(number))
+        counts.append(len(asked))
+    assert counts == [2, 2, 2, 2]
+
+
+async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database_url: str) -> None:
+    sessions = PostgresSessions(pool, clock=clock())
+    for _ in range(3):
+        await sessions.change_state("字\0", {"greeting": "你好\0\ud800"}, visits(2))
+    with suppress(StateConflict):
+        await sessions.change_state("字\0", {}, [Change("append", ("visits",), 1)])
+    query = "SELECT session_id, state::text, revision, updated_at FROM session_state"
+    with psycopg.connect(database_url) as connection:
+        [(session_id, state, revision, updated_at)] = connection.execute(query).fetchall()
+    assert session_id == "字␛0000"
+    assert state == '{"greeting":"你好\\u0000␛d800","visits":6}'
+    assert revision == 3
+    assert updated_at > RECORDED
+
+
+async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_holds_nothing(
+    database_url: str,
+) -> None:
+    async with open_pool(database_url, max_size=1) as pool:
+        sessions = PostgresSessions(pool)
+        await sessions.change_state("s", {}, visits(1))
+        for _ in range(3):
+            with psycopg.connect(database_url) as holder:
+                await until_waiting(holder, 0)
+                holder.execute("SELECT FROM session_state FOR UPDATE")
+                changing = asyncio.create_task(sessions.change_state("s", {}, visits(1)))
+                await until_waiting(holder, 1)
+                changing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await changing
+        assert await sessions.change_state("s", {}, visits(1)) == {"visits": 2}

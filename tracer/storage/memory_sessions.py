@@ -1,0 +1,30 @@
+"""Session states in memory, gone with the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
+
+
+class MemorySessions:
+    """`tracer.sessions.SessionStates` over a dictionary."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}  # as text: nobody can change what is kept
+
+    async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
+        """Return a session's state; see `SessionStates.read_state`."""
+        kept = self._states.get(stored_session_id(session_id))
+        return state_from(state_text(initial) if kept is None else kept)
+
+    async def change_state(
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+    ) -> State:
+        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        # Without an await in between, nobody else gets to run.
+        kept = self._states.get(stored_session_id(session_id))
+        state = apply(state_from(state_text(initial) if kept is None else kept), changes)
+        self._states[stored_session_id(session_id)] = state_text(state)
+        return state

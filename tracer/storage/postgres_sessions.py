@@ -1,0 +1,62 @@
+"""Session states in Postgres: each a row, which is locked while it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tracer.clock import Clock, utc_now
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
+from tracer.storage.engine import Pool, borrowed, store_errors
+
+
+class PostgresSessions:
+    """`tracer.sessions.SessionStates` over a pool of connections."""
+
+    def __init__(
+        self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID, clock: Clock = utc_now
+    ) -> None:
+        self._pool = pool
+        self._project_id = project_id
+        self._clock = clock
+
+    async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
+        """Return a session's state; see `SessionStates.read_state`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                cursor = await connection.execute(_READ, self._given(session_id))
+                found = await cursor.fetchone()
+        return state_from(state_text(initial) if found is None else found[0])
+
+    async def change_state(
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+    ) -> State:
+        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        given = self._given(session_id) | {"state": state_text(initial), "now": self._clock()}
+        with store_errors():
+            async with borrowed(self._pool) as connection, connection.transaction():
+                cursor = await connection.execute(_MAKE_OR_LOCK, given)
+                [(text,)] = await cursor.fetchall()
+                state = apply(state_from(text), changes)
+                await connection.execute(_KEEP, given | {"state": state_text(state)})
+        return state
+
+    def _given(self, session_id: str) -> dict[str, Any]:
+        return {"project_id": self._project_id, "session": stored_session_id(session_id)}
+
+
+_THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
+
+_READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
+
+# One statement, so that a session of which nothing is kept yet can be locked as well. What it
+# writes goes again when a change does not fit.
+_MAKE_OR_LOCK = """
+INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at)
+VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
+ON CONFLICT (session_id, project_id)
+    DO UPDATE SET revision = kept.revision + 1, updated_at = excluded.updated_at
+RETURNING state::text"""
+
+_KEEP = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
