@@ -3,29 +3,44 @@
 A `ToolContext` is passed to each tool that declares a parameter of this type, and is current
 (`current_tool_context`) in whatever the tool starts: tasks, `asyncio.to_thread`, and the threads
 that the runtime runs synchronous tools in.
+
+Who the caller is comes from outside: `with identity(token_id=…)` around whatever starts a run or
+calls a tool. A run takes it over when it starts and hands it down explicitly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
+
+Anything = TypeVar("Anything")
 
 
 class Identity:
     """Who the caller is. What it holds is shown nowhere: not in logs, records or errors."""
 
-    __slots__ = ("_value",)
+    __slots__ = ("_is_over", "_value")
 
     def __init__(self, value: object) -> None:
         self._value = value
+        self._is_over = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the scope or the run that it was for has ended."""
+        return self._is_over
 
     def reveal(self) -> object:
         """Return what the identity was made from, such as a token."""
         return self._value
+
+    def end(self) -> None:
+        """Make it worthless: whoever still holds it from then on is refused."""
+        self._is_over = True
 
     def __repr__(self) -> str:
         return "Identity(hidden)"
@@ -59,14 +74,23 @@ class ToolContext:
     """When the call has to be over, as `time.monotonic()` tells it; None: never."""
     identity: Identity | None = field(default=None, repr=False)
     """Who the caller is."""
+    thread_id: str = ""
+    """The conversation: the session's id, or the run's own where there is no session."""
+    attempt: int = 1
+    """Which attempt this is, from 1."""
+    agent: object = field(default=None, repr=False, compare=False)
+    """The agent that calls; None outside of any."""
+    holds: frozenset[str] = frozenset()
+    """The places (`tracer.tools.places`) that this call and those around it take up."""
     path: tuple[PlanOnPath, ...] = ()
     """The sub-plans from the root plan down to the plan that makes the call."""
     run: object = field(default=None, repr=False, compare=False)
     """The run that the call belongs to, for tools that open more work in it
-    (`tracer.runtime.run_scope`)."""
+    (`tracer.tools.run_scope`)."""
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("tracer_tool_context", default=None)
+_identity: ContextVar[Identity | None] = ContextVar("tracer_identity", default=None)
 
 
 def current_tool_context() -> ToolContext | None:
@@ -75,10 +99,52 @@ def current_tool_context() -> ToolContext | None:
 
 
 @contextmanager
-def tool_context_bound(context: ToolContext) -> Iterator[None]:
+def tool_context_bound(context: ToolContext | None) -> Iterator[None]:
     """Make `context` the current one inside."""
     token = _current.set(context)
     try:
         yield
     finally:
-        _current.reset(token)
+        _restore(_current, token)
+
+
+@contextmanager
+def identity(*, token_id: str) -> Iterator[Identity]:
+    """Say who the caller is, for the runs and tool calls that start inside.
+
+    It reaches the tasks that are started inside, `asyncio.to_thread`, and threads that run in a
+    copy of the context. What outlives the scope, such as a worker that took a copy of the context
+    along, is refused from then on, instead of going on as somebody who has left; a run that was
+    started inside keeps its own copy until it ends.
+
+    Another caller is another matter: a call inside belongs to no run that goes on around it.
+
+    Args:
+        token_id: What the caller showed: today a user's id, or a token of a business system.
+
+    Raises:
+        ValueError: The token is empty.
+    """
+    if not token_id:
+        raise ValueError("An empty token_id says nothing about the caller: leave the scope out.")
+    who = Identity(token_id)
+    token = _identity.set(who)
+    try:
+        with tool_context_bound(None):
+            yield who
+    finally:
+        _restore(_identity, token)
+        who.end()
+
+
+def _restore(variable: ContextVar[Anything], token: Token[Anything]) -> None:
+    # Left in another context, as an async generator is that nobody read to its end: what was set
+    # went with its own.
+    with suppress(ValueError):
+        variable.reset(token)
+
+
+def current_identity() -> Identity | None:
+    """Return who the caller is, as the scope around this code says; None outside of any."""
+    who = _identity.get()
+    return None if who is None or who.is_over else who

@@ -7,9 +7,17 @@
     ├─ StoreUnavailable      the store did not answer; asking again later may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
+    │  └─ RegistrationError  a tool, hook or agent that cannot work as it is defined
     ├─ ToolError             a tool's refusal or failure, told to the model
     │  ├─ InvalidArguments
-    │  └─ UnknownTool
+    │  ├─ InvalidResult
+    │  ├─ UnknownTool
+    │  ├─ MissingIdentity    nobody said who the caller is
+    │  ├─ Denied             a guard's refusal
+    │  ├─ AddressRefused     an address that tools may not reach
+    │  ├─ ToolUnavailable    what the tool stands on does not answer; may pass
+    │  ├─ StateConflict      the session's state is not what the tool took it for
+    │  └─ BudgetExhausted
     ├─ LineageError          a call or plan without its place in the lineage
     │  ├─ MissingToolCallId
     │  ├─ DepthLimitReached
@@ -61,11 +69,17 @@ class ConfigurationError(TracerError):
     """A setting is missing or wrong."""
 
 
+class RegistrationError(ConfigurationError):
+    """A tool, a hook or an agent cannot work as it is defined."""
+
+
 class ToolError(TracerError):
     """The tool failed. Its message goes to the model and into the record."""
 
     reason: str = "tool_error"
     """One of `tracer.status.Reason`, as text: errors stand below it."""
+    may_pass: bool = False
+    """Whether another attempt may go better, where the tool allows one."""
 
 
 class InvalidArguments(ToolError):
@@ -74,10 +88,58 @@ class InvalidArguments(ToolError):
     reason = "invalid_arguments"
 
 
+class InvalidResult(ToolError):
+    """The tool returned what it does not say that it returns."""
+
+    reason = "invalid_result"
+
+
 class UnknownTool(ToolError):
     """There is no such tool."""
 
     reason = "unknown_tool"
+
+
+class MissingIdentity(ToolError):
+    """The tool needs to know who the caller is, and nobody said so."""
+
+    reason = "missing_identity"
+
+
+class Denied(ToolError):
+    """The call is not allowed. Do without it."""
+
+    reason = "denied"
+
+
+class AddressRefused(ToolError):
+    """The address is one that tools may not reach."""
+
+    reason = "address_refused"
+
+
+class ToolUnavailable(ToolError):
+    """What the tool stands on does not answer. Try again later."""
+
+    reason = "unavailable"
+    may_pass = True
+
+    def __init__(self, message: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """How many seconds the other side asked to wait, where it did."""
+
+
+class StateConflict(ToolError):
+    """The session's state is not what the tool took it for: nothing of its changes was kept."""
+
+    reason = "state_conflict"
+
+
+class BudgetExhausted(ToolError):
+    """The run has used up what it may use."""
+
+    reason = "budget_exhausted"
 
 
 class LineageError(TracerError):

@@ -6,7 +6,7 @@ from tracer.context import ToolContext
 from tracer.ids import sequential_ids
 from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending
-from tracer.tools.invocation import call_tool
+from tracer.tools.invocation import CallNotes, call_tool
 
 
 def some_context(deadline: float | None = None) -> ToolContext:
@@ -31,13 +31,15 @@ class Caller:
     async def call(
         self, tool: Tool, arguments: str | None = "{}", context: ToolContext | None = None
     ) -> Ending:
-        async def before_retry(attempt: int) -> None:
-            self.retries.append(attempt)
+        async def before_attempt() -> None:
+            self.retries.append(self.notes.attempt)
 
+        self.notes = CallNotes()
         return await call_tool(
             tool,
             arguments,
             context or some_context(),
-            before_retry=before_retry,
+            self.notes,
+            before_attempt=before_attempt,
             on_late=self.late.append,
         )

@@ -9,7 +9,12 @@ from pydantic import BaseModel, Field
 
 from tests.tools.contexts import Caller, some_context
 from tracer.context import ToolContext
-from tracer.errors import ConfigurationError, InvalidArguments, UnknownTool
+from tracer.errors import (
+    ConfigurationError,
+    InvalidArguments,
+    RegistrationError,
+    UnknownTool,
+)
 from tracer.tools.definition import Tool, tool
 from tracer.tools.registry import find_tool, tools_by_name
 
@@ -123,8 +128,10 @@ async def test_the_context_is_injected_and_the_model_can_neither_see_nor_give_it
     mine = some_context()
 
     assert where.parameters == {"additionalProperties": False, "properties": {}, "type": "object"}
-    forged = await Caller().call(where, '{"context": {"depth": 0}}', mine)
-    assert forged.reason == "invalid_arguments"
+    caller = Caller()
+    forged = await caller.call(where, '{"context": {"depth": 0}}', mine)
+    assert forged == await Caller().call(where, "{}", mine)
+    assert caller.notes.forged_arguments == {"context"}
     ending = await Caller().call(where, "{}", mine)
     assert ending.result == f'["{mine.toolcallId}","{mine.toolcallId}"]'
 
@@ -145,14 +152,14 @@ def test_a_type_that_cannot_be_told_is_an_error_at_definition() -> None:
 
     def hidden(context: Local) -> None: ...
 
-    with pytest.raises(TypeError, match="'hidden'"):
+    with pytest.raises(RegistrationError, match="'hidden'"):
         tool(hidden)
 
 
 def test_a_type_that_json_cannot_fill_is_an_error_at_definition() -> None:
     def odd(callback: ToolContextless) -> None: ...
 
-    with pytest.raises(TypeError, match="'odd'"):
+    with pytest.raises(RegistrationError, match="'odd'"):
         tool(odd)
 
 
@@ -164,7 +171,7 @@ class ToolContextless:
     "function", [lambda *rest: None, lambda **rest: None, lambda a, /: None], ids=["*", "**", "/"]
 )
 def test_a_parameter_that_cannot_be_given_by_name_is_an_error_at_definition(function: Any) -> None:
-    with pytest.raises(TypeError, match="by name"):
+    with pytest.raises(RegistrationError, match="by name"):
         tool(function)
 
 
@@ -204,13 +211,13 @@ def test_many_misfits_are_told_in_short() -> None:
 
 
 def test_a_tools_schema_cannot_make_us_ask_another_server() -> None:
-    with pytest.raises(ValueError, match="another document"):
+    with pytest.raises(RegistrationError, match="another document"):
         Tool("remote", "", {"$ref": "http://127.0.0.1:1/schema.json"}, _echo)
 
 
 @pytest.mark.parametrize("wrong", [{"name": ""}, {"max_attempts": 0}])
 def test_a_tool_has_a_name_and_at_least_one_attempt(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="tool"):
+    with pytest.raises(RegistrationError, match="tool"):
         Tool(**{"name": "t", "description": "", "parameters": {}, "run": _echo, **wrong})
 
 

@@ -9,8 +9,12 @@ from typing import Any, NoReturn
 import jsonschema_rs
 
 from tracer.errors import InvalidArguments
+from tracer.tools.schema_limits import check_limits
 
 JsonSchema = dict[str, Any]
+
+Arguments = dict[str, Any]
+"""What a tool is called with, by parameter."""
 
 MAX_PROBLEMS = 10
 """How many misfits of one call's arguments are told to the model."""
@@ -54,8 +58,10 @@ def schema_check(schema: JsonSchema) -> Callable[[dict[str, Any]], dict[str, Any
     The function raises `InvalidArguments`.
 
     Raises:
-        ValueError: `schema` is no JSON Schema, or refers to another document.
+        ValueError: `schema` is no JSON Schema, refers to another document, or is beyond the limits
+            of `tracer.tools.schema_limits`.
     """
+    check_limits(schema)
     # Values are masked: an error text must not repeat what was given.
     validator = jsonschema_rs.validator_for(schema, retriever=_refuse_retrieval, mask="this value")
 

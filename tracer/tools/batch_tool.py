@@ -7,14 +7,12 @@ from typing import Any
 
 from tracer.context import ToolContext
 from tracer.errors import MissingToolCallId, ToolError
-from tracer.runtime.call_batch import Call, CallBatch
-from tracer.runtime.run_scope import run_of
 from tracer.status import Status
 from tracer.tools.arguments import schema_check
-from tracer.tools.definition import Tool
+from tracer.tools.call_batch import Call, CallBatch
+from tracer.tools.definition import Tool, ToolType
 from tracer.tools.ending import Ending
-
-BATCH = "BATCH"
+from tracer.tools.run_scope import run_of
 
 MAX_ITEMS = 1000
 """More items in one call are refused."""
@@ -56,9 +54,10 @@ def batch_tool(
         parameters=parameters,
         check=_check_items,
         run=run,
-        tool_type=BATCH,
+        tool_type=ToolType.BATCH,
         ends_by_itself=True,
         opens_plans=tool.opens_plans,
+        tags=tool.tags,
     )
 
 

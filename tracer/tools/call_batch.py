@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypedDict
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Protocol, TypedDict, runtime_checkable
 from uuid import UUID
 
 from tracer.context import ToolContext
-from tracer.errors import UnknownTool
+from tracer.errors import BudgetExhausted, UnknownTool
 from tracer.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
 from tracer.logs import get_logger, lineage_bound
-from tracer.runtime.run_scope import RunScope
 from tracer.status import Reason, Status
-from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending, failed
-from tracer.tools.invocation import call_tool, late_ending
+from tracer.tools.definition import EXCLUSIVE, Tool
+from tracer.tools.ending import Ending, failed, timed_out
+from tracer.tools.hooks import Hook
+from tracer.tools.invocation import CallNotes, call_tool, late_ending
+from tracer.tools.places import needs_place
+from tracer.tools.run_scope import RunScope
+from tracer.tools.waiting import seconds_left
 
 log = get_logger(__name__)
+
+RUN = "run"
+"""The place that a call takes up among those that its run may make at once."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -34,13 +42,45 @@ class Call:
     provider_call_id: str | None = None
     has_started: bool = False
     """Whether it is recorded as running."""
-    attempt: int = 1
+    notes: CallNotes = field(default_factory=CallNotes)
     ending: Ending | None = None
 
     @property
     def tool_type(self) -> str | None:
         """The kind of tool, where there is one."""
         return self.tool.tool_type if isinstance(self.tool, Tool) else None
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether no other call of its batch may run meanwhile."""
+        return isinstance(self.tool, Tool) and self.tool.concurrency == EXCLUSIVE
+
+
+@runtime_checkable
+class Caller(Protocol):
+    """An agent, as far as its calls need it."""
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """What stands around each tool that it calls, the first outermost."""
+
+
+def start_at_once(calls: Sequence[Call], scope: RunScope, max_parallel: int) -> None:
+    """Mark the calls of a batch that need not wait, so that they are announced as running."""
+    if scope.slots is not None:
+        return
+    first = next(_in_turn(calls), [])
+    for call in first[:max_parallel]:
+        call.has_started = not isinstance(call.tool, Tool) or not needs_place(call.tool)
+
+
+def _in_turn(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """Yield the calls that may run side by side: an exclusive one is a barrier."""
+    for is_exclusive, some in groupby(calls, key=lambda call: call.is_exclusive):
+        if is_exclusive:
+            yield from ([call] for call in some)
+        else:
+            yield list(some)
 
 
 class _Links(TypedDict):
@@ -92,30 +132,53 @@ class CallBatch:
         try:
             if announcement:
                 await self._scope.record(*announcement)
-            async with asyncio.TaskGroup() as group:
-                for call in self._calls:
-                    group.create_task(self._run(call))
+            for calls in _in_turn(self._calls):
+                async with asyncio.TaskGroup() as group:
+                    for call in calls:
+                        group.create_task(self._run(call))
         finally:
             if left := [call for call in self._calls if call.ending is None]:
                 await self._scope.record(*self._cancelled(left))
         return [call.ending for call in self._calls if call.ending is not None]
 
     async def _run(self, call: Call) -> None:
-        async with self._slots:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._slots)
+            try:
+                async with asyncio.timeout(seconds_left(self._place.deadline)):
+                    holds = await self._take_places(call, stack)
+            except TimeoutError:
+                call.ending = timed_out("The time was over before it was the call's turn.")
             if not call.has_started:
                 call.has_started = True
                 await self._scope.record(self._started(call))
-            with lineage_bound(tool_call_id=call.tool_call_id):
-                call.ending = await self._end(call)
+            if call.ending is None:
+                with lineage_bound(tool_call_id=call.tool_call_id):
+                    call.ending = await self._end(call, holds)
             await self._scope.record(self._finished(call))
 
-    async def _end(self, call: Call) -> Ending:
-        place = replace(self._place, toolcallId=call.tool_call_id)
+    async def _take_places(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
+        """Wait until the call may start, and return the places that it then holds."""
+        holds = self._place.holds
+        # What opens calls of its own waits for those to have their places, and takes none.
+        if isinstance(call.tool, Tool) and not call.tool.ends_by_itself:
+            places = self._scope.resources.places
+            holds = await stack.enter_async_context(places.taken(call.tool, holds))
+            if self._scope.slots is not None and RUN not in holds:
+                await stack.enter_async_context(self._scope.slots)
+                holds |= {RUN}
+        return holds
+
+    async def _end(self, call: Call, holds: frozenset[str]) -> Ending:
+        place = replace(self._place, toolcallId=call.tool_call_id, holds=holds)
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)
+        try:
+            self._scope.budget_of(place.plan_id).reserve_tool_call()
+        except BudgetExhausted as error:
+            return failed(error)
 
-        async def before_retry(attempt: int) -> None:
-            call.attempt = attempt
+        async def before_attempt() -> None:
             await self._scope.record(self._started(call))
 
         def on_late(work: asyncio.Task[Ending]) -> None:
@@ -123,7 +186,13 @@ class CallBatch:
 
         try:
             ending = await call_tool(
-                call.tool, call.arguments, place, before_retry=before_retry, on_late=on_late
+                call.tool,
+                call.arguments,
+                place,
+                call.notes,
+                hooks=place.agent.hooks if isinstance(place.agent, Caller) else (),
+                before_attempt=before_attempt,
+                on_late=on_late,
             )
         except Exception as error:
             log.exception("tool_call_broke")
@@ -173,7 +242,9 @@ class CallBatch:
             provider_call_id=call.provider_call_id,
             tool_type=call.tool_type,
             position=call.position,
-            attempt=call.attempt,
+            attempt=call.notes.attempt,
+            effective_arguments=call.notes.effective_arguments,
+            forged_arguments=tuple(sorted(call.notes.forged_arguments)),
         )
 
     def _finished(self, call: Call) -> ToolCallFinished:
@@ -183,5 +254,9 @@ class CallBatch:
             **self._links(call),
             **call.ending.fields,
             result=call.ending.result,
-            attempt=call.attempt,
+            attempt=call.notes.attempt,
+            forged_arguments=tuple(sorted(call.notes.forged_arguments)),
+            short_circuited_by=call.notes.short_circuited_by,
+            state_changes=call.notes.state_changes,
+            still_running=call.notes.still_running,
         )

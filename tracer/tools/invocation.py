@@ -1,32 +1,73 @@
-"""Calling a tool: arguments in, an ending out, whatever the tool does."""
+"""Calling a tool: arguments in, an ending out, whatever the tool and its hooks do.
+
+What a call goes through, from outside in: its deadline; what the model forged is taken out; the
+arguments are checked; the hidden parameters are filled, or the call is refused; the hooks, then
+for what they hand on: the same cleaning and checking, the attempts, and the check of the result.
+When all is done, the changes of the conversation's state are kept.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
 
 from tracer.context import ToolContext, tool_context_bound
-from tracer.errors import LineageError, ToolError
-from tracer.tools.arguments import read_arguments
+from tracer.errors import LineageError, StoreUnavailable, ToolError, ToolUnavailable
+from tracer.events import ErrorInfo
+from tracer.sessions import changes_json
+from tracer.tools.arguments import Arguments, read_arguments
 from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending, cancelled, failed, succeeded, timed_out
+from tracer.tools.hidden import Secrets, without_forged
+from tracer.tools.hidden_values import filled
+from tracer.tools.hooks import Hook, HookChain, HookedCall, ToolCall, hooks_of
 from tracer.tools.results import result_text
+from tracer.tools.run_scope import run_of
+from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.waiting import GRACE_SECONDS, Waited, earlier, has_passed, wait_for_end
 
-_ESCAPING = (SystemExit, KeyboardInterrupt)
-"""What a task would pass on to the event loop: a tool that calls `exit()` would end the agent."""
+HOOK_SECONDS = 5.0
+"""How long past its deadline the hooks of a call that ends by itself may take."""
+
+MAX_RETRY_SECONDS = 60.0
+"""How long a tool may ask to wait before it is tried again."""
+
+_back_off = wait_exponential_jitter(multiplier=0.1, max=5, jitter=0.1)
+
+
+@dataclass
+class CallNotes:
+    """What becomes known of a call while it goes on, and is recorded besides its ending."""
+
+    attempt: int = 1
+    effective_arguments: str | None = None
+    """What the attempt runs with, where hooks changed the model's arguments."""
+    forged_arguments: frozenset[str] = frozenset()
+    short_circuited_by: str | None = None
+    state_changes: str | None = None
+    still_running: bool | None = None
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
 
 
 async def call_tool(
     tool: Tool,
     arguments: str | None,
     context: ToolContext,
+    notes: CallNotes,
     *,
-    before_retry: Callable[[int], Awaitable[None]],
+    hooks: Sequence[Hook] = (),
+    before_attempt: Callable[[], Awaitable[None]],
     on_late: Callable[[asyncio.Task[Ending]], None],
 ) -> Ending:
     """Call a tool and return how the call ended.
@@ -37,27 +78,39 @@ async def call_tool(
         tool: The tool.
         arguments: The text that the model wrote.
         context: The call's place; current while the tool runs, with the tool's own deadline.
-        before_retry: Awaited with the attempt's number, from 2, before each further attempt.
+        notes: Receives what becomes known of the call.
+        hooks: What stands around the tool's own hooks.
+        before_attempt: Awaited before an attempt of which `notes` knows more than was recorded:
+            each but the first, and the first where it runs with other arguments.
         on_late: Receives the task of a call that was given up and went on, or ended by itself.
     """
     deadline = earlier(context.deadline, tool.timeout)
     if has_passed(deadline):
         return timed_out("The time was over before the tool could start.")
     context = replace(context, deadline=deadline)
-    work = asyncio.create_task(_run(tool, arguments, context, before_retry))
-    if tool.ends_by_itself:
-        waited = await wait_for_end(work, deadline=None, grace=None)
-    else:
+    every_hook = (*hooks, *hooks_of(tool.hooks))
+    work = asyncio.create_task(
+        _Invocation(tool, context, notes, every_hook, before_attempt).run(arguments)
+    )
+    if not tool.ends_by_itself:
         waited = await wait_for_end(work, deadline, GRACE_SECONDS)
+    elif every_hook:
+        # The tool sees to its deadline, but nobody knows what its hooks do then.
+        late = None if deadline is None else deadline + HOOK_SECONDS
+        waited = await wait_for_end(work, late, HOOK_SECONDS)
+    else:
+        waited = await wait_for_end(work, deadline=None, grace=None)
     if waited is Waited.ENDED or not work.cancelling():
         return _ending_of(work)
-    if not tool.ends_by_itself and not work.cancelled():
+    if not work.cancelled() and not (tool.ends_by_itself and work.done()):
+        notes.still_running = not work.done() or None
         on_late(work)
     if waited is Waited.CANCELLED:
         return cancelled()
+    after = "" if not notes.still_running else " It goes on, and may still take effect."
     if tool.timeout is not None:
-        return timed_out(f"The tool did not end within {tool.timeout:g} s.")
-    return timed_out("The time was over before the tool ended.")
+        return timed_out(f"The tool did not end within {tool.timeout:g} s.{after}")
+    return timed_out(f"The time was over before the tool ended.{after}")
 
 
 async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
@@ -69,37 +122,152 @@ async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
 def _ending_of(work: asyncio.Task[Ending]) -> Ending:
     if work.cancelled():
         return cancelled(message="The tool cancelled itself.")
-    error = work.exception()
-    return work.result() if error is None else failed(error)
+    return work.result()
 
 
-async def _run(
-    tool: Tool,
-    text: str | None,
-    context: ToolContext,
-    before_retry: Callable[[int], Awaitable[None]],
-) -> Ending:
-    number = 0
+class _Invocation:
+    """One call on its way through."""
 
-    async def attempt() -> Any:
-        nonlocal number
-        number += 1
-        if number > 1:
-            await before_retry(number)
-        return await tool.run(dict(arguments), context)
+    def __init__(
+        self,
+        tool: Tool,
+        context: ToolContext,
+        notes: CallNotes,
+        hooks: Sequence[Hook],
+        before_attempt: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._tool = tool
+        self._context = context
+        self._notes = notes
+        self._hooks = hooks
+        self._before_attempt = before_attempt
+        self._attempts = 0
+        self._of_model: Arguments = {}
+        self._hidden: Arguments = {}
+        self._state: SessionState | None = None
 
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(tool.max_attempts),
-        wait=wait_exponential_jitter(multiplier=0.1, max=5, jitter=0.1),
-        retry=retry_if_exception(_may_pass),
-        reraise=True,
-    )
-    try:
-        with tool_context_bound(context):
-            arguments = tool.checked(read_arguments(text))
-            return succeeded(result_text(await retrying(attempt)))
-    except (Exception, *_ESCAPING) as error:
-        return failed(error)
+    async def run(self, text: str | None) -> Ending:
+        """Return how the call ended; raises nothing but `CancelledError`."""
+        scrub = self._notes.secrets.scrub
+        try:
+            with tool_context_bound(self._context):
+                value = await self._through_hooks(read_arguments(text))
+                await self._keep_state()
+                return succeeded(scrub(result_text(value)))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # `SystemExit` included: a tool that calls `exit()` would end the agent.
+            ending = failed(error)
+            assert ending.error is not None
+            return replace(ending, error=_scrubbed(ending.error, scrub))
+
+    async def _through_hooks(self, arguments: Arguments) -> Any:
+        tool, context = self._tool, self._context
+        self._of_model = self._cleaned(arguments)
+        tool.checked(self._of_model)
+        run_context = await self._run_context()
+        self._hidden = await filled(tool, context, run_context, self._notes.secrets)
+        if not self._hooks:
+            return await self._execute(self._of_model)
+        call = ToolCall(context.toolcallId, tool.name, _copied(self._of_model))
+        hooked = HookedCall(call, tool, context, run_context)
+        chain = HookChain(self._hooks, hooked, self._execute)
+        value = await chain.run(self._of_model)
+        self._notes.short_circuited_by = chain.answered_by
+        return value
+
+    async def _execute(self, arguments: Arguments) -> Any:
+        """Run the tool with what the hooks handed on, as often as it takes."""
+        tool, notes = self._tool, self._notes
+        arguments = self._cleaned(arguments)
+        values = tool.checked(arguments)
+        text = None
+        if self._hooks:
+            # As text: what Python calls equal, such as 1 and True, need not be the same.
+            text = _as_text(arguments)
+            text = None if text == _as_text(self._of_model) else notes.secrets.scrub(text)
+
+        async def attempt() -> Any:
+            self._attempts += 1
+            notes.attempt = self._attempts
+            notes.effective_arguments = text
+            if self._attempts > 1 or text is not None:
+                await self._before_attempt()
+            context = self._context
+            if self._attempts > 1:
+                context = replace(context, attempt=self._attempts)
+            given = {
+                name: context if value is self._context else value
+                for name, value in self._hidden.items()
+            }
+            before = None if self._state is None else self._state.changes
+            try:
+                with tool_context_bound(context):
+                    value = await tool.run({**values, **given}, context)
+                return value if tool.check_result is None else tool.check_result(value)
+            except BaseException:
+                if self._state is not None and before is not None:
+                    self._state.back_to(before)
+                raise
+
+        if tool.max_attempts == 1:
+            return await attempt()
+        retrying = AsyncRetrying(
+            stop=stop_after_attempt(tool.max_attempts),
+            wait=_wait,
+            retry=retry_if_exception(_may_pass),
+            reraise=True,
+        )
+        return await retrying(attempt)
+
+    def _cleaned(self, arguments: Arguments) -> Arguments:
+        cleaned, forged = without_forged(arguments, self._tool.forbidden_names)
+        self._notes.forged_arguments |= forged
+        return cleaned
+
+    async def _run_context(self) -> RunContext | None:
+        """Return what the tool and the hooks may know of the run, if one of them wants to."""
+        wanted = self._tool.wants_state or any("run_context" in each.wants for each in self._hooks)
+        if not wanted:
+            return None
+        scope = run_of(self._context)
+        try:
+            self._state = SessionState(await scope.state())
+        except StoreUnavailable as error:
+            raise ToolUnavailable("The conversation's state can't be read now.") from error
+        return RunContext(scope.root_plan_id, scope.session_id, self._state)
+
+    async def _keep_state(self) -> None:
+        changes = self._state.changes if self._state is not None else ()
+        # Not of a call that was given up: it is recorded as failed.
+        if not changes or _is_given_up():
+            return
+        try:
+            await run_of(self._context).change_state(changes)
+        except StoreUnavailable as error:
+            raise ToolUnavailable("The conversation's state can't be kept now.") from error
+        self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
+
+
+def _scrubbed(error: ErrorInfo, scrub: Callable[[str], str]) -> ErrorInfo:
+    stack = None if error.stack is None else scrub(error.stack)
+    return error.model_copy(update={"message": scrub(error.message), "stack": stack})
+
+
+def _as_text(arguments: Arguments) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), default=result_text)
+
+
+def _copied(arguments: Arguments) -> Arguments:
+    copy: Arguments = json.loads(json.dumps(arguments))
+    return copy
+
+
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, ToolUnavailable) else None
+    return _back_off(state) if asked is None else min(max(asked, 0), MAX_RETRY_SECONDS)
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -107,7 +275,11 @@ def _may_pass(error: BaseException) -> bool:
 
     And not where the call was given up meanwhile: its ending is recorded.
     """
+    if not isinstance(error, Exception) or isinstance(error, LineageError) or _is_given_up():
+        return False
+    return not isinstance(error, ToolError) or error.may_pass
+
+
+def _is_given_up() -> bool:
     task = asyncio.current_task()
-    given_up = task is not None and task.cancelling() > 0
-    is_refusal = isinstance(error, (ToolError, LineageError))
-    return isinstance(error, Exception) and not is_refusal and not given_up
+    return task is not None and task.cancelling() > 0

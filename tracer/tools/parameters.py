@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
+from tracer.errors import RegistrationError
 from tracer.tools.arguments import JsonSchema, invalid_arguments
 
 
@@ -55,7 +56,7 @@ def parameters_from_types(owner: str, parameters: Mapping[str, Parameter]) -> Pa
         parameters: Each by its name.
 
     Raises:
-        TypeError: A type cannot be filled from JSON.
+        RegistrationError: A type cannot be filled from JSON.
     """
     # Fields are named p0, p1 …: a parameter may have a name that pydantic keeps for itself.
     names = {f"p{index}": name for index, name in enumerate(parameters)}
@@ -80,7 +81,7 @@ def parameters_from_model(owner: str, model: type[BaseModel]) -> Parameters:
         model: The model; what it does not know is refused even where it would ignore it.
 
     Raises:
-        TypeError: A type cannot be filled from JSON.
+        RegistrationError: A type cannot be filled from JSON.
     """
     strict: type[BaseModel] = new_class(model.__name__, (model,), {"extra": "forbid"})
     return _parameters(owner, strict, {field: field for field in model.model_fields})
@@ -95,8 +96,10 @@ def _parameters(owner: str, model: type[BaseModel], names: Mapping[str, str]) ->
     return Parameters(schema, model, names)
 
 
-def _not_describable(owner: str, error: PydanticUserError) -> TypeError:
-    return TypeError(f"The parameters of {owner!r} can't be described to a model: {error.message}")
+def _not_describable(owner: str, error: PydanticUserError) -> RegistrationError:
+    return RegistrationError(
+        f"The parameters of {owner!r} can't be described to a model: {error.message}"
+    )
 
 
 class _WithoutTitles(GenerateJsonSchema):

@@ -1,12 +1,123 @@
-"""The tools of one agent, by name."""
+"""The tools that there are, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from tracer.errors import ConfigurationError, UnknownTool
+from tracer.errors import RegistrationError, UnknownTool
+from tracer.logs import get_logger
 from tracer.tools.definition import Tool
+from tracer.tools.executors.mcp import McpServer
+from tracer.tools.hidden import spelt_alike
+
+log = get_logger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What the providers of models take for a tool's name."""
+
+RESERVED_NAMES = frozenset({"planner"})
+"""Names that the records give to something else."""
+
+RESERVED_PARAMETERS = frozenset(map(spelt_alike, ("token_id", "toolcall_id", "tool_context")))
+"""What a tool has from the runtime; to ask a model for it would be a mistake."""
+
+
+class ToolRegistry:
+    """Tools by name: those that an application registers, and those of its MCP servers."""
+
+    def __init__(self, tools: Iterable[Tool] = (), servers: Iterable[McpServer] = ()) -> None:
+        """Register tools and servers; more can be added later.
+
+        Raises:
+            RegistrationError: See `register`.
+        """
+        self._tools: dict[str, Tool] = {}
+        self._servers: dict[str, McpServer] = {}
+        for tool in tools:
+            self.register(tool)
+        for server in servers:
+            self.add_server(server)
+
+    @property
+    def servers(self) -> tuple[McpServer, ...]:
+        """The MCP servers."""
+        return tuple(self._servers.values())
+
+    def register(self, tool: Tool) -> Tool:
+        """Add a tool, and return it.
+
+        Raises:
+            RegistrationError: Its name is taken, or reserved, or none that a model can write; or
+                it asks a model for what it should have from the runtime.
+        """
+        if not _NAME.fullmatch(tool.name):
+            raise RegistrationError(
+                f"A model can't write the tool name {tool.name!r}: use letters without accents, "
+                "digits, _ and -, at most 64."
+            )
+        if tool.name in RESERVED_NAMES:
+            raise RegistrationError(f"The name {tool.name!r} is reserved: choose another.")
+        if tool.name in self._tools:
+            raise RegistrationError(
+                f"There is a tool {tool.name!r} already: give each its own name."
+            )
+        for name in tool.parameters.get("properties", {}):
+            if spelt_alike(name) in RESERVED_PARAMETERS:
+                raise RegistrationError(
+                    f"The tool {tool.name!r} asks the model for {name!r}, which the runtime gives: "
+                    "hide it, as Annotated[TokenId, Hidden()] or ToolContext, or rename it."
+                )
+        self._tools[tool.name] = tool
+        return tool
+
+    def add_server(self, server: McpServer) -> McpServer:
+        """Add an MCP server, and return it; its tools are here once it is connected.
+
+        Raises:
+            RegistrationError: There is one of its name.
+        """
+        if server.name in self._servers:
+            raise RegistrationError(
+                f"There is an MCP server {server.name!r} already: give each its own name."
+            )
+        self._servers[server.name] = server
+        return server
+
+    def find(self, name: str) -> Tool | None:
+        """Return the tool of this name; None where there is none."""
+        return self.tools().get(name)
+
+    def read(self, name: str) -> Tool:
+        """Return the tool of this name.
+
+        Raises:
+            UnknownTool: There is none; the message names those that there are.
+        """
+        tools = self.tools()
+        return find_tool(tools, name, tools)
+
+    def tagged(self, tag: str) -> tuple[Tool, ...]:
+        """Return the tools that have a label."""
+        return tuple(each for each in self.tools().values() if tag in each.tags)
+
+    def tools(self) -> Mapping[str, Tool]:
+        """Return all tools by name; an application's own come before a server's."""
+        found = dict(self._tools)
+        for server in self._servers.values():
+            for tool in server.mirrored:
+                if tool.name in found:
+                    log.warning("mcp_tool_hidden", server=server.name, tool=tool.name)
+                else:
+                    found[tool.name] = tool
+        return MappingProxyType(found)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self.tools().values())
+
+    def __len__(self) -> int:
+        return len(self.tools())
 
 
 def tools_by_name(owner: str, tools: Iterable[Tool]) -> Mapping[str, Tool]:
@@ -17,12 +128,12 @@ def tools_by_name(owner: str, tools: Iterable[Tool]) -> Mapping[str, Tool]:
         tools: The tools.
 
     Raises:
-        ConfigurationError: Two have the same name: a model could not tell them apart.
+        RegistrationError: Two have the same name: a model could not tell them apart.
     """
     named: dict[str, Tool] = {}
     for each in tools:
         if each.name in named:
-            raise ConfigurationError(
+            raise RegistrationError(
                 f"{owner} has two tools with the name {each.name!r}: give each its own."
             )
         named[each.name] = each

@@ -1,20 +1,57 @@
-"""What all parts of one run share: its application, its recorder, and whether it is cancelled."""
+"""What all parts of one run share: its recorder, its caller, and whether it is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import count
 from typing import Any, TypedDict
 from uuid import UUID
 
-from tracer.context import ToolContext
-from tracer.errors import LineageError
+from tracer.context import Identity, ToolContext
+from tracer.errors import LineageError, MissingIdentity
 from tracer.events import Event
 from tracer.ids import IdSource
+from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
-from tracer.runtime.application import Application
+from tracer.sessions import Change, SessionStates, State
+from tracer.storage.memory_sessions import MemorySessions
+from tracer.tools.budget import Budget, BudgetLimits
 from tracer.tools.ending import Ending, cancelled
+from tracer.tools.executors.http_clients import HttpClients
+from tracer.tools.hidden import User
+from tracer.tools.places import Places
+from tracer.tools.thread_context import ThreadContextManager
+
+log = get_logger(__name__)
+
+TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
+"""Turns a caller's token into the user that it stands for; None: it stands for nobody."""
+
+
+def token_is_user_id(token_id: str) -> str:
+    """Return the token as the user's id: what a resolver is where there is no other."""
+    return token_id
+
+
+@dataclass(kw_only=True)
+class ToolResources:
+    """What the tools of all runs of a process stand on."""
+
+    sessions: SessionStates = field(default_factory=MemorySessions)
+    initial_state: Mapping[str, Any] = field(default_factory=dict)
+    """The state that a conversation begins with."""
+    resolve_token: TokenResolver = token_is_user_id
+    threads: ThreadContextManager = field(default_factory=ThreadContextManager)
+    http: HttpClients = field(default_factory=HttpClients)
+    places: Places = field(default_factory=Places)
+
+    async def aclose(self) -> None:
+        """Close what the tools have opened."""
+        await self.threads.aclose()
+        await self.http.aclose()
 
 
 class RunStamp(TypedDict):
@@ -30,28 +67,65 @@ class RunScope:
 
     def __init__(
         self,
-        application: Application,
         recorder: Recorder,
+        resources: ToolResources,
         root_plan_id: UUID,
         ids: IdSource,
         left_behind: set[asyncio.Task[None]],
+        *,
+        session_id: str | None = None,
+        identity: Identity | None = None,
+        limits: BudgetLimits | None = None,
+        max_parallel_calls: int | None = None,
+        observe: Callable[[Sequence[Event]], None] | None = None,
     ) -> None:
         """Begin a run.
 
         Args:
-            application: Whose run it is.
             recorder: Records it.
+            resources: What its tools stand on.
             root_plan_id: Its id.
             ids: Mints the ids of its records.
             left_behind: Holds what goes on beside it, perhaps for longer than the run.
+            session_id: The conversation that it belongs to.
+            identity: Who the caller is; the run has a copy of its own.
+            limits: What it may use up.
+            max_parallel_calls: How many of its tool calls run at once, sub-plans' own not counted.
+            observe: Receives its events once they are recorded.
         """
-        self.application = application
+        self.resources = resources
         self.root_plan_id = root_plan_id
         self.ids = ids
+        self.session_id = session_id
+        self.identity = None if identity is None else Identity(identity.reveal())
         self.cancel_reason: str | None = None
         """Why the run is being cancelled, where somebody asked for it."""
+        self.is_over = False
+        self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
+        """What each plan of the run may use up; a plan that is missing has its parent's."""
+        self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)
         self._recorder = recorder
         self._left_behind = left_behind
+        self._observe = observe
+        self._user: asyncio.Task[User] | None = None
+        # What a run without a conversation keeps, it keeps for itself.
+        self._sessions = MemorySessions() if session_id is None else resources.sessions
+        self._positions: dict[UUID, count[int]] = {}
+
+    @property
+    def thread_id(self) -> str:
+        """The conversation, or the run itself where it belongs to none."""
+        return str(self.root_plan_id) if self.session_id is None else self.session_id
+
+    @property
+    def threads(self) -> ThreadContextManager:
+        """The instances of stateful tools."""
+        return self.resources.threads
+
+    @property
+    def http(self) -> HttpClients:
+        """The clients of REST tools."""
+        return self.resources.http
 
     def stamp(self) -> RunStamp:
         """Return what the event of this moment carries."""
@@ -73,6 +147,8 @@ class RunScope:
                 await asyncio.shield(writing)
             except asyncio.CancelledError as error:
                 cancellation = error
+        if self._observe is not None:
+            self._observe(events)
         if cancellation is not None:
             raise cancellation
 
@@ -85,6 +161,89 @@ class RunScope:
         task = asyncio.create_task(watching)
         self._left_behind.add(task)
         task.add_done_callback(self._left_behind.discard)
+
+    def budget_of(self, plan_id: UUID) -> Budget:
+        """Return what a plan may use up."""
+        return self.budgets[plan_id]
+
+    def open_budget(self, plan_id: UUID, parent_plan_id: UUID, limits: BudgetLimits | None) -> None:
+        """Give a sub-plan a budget of its own within its parent's, or its parent's."""
+        above = self.budgets[parent_plan_id]
+        self.budgets[plan_id] = above if limits is None else Budget(limits, above)
+
+    def next_position(self, under: UUID) -> int:
+        """Return the place of the next call that no model chose, under a step or a call."""
+        return next(self._positions.setdefault(under, count()))
+
+    async def user(self, identity: Identity | None) -> User:
+        """Return who the caller is. Asked once a run, whoever asks.
+
+        Raises:
+            MissingIdentity: Nobody said so, or the token stands for nobody.
+        """
+        token_id = token_of(identity)
+        if self._user is None:
+            self._user = asyncio.create_task(self._resolved(token_id))
+        resolving = self._user
+        try:
+            return await asyncio.shield(resolving)
+        except Exception:
+            self._user = None
+            raise
+
+    async def _resolved(self, token_id: str) -> User:
+        try:
+            found = self.resources.resolve_token(token_id)
+            user = await found if isinstance(found, Awaitable) else found
+        except MissingIdentity:
+            raise
+        except Exception as error:
+            # Its words may hold the token.
+            log.warning("token_unresolved", error=type(error).__name__)
+            raise MissingIdentity("Who the caller is could not be found out.") from None
+        if not user:
+            raise MissingIdentity("The caller's token stands for nobody. Sign in again.")
+        return User(user) if isinstance(user, str) else user
+
+    async def state(self) -> State:
+        """Return the conversation's state as it is now."""
+        return await self._sessions.read_state(self.thread_id, self.resources.initial_state)
+
+    async def change_state(self, changes: Sequence[Change]) -> State:
+        """Keep changes of the conversation's state, all or none, and return what it is then.
+
+        Raises:
+            StateConflict: It is not what a change takes it for.
+            StoreUnavailable: It cannot be kept.
+        """
+        initial = self.resources.initial_state
+        return await self._sessions.change_state(self.thread_id, initial, changes)
+
+    async def end(self) -> None:
+        """End the run: nobody acts for its caller any more, and what it alone had is closed."""
+        self.is_over = True
+        if self.identity is not None:
+            self.identity.end()
+        if self._user is not None:
+            self._user.cancel()
+        if self.session_id is None:
+            await self.threads.end_thread(self.thread_id)
+
+
+def token_of(identity: Identity | None) -> str:
+    """Return a caller's token.
+
+    Raises:
+        MissingIdentity: There is none, or its time is over.
+    """
+    if identity is None:
+        raise MissingIdentity(
+            "Nobody said who the caller is, which this tool needs to know: start the run, or call "
+            "the tool, within `with identity(token_id=…)`."
+        )
+    if identity.is_over:
+        raise MissingIdentity("The scope that said who the caller is has ended: enter another.")
+    return str(identity.reveal())
 
 
 def run_of(context: ToolContext) -> RunScope:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
 
@@ -19,11 +20,26 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
 async def run_in_thread(function: Callable[..., Answer], **arguments: Any) -> Answer:
-    """Call `function` in a thread that has this task's context variables.
+    """Call `function` in one of the tools' threads, which has this task's context variables.
 
     A thread cannot be stopped. To cancel a call that has begun changes nothing: it is waited for
     and its result returned, like that of a coroutine that swallows its cancellation. A call that
     still waits for a thread is cancelled and never begins.
+    """
+    return await call_in_thread(partial(function, **arguments), _tool_threads())
+
+
+async def call_in_thread(
+    function: Callable[[], Answer],
+    limiter: anyio.CapacityLimiter,
+    on_cancel: Callable[[], None] | None = None,
+) -> Answer:
+    """Call `function` in a thread; see `run_in_thread`.
+
+    Args:
+        function: What to call.
+        limiter: Whose threads to take.
+        on_cancel: Called when a call that has begun is cancelled, to make it end.
     """
     ticket = Lock()  # whoever takes it decides whether the call begins
 
@@ -31,12 +47,12 @@ async def run_in_thread(function: Callable[..., Answer], **arguments: Any) -> An
         if not ticket.acquire(blocking=False):
             return None, asyncio.CancelledError()
         try:
-            return function(**arguments), None
+            return function(), None
         except BaseException as error:
             # Handed over as a value: a task that ends with `SystemExit` ends the event loop too.
             return None, error
 
-    work = asyncio.create_task(anyio.to_thread.run_sync(call, limiter=_tool_threads()))
+    work = asyncio.create_task(anyio.to_thread.run_sync(call, limiter=limiter))
     while not work.done():
         try:
             await asyncio.shield(work)
@@ -44,6 +60,8 @@ async def run_in_thread(function: Callable[..., Answer], **arguments: Any) -> An
             if ticket.acquire(blocking=False):
                 work.cancel()
                 raise
+            if on_cancel is not None:
+                on_cancel()
     answer, error = work.result()
     if error is not None:
         raise error

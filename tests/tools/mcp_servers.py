@@ -1,0 +1,106 @@
+"""The test suite's MCP server as a process, over stdio or on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tracer.tools.executors.mcp import McpConfig
+
+SERVER = Path(__file__).with_name("mcp_test_server.py")
+
+
+class LiveServer:
+    """A server, or what one is started by, and the notes it takes."""
+
+    def __init__(self, home: Path, kind: str, protocol: str) -> None:
+        self.notes = home / "notes"
+        self.notes.touch()
+        self.kind = kind
+        self._protocol = protocol
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def config(self, **options: Any) -> McpConfig:
+        if self.kind == "stdio":
+            args = (str(SERVER), "stdio", str(self.notes))
+            way: dict[str, Any] = {"command": sys.executable, "args": args}
+        else:
+            way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
+        options = {"name": "tests", "protocol": self._protocol, "timeout": 20, **way, **options}
+        return McpConfig.model_validate(options)
+
+    def noted(self, what: str) -> list[str]:
+        lines = self.notes.read_text().splitlines()
+        return [line.removeprefix(what).strip() for line in lines if line.startswith(what)]
+
+    def counted(self, what: str) -> int:
+        return len(self.noted(what))
+
+    async def until_noted(self, what: str, times: int = 1) -> None:
+        await until(lambda: self.counted(what) >= times)
+
+    async def start(self) -> None:
+        """Start an HTTP server, on the port that it had before."""
+        self.stop()
+        ports = self.noted("port")
+        self._process = self._started("http", *ports[-1:])
+        await self.until_noted("port", len(ports) + 1)
+
+    def _started(self, kind: str, *port: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(SERVER), kind, str(self.notes), *port]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        """End an HTTP server, as abruptly as it can be."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(timeout=20)
+
+    def running(self) -> list[str]:
+        return [
+            pid
+            for pid in self.noted("pid")
+            if psutil.pid_exists(int(pid)) and psutil.Process(int(pid)).status() != "zombie"
+        ]
+
+
+@asynccontextmanager
+async def live_server(home: Path, kind: str, protocol: str = "auto") -> AsyncIterator[LiveServer]:
+    """Give a server, and fail if whoever used it left something open or running."""
+    server = LiveServer(home, kind, protocol)
+    async with nothing_left_behind():
+        if kind == "http":
+            await server.start()
+        try:
+            yield server
+            if kind == "stdio":
+                assert server.running() == []
+        finally:
+            server.stop()
+
+
+@asynccontextmanager
+async def nothing_left_behind() -> AsyncIterator[None]:
+    """Fail if tasks of ours or the library's still run in the end, or something was not closed."""
+    before = asyncio.all_tasks()
+    yield
+    left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+    assert [name for name in left if name.startswith(("mcp", "tracer"))] == []
+    gc.collect()  # What was not closed warns now, and warnings are errors.
+
+
+async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about in time"
+        await asyncio.sleep(0.01)

@@ -1,0 +1,152 @@
+import asyncio
+import sys
+import time
+from contextvars import ContextVar
+from pathlib import Path
+
+import pytest
+
+from tests.tools.contexts import some_context
+from tests.tools.mcp_servers import live_server, nothing_left_behind
+from tracer.errors import ToolUnavailable
+from tracer.tools.executors.mcp import McpConfig, McpServer
+
+SILENT = ("-c", "import sys; sys.stdin.read()")
+"""A server that never says anything."""
+
+WAYS = [("stdio", "auto"), ("stdio", "legacy"), ("http", "auto"), ("http", "legacy")]
+
+
+@pytest.mark.parametrize(("kind", "protocol"), WAYS)
+async def test_any_task_may_close_a_server(tmp_path: Path, kind: str, protocol: str) -> None:
+    async with live_server(tmp_path, kind, protocol) as live:
+        server = McpServer(live.config())
+        await asyncio.create_task(server.start())
+        await asyncio.ensure_future((await server.tools())[0].run({}, some_context()))
+        await asyncio.create_task(server.aclose())
+
+
+async def test_closing_ends_what_is_under_way_and_refuses_what_comes(tmp_path: Path) -> None:
+    async with live_server(tmp_path, "stdio") as live:
+        server = McpServer(live.config())
+        await server.start()
+        tools = {tool.name: tool for tool in await server.tools()}
+        call = asyncio.ensure_future(tools["slow"].run({}, some_context()))
+        await live.until_noted("call slow")
+        await server.aclose()
+        with pytest.raises(ToolUnavailable, match="ended before the tool had answered"):
+            await call
+        with pytest.raises(ToolUnavailable, match="has been closed"):
+            await tools["number"].run({"n": 20}, some_context())
+
+        await server.start()
+        assert await tools["number"].run({"n": 20}, some_context()) == "20"
+        await server.aclose()
+
+
+async def test_a_server_that_cannot_be_started_is_a_warning_and_no_error(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    config = McpConfig(name="absent", command=str(tmp_path / "no-such-program"))
+    async with nothing_left_behind(), McpServer(config) as server:
+        assert await server.tools() == ()
+        with pytest.raises(ToolUnavailable, match="'absent' can't be reached") as failed:
+            await server.call("any", {}, some_context())
+
+    assert failed.value.may_pass
+    assert "mcp_server_unavailable" in caplog.text
+
+
+async def test_a_program_that_is_no_server_is_given_up_at_once() -> None:
+    config = McpConfig(name="absent", command=sys.executable, args=("-c", "print('hello')"))
+    started = time.monotonic()
+    async with nothing_left_behind(), McpServer(config) as server:
+        assert await server.tools() == ()
+
+    assert time.monotonic() - started < 20
+
+
+async def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
+    config = McpConfig(
+        name="silent", command=sys.executable, args=SILENT, connect_timeout=0.5, timeout=20
+    )
+    started = time.monotonic()
+    async with nothing_left_behind(), McpServer(config) as server:
+        assert await server.tools() == ()
+        with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.5 s"):
+            await server.call("any", {}, some_context())
+
+    assert time.monotonic() - started < 15
+
+
+async def test_connecting_takes_no_longer_than_the_call_may() -> None:
+    config = McpConfig(name="silent", command=sys.executable, args=SILENT, connect_timeout=60)
+    async with nothing_left_behind():
+        server = McpServer(config)
+        started = time.monotonic()
+        with pytest.raises(TimeoutError):
+            await server.call("any", {}, some_context(started + 0.2))
+        took = time.monotonic() - started
+        await server.aclose()  # While it still connects.
+
+    assert took < 10
+
+
+async def test_a_server_that_comes_later_is_found(tmp_path: Path) -> None:
+    async with live_server(tmp_path, "http") as live:
+        config = live.config()
+        live.stop()
+        async with McpServer(config) as server:
+            before = await server.tools()
+            await live.start()
+            after = await server.tools()
+
+    assert before == ()
+    assert after != ()
+
+
+async def test_who_gives_up_waiting_for_the_connection_does_not_end_it(tmp_path: Path) -> None:
+    async with live_server(tmp_path, "stdio") as live:
+        server = McpServer(live.config())
+        impatient = asyncio.ensure_future(server.call("number", {"n": 20}, some_context()))
+        patient = asyncio.ensure_future(server.call("number", {"n": 19}, some_context()))
+        await live.until_noted("pid")
+        impatient.cancel()
+        assert await patient == "19"
+        await server.aclose()
+
+    assert impatient.cancelled()
+    assert live.counted("pid") == 1
+
+
+async def test_a_missing_secret_is_named(tmp_path: Path) -> None:
+    config = McpConfig(name="any", url="http://127.0.0.1:9/mcp", bearer="env:MCP_TEST_NOT_SET")
+    async with nothing_left_behind(), McpServer(config) as server:
+        with pytest.raises(ToolUnavailable, match="env:MCP_TEST_NOT_SET"):
+            await server.call("any", {}, some_context())
+
+
+async def test_a_servers_noise_goes_to_its_file_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    noise = tmp_path / "noise"
+    async with live_server(tmp_path, "stdio") as live:
+        for options in ({}, {"stderr": noise}):
+            async with McpServer(live.config(**options)) as server:
+                assert await server.tools()
+
+    assert noise.read_text() == "noise\n"
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_the_connection_knows_nothing_of_who_made_the_first_call(tmp_path: Path) -> None:
+    caller = ContextVar[str]("caller")
+    seen: list[str | None] = []
+    async with live_server(tmp_path, "stdio") as live:
+        server = McpServer(live.config(), on_tools_changed=lambda _: seen.append(caller.get(None)))
+        token = caller.set("the first")
+        assert await server.call("number", {"n": 20}, some_context()) == "20"
+        caller.reset(token)
+        await server.aclose()
+
+    assert seen == [None]

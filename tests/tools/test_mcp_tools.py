@@ -1,0 +1,110 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types import CallToolResult, TextContent
+from pydantic import ValidationError
+
+from tests.tools.mcp_servers import live_server
+from tracer.errors import ToolError
+from tracer.tools.executors.mcp import McpConfig, McpServer
+from tracer.tools.executors.mcp_results import result_of
+from tracer.tools.executors.mcp_tools import local_name
+from tracer.tools.results import result_text
+
+
+async def test_tools_are_mirrored_as_far_as_they_can_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with live_server(tmp_path, "stdio") as live:
+        async with McpServer(live.config(max_attempts=3, tags={"odd"}, timeout=7)) as server:
+            tools = {tool.name: tool for tool in await server.tools()}
+        async with McpServer(live.config(prefix="x", tools=["odd.name/ü", "fail"])) as server:
+            chosen = [tool.name for tool in await server.tools()]
+
+    assert len(tools["echo_meta"].description) == 4_000
+    assert tools["number"].parameters == {"type": "object", "required": ["n"]}
+    assert {tool.name: tool.max_attempts for tool in tools.values() if tool.max_attempts > 1} == {
+        "echo_meta": 3,  # It says that it only reads,
+        "fail": 3,  # and it that it may be repeated.
+    }
+    assert {(tool.timeout, *tool.tags) for tool in tools.values()} == {(7, "odd")}
+    # Of two names that come out alike the first is taken. No schema is fetched from elsewhere.
+    assert [name for name in tools if name.startswith(("odd", "remote"))] == ["odd_name__"]
+    assert chosen == ["x_fail", "x_odd_name__"]
+    fields = [getattr(each, "fields", {}) for each in caplog.records]
+    assert {"odd/name.ü", "remote_ref", "remote_output_ref"} <= {
+        each.get("tool") for each in fields
+    }
+
+
+def test_the_library_is_imported_when_a_server_is_connected_to() -> None:
+    # It takes more than a second, for applications that may have no such server.
+    check = "import sys, tracer.tools.executors.mcp; sys.exit('mcp' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", check]).returncode == 0
+
+
+@given(st.text(min_size=1), st.none() | st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True))
+def test_names_are_ones_that_models_take(name: str, prefix: str | None) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", local_name(name, prefix))
+
+
+@given(st.text())
+def test_a_single_text_is_the_result_as_it_is(text: str) -> None:
+    answer = CallToolResult(content=[TextContent(text=text)])
+
+    assert result_of(answer, max_bytes=1_000_000) == text
+
+
+@given(st.lists(st.text(max_size=9)), st.integers(0, 200))
+def test_no_result_is_bigger_than_is_taken(texts: list[str], limit: int) -> None:
+    answer = CallToolResult(content=[], structured_content={"texts": texts})
+    size = len(result_text({"texts": texts}).encode())
+
+    if size <= limit:
+        assert result_of(answer, limit) == {"texts": texts}
+    else:
+        with pytest.raises(ToolError, match=f"{size} bytes, more than the {limit}"):
+            result_of(answer, limit)
+
+
+def test_an_error_without_words_is_an_error_too() -> None:
+    with pytest.raises(ToolError, match="did not say why"):
+        result_of(CallToolResult(content=[], is_error=True), max_bytes=1_000)
+
+
+def test_a_long_error_is_cut() -> None:
+    with pytest.raises(ToolError) as failed:
+        result_of(
+            CallToolResult(content=[TextContent(text="x" * 9_999)], is_error=True), max_bytes=1_000
+        )
+
+    assert len(str(failed.value)) < 4_100
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"command": "x", "url": "http://127.0.0.1/mcp"},
+        {"url": "ftp://127.0.0.1/mcp"},
+        {"command": "x", "headers": {"a": "b"}},
+        {"command": "x", "bearer": "env:TOKEN"},
+        {"url": "http://127.0.0.1/mcp", "args": ["x"]},
+        {"url": "http://127.0.0.1/mcp", "bearer": "the token itself"},
+        {"command": "x", "prefix": "not a name"},
+        {"command": "x", "timeout": 0},
+        {"command": "x", "surprise": 1},
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refused:
+        McpConfig.model_validate({"name": "any", **options})
+
+    assert "the token itself" not in str(refused.value)

@@ -1,0 +1,62 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from tests.tools.contexts import Caller
+from tests.tools.http_servers import Answer, head, reply, silence
+from tests.tools.rest_calls import api
+from tracer.status import Status
+
+
+def answering(*answers: bytes) -> Answer:
+    """Give each request the next answer."""
+    left = iter(answers)
+    return lambda _: next(left)
+
+
+async def test_attempts_carry_the_same_idempotency_key() -> None:
+    answers = answering(reply(503, retry_after="0"), reply(429, retry_after="0"), reply(json=[1]))
+    async with api(answers) as inner:
+        tool = inner.tool({"max_attempts": 3}, method="POST", idempotency_key=True)
+        ending = await Caller().call(tool, '{"a": 1}', inner.context)
+        assert (ending.status, ending.result) == (Status.SUCCEEDED, "[1]")
+        keys = [each.headers["idempotency-key"] for each in inner.server.received]
+        assert keys == [str(inner.context.toolcallId)] * 3
+        assert [each.json for each in inner.server.received] == [{"a": 1}] * 3
+
+
+async def test_a_refusal_is_not_tried_again() -> None:
+    async with api(answering(reply(404))) as inner:
+        ending = await Caller().call(inner.tool({"max_attempts": 3}), "{}", inner.context)
+        assert (ending.status, ending.reason) == (Status.FAILED, "tool_error")
+        assert len(inner.server.received) == 1
+
+
+async def test_a_post_that_got_no_answer_is_not_sent_again() -> None:
+    async with api(lambda _: silence()) as inner:
+        tool = inner.tool(method="POST", read_timeout=0.1)
+        ending = await Caller().call(tool, "{}", inner.context)
+        assert (ending.status, ending.reason) == (Status.FAILED, "tool_error")
+        assert len(inner.server.received) == 1
+
+
+async def test_a_slow_drip_is_given_up_when_the_tools_time_is_over() -> None:
+    async def drip() -> AsyncIterator[bytes]:
+        yield head(content_type="text/event-stream")
+        while True:
+            # Never silent for long enough to be noticed, and never done.
+            await asyncio.sleep(0.01)
+            yield b": still here\n\n"
+
+    async with api(lambda _: drip()) as inner:
+        caller = Caller()
+        ending = await caller.call(inner.tool({"timeout": 0.3}), "{}", inner.context)
+        assert (ending.status, ending.reason, caller.late) == (Status.FAILED, "timed_out", [])
+        async with asyncio.timeout(10):
+            await inner.server.left.wait()
+
+
+async def test_a_result_is_recorded_as_the_text_that_the_model_gets() -> None:
+    async with api(lambda request: reply(json=request.query)) as inner:
+        ending = await Caller().call(inner.tool(), json.dumps({"city": "Zürich"}), inner.context)
+        assert ending.result == '[["city","Zürich"]]'

@@ -1,0 +1,77 @@
+"""Schemas from elsewhere: nothing is fetched, and nothing takes for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.tools.http_servers import http_server, reply
+from tracer.errors import InvalidArguments
+from tracer.tools.arguments import schema_check
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """Return a schema that holds a value against 2 ** levels parts."""
+    twice = {
+        f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]}
+        for n in range(levels)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**twice, f"d{levels}": {"type": "object"}}}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"below": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (doubling(30), "multiply"),
+        ({"properties": {"x": doubling(30)["$defs"]["d0"]}, **doubling(30)}, "multiply"),
+        (nested(5000), "deep|Recursion"),
+        ({"description": "x" * 600_000}, "bytes"),
+        ({"type": "no such type"}, "not valid"),
+    ],
+)
+def test_a_schema_that_would_take_for_ever_is_refused_at_once(
+    schema: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        schema_check(schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"allOf": [{"$ref": "#"}, {"$ref": "#"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"below": {"$ref": "#"}}},
+        doubling(8),
+        {"anyOf": [{"$ref": "#/$defs/0"}, {"if": {}, "then": True}], "$defs": {"0": {}}},
+        {"allOf": [{}, {"$ref": "#/allOf/0"}], "dependentSchemas": {"x": {"type": "object"}}},
+    ],
+)
+def test_a_schema_may_refer_to_itself(schema: dict[str, Any]) -> None:
+    assert schema_check(schema)({"below": {"below": {}}}) == {"below": {"below": {}}}
+
+
+def test_a_recursive_schema_is_held_against_every_level() -> None:
+    tree = {"type": "object", "properties": {"below": {"$ref": "#"}}, "additionalProperties": False}
+
+    with pytest.raises(InvalidArguments, match=r"below\.below"):
+        schema_check(tree)({"below": {"below": {"beside": 1}}})
+
+
+@pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$schema"])
+async def test_no_schema_makes_us_ask_a_server(keyword: str) -> None:
+    async with http_server(lambda _: reply(json={})) as server:
+        with pytest.raises(ValueError, match=r"."):
+            await asyncio.to_thread(schema_check, {keyword: f"{server.url}/schema.json"})
+
+    assert server.received == []

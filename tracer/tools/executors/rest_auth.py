@@ -1,0 +1,74 @@
+"""How a REST tool shows who it is, and how that is kept out of what comes back."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from anyio import to_thread
+
+from tracer.errors import ToolError
+from tracer.tools.executors.rest_config import Auth, BasicAuth, BearerAuth
+from tracer.tools.secrets import read_secret
+
+HIDDEN = "[hidden]"
+
+
+@dataclass(frozen=True)
+class Credential:
+    """The headers that show who a tool is, for one call."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    forms: tuple[str, ...] = field(default=(), repr=False)
+    """The texts by which the secret could come back, the longest first."""
+
+    def hide(self, value: Any) -> Any:
+        """Return a JSON value, or a text, without the secret: some servers echo what they get.
+
+        Raises:
+            RecursionError: The value is nested too deeply.
+        """
+        if not self.forms:
+            return value
+        if isinstance(value, str):
+            for form in self.forms:
+                value = value.replace(form, HIDDEN)
+        elif isinstance(value, list):
+            return [self.hide(each) for each in value]
+        elif isinstance(value, dict):
+            return {self.hide(name): self.hide(each) for name, each in value.items()}
+        return value
+
+
+async def credential_of(auth: Auth | None) -> Credential:
+    """Read the secret that a tool needs, and return what to send.
+
+    Raises:
+        ToolError: It is missing, or no header can hold it. The message names the reference.
+    """
+    if auth is None:
+        return Credential()
+    # In a thread: a file may be on a disk that is away.
+    value = await to_thread.run_sync(read_secret, auth.secret, abandon_on_cancel=True)
+    secret = value.get_secret_value()
+    forms = {secret}
+    if isinstance(auth, BasicAuth):
+        pair = b64encode(f"{auth.username}:{secret}".encode()).decode()
+        forms.add(pair)
+        name, shown = "Authorization", f"Basic {pair}"
+    elif isinstance(auth, BearerAuth):
+        name, shown = "Authorization", f"Bearer {secret}"
+    else:
+        name, shown = auth.name, secret
+    if not (shown.isascii() and shown.isprintable() and shown == shown.strip()):
+        raise ToolError(
+            f"The secret {auth.secret!r} holds characters that no header can: "
+            "the tool cannot be used until it is corrected."
+        )
+    forms |= {json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/")}
+    forms |= {json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
+    return Credential({name: shown}, tuple(sorted(forms, key=len, reverse=True)))

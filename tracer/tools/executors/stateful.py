@@ -1,0 +1,150 @@
+"""STATEFUL tools: an object of the application's for each conversation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
+
+from tracer.context import ToolContext
+from tracer.errors import LineageError, RegistrationError
+from tracer.tools.arguments import Arguments, JsonSchema
+from tracer.tools.definition import Tool, ToolOptions, ToolType
+from tracer.tools.signature import Signature, signature_of
+from tracer.tools.stateful_instance import called
+from tracer.tools.thread_context import ThreadContextManager
+
+
+@runtime_checkable
+class HasThreads(Protocol):
+    """What stateful tools need of the run that calls them."""
+
+    @property
+    def threads(self) -> ThreadContextManager:
+        """What the conversations keep."""
+        ...
+
+
+def stateful_tool(
+    *,
+    name: str,
+    create: Callable[..., Any],
+    description: str | None = None,
+    parameters: JsonSchema | None = None,
+    **options: Unpack[ToolOptions],
+) -> Tool:
+    """Make a tool that keeps something between the calls of a conversation.
+
+    Each conversation has an instance of its own, made by its first call. Calls of one conversation
+    use it one after the other. When the conversation ends, or was idle for long, it is cleaned up
+    (`tracer.tools.stateful_instance.open_instance` says how). Synchronous code runs in threads;
+    making, using and cleaning up may each find itself in another one.
+
+    Args:
+        name: What the model calls it.
+        create: Makes an instance, synchronous or not: a class or a function, without arguments, or
+            with one, which is the `ToolContext` of the conversation's first call. What it returns
+            has a method `execute`, synchronous or not, which carries out a call, or can be called
+            itself. It may be an asynchronous context manager, such as a function with
+            `contextlib.asynccontextmanager` makes: then it is entered, and left at the end.
+        description: What it does, for the model; from `execute`'s docstring unless given.
+        parameters: The JSON Schema of its arguments. Unless given, it comes from the signature of
+            `execute`, of the class that `create` is or says that it returns, and the runtime fills
+            what is hidden there (`tracer.tools.hidden`).
+        options: See `Tool`.
+
+    Raises:
+        RegistrationError: `create` needs more than one argument, or it cannot be told what the
+            arguments of `execute` are.
+    """
+    wants_context = _wants_context(name, create)
+    signature = _execute_signature(name, create) if parameters is None else None
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        threads = _threads_of(context)
+        make = partial(called, create, context) if wants_context else create
+        # What belongs to no conversation shares nothing with all else that belongs to none.
+        thread_id = context.thread_id or str(context.root_plan_id)
+        async with threads.instance(thread_id, name, make) as instance:
+            return await called(_execute_of(instance), **arguments)
+
+    if signature is None:
+        return Tool(
+            name=name,
+            description=description or "",
+            parameters=parameters or {},
+            run=run,
+            tool_type=ToolType.STATEFUL,
+            **options,
+        )
+    return Tool(
+        name=name,
+        description=description or signature.description,
+        parameters=signature.parameters.json_schema,
+        check=signature.parameters.check,
+        hidden=signature.hidden,
+        run=run,
+        tool_type=ToolType.STATEFUL,
+        **options,
+    )
+
+
+def _threads_of(context: ToolContext) -> ThreadContextManager:
+    if not isinstance(context.run, HasThreads):
+        raise LineageError(
+            "This tool keeps something between calls: only a run or the tool service can call it."
+        )
+    return context.run.threads
+
+
+def _execute_of(instance: object) -> Callable[..., Any]:
+    execute = getattr(instance, "execute", instance)
+    if callable(execute):
+        return cast("Callable[..., Any]", execute)
+    raise TypeError(
+        f"The {type(instance).__name__} has no method `execute` and can't be called itself."
+    )
+
+
+def _wants_context(name: str, create: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(create)
+    except ValueError:  # a class of an extension module may not tell
+        return False
+    needed = [
+        each
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
+        raise RegistrationError(
+            f"What creates the tool {name!r} needs {', '.join(map(str, needed))}: it gets the "
+            "ToolContext at most, by position."
+        )
+    return bool(needed)
+
+
+def _execute_signature(name: str, create: Callable[..., Any]) -> Signature:
+    for kind in (create, *_returned(create)):
+        if inspect.isclass(kind) and hasattr(kind, "execute"):
+            execute = inspect.getattr_static(kind, "execute")
+            # As an instance would have it: without `self`.
+            bound = MethodType(execute, kind) if isinstance(execute, FunctionType) else kind.execute
+            return signature_of(bound)
+    raise RegistrationError(
+        f"The arguments of the tool {name!r} can't be told: give `parameters`, or let `create` be, "
+        "or say that it returns, a class with a method `execute`."
+    )
+
+
+def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return what a function says that it returns, and what is in it, as in `AsyncIterator[…]`."""
+    if inspect.isclass(create):
+        return ()
+    try:
+        returned = get_type_hints(inspect.unwrap(create)).get("return")
+    except (NameError, TypeError):
+        return ()
+    return (returned, *get_args(returned))

@@ -1,0 +1,60 @@
+"""Secrets: configuration holds a reference to each, and its value is read when it is used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, SecretStr
+
+from tracer.errors import ToolError
+
+MAX_FILE_BYTES = 64 * 1024
+"""How much of a secret's file is read: who refers to more has named the wrong file."""
+
+
+def _checked(reference: str) -> str:
+    kind, _, place = reference.partition(":")
+    if kind not in ("env", "file") or not place.strip():
+        # What was given may be the secret itself: the text does not repeat it.
+        raise ValueError(
+            "a secret is given by reference: 'env:' and a variable's name, "
+            "or 'file:' and a file's path"
+        )
+    return reference
+
+
+SecretReference = Annotated[str, AfterValidator(_checked)]
+"""Where a secret is: `env:NAME` or `file:PATH`. May be shown and logged."""
+
+
+def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> SecretStr:
+    """Return the secret that a reference names, without the line break that ends its file.
+
+    Args:
+        reference: A `SecretReference`.
+        environment: Where `env:` looks.
+
+    Raises:
+        ToolError: It is missing, empty or cannot be read. The message names the reference.
+    """
+    kind, _, place = reference.partition(":")
+    try:
+        value = environment[place] if kind == "env" else _text_of(Path(place))
+    except (KeyError, OSError, ValueError):
+        value = ""
+    if not value:
+        raise ToolError(
+            f"The secret {reference!r} is missing: the tool cannot be used until it is set up."
+        ) from None
+    return SecretStr(value)
+
+
+def _text_of(path: Path) -> str:
+    with path.open("rb") as file:
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        return ""
+    return content.decode().rstrip("\r\n")

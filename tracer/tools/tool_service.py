@@ -1,0 +1,348 @@
+"""The tool service: one door to every tool, for programs that have no planner.
+
+    async with ToolService(registry, recorder) as tools:
+        with identity(token_id="…"):
+            outcome = await tools.call("record_blood_pressure", {"systolic": 120, "diastolic": 80})
+
+A call belongs to the run that goes on around it (`ToolService.run`, or a tool that calls another);
+a call outside of any is a run of its own. Every call takes the path that the agents' calls take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+from uuid import UUID
+
+from tracer.context import ToolContext, current_identity, current_tool_context, tool_context_bound
+from tracer.errors import UnknownTool
+from tracer.events import (
+    ErrorInfo,
+    PlanFinished,
+    PlannedStep,
+    PlanStarted,
+    StepFinished,
+    StepStarted,
+)
+from tracer.ids import IdSource, new_id
+from tracer.recorder.recorder import Recorder
+from tracer.status import Status
+from tracer.tools.budget import BudgetLimits
+from tracer.tools.call_batch import Call, CallBatch
+from tracer.tools.definition import Tool
+from tracer.tools.ending import Ending, failed, succeeded
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.results import result_text
+from tracer.tools.run_scope import RunScope, ToolResources
+from tracer.tools.waiting import earlier
+
+SETTLE_SECONDS = 1.0
+"""How long closing waits for tools that were given up."""
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """How a tool call ended."""
+
+    tool_call_id: UUID
+    root_plan_id: UUID
+    """The run that it is recorded in."""
+    status: Status
+    reason: str | None
+    result: str | None
+    """What the tool returned, as text, usually JSON."""
+    error: ErrorInfo | None
+    for_model: str
+    """What a model is told of it: the result, or what went wrong."""
+
+
+class CallOptions(TypedDict, total=False):
+    """How a tool is called, where it matters."""
+
+    thread_id: str | None
+    """The conversation: its stateful tools and its state. Unless given, that of the run around."""
+    provider_call_id: str | None
+    """The id that a model's provider gave the call."""
+    timeout: float | None
+    """After how many seconds the call is given up, if before the tool's own time."""
+
+
+class ToolService:
+    """Calls tools by name. Use it as an async context manager, from one event loop."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        recorder: Recorder,
+        resources: ToolResources | None = None,
+        *,
+        ids: IdSource = new_id,
+    ) -> None:
+        """Connect tools with a recorder.
+
+        Args:
+            registry: The tools.
+            recorder: Records their calls; open while the service is.
+            resources: What the tools stand on; closed with the service.
+            ids: Mints the ids of everything that is recorded.
+        """
+        self.registry = registry
+        self.resources = resources or ToolResources()
+        self.left_behind: set[asyncio.Task[None]] = set()
+        """What goes on beside runs, such as waiting for tools that were given up."""
+        self._recorder = recorder
+        self._ids = ids
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        await asyncio.gather(*(each.start() for each in self.registry.servers))
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close what the tools have opened; those that were given up have a moment to end."""
+        if self.left_behind:
+            await asyncio.wait(self.left_behind, timeout=SETTLE_SECONDS)
+        for task in list(self.left_behind):
+            task.cancel()
+        async with AsyncExitStack() as stack:  # each is closed, whatever the others raise
+            stack.push_async_callback(self.resources.aclose)
+            for server in self.registry.servers:
+                stack.push_async_callback(server.aclose)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> CallOutcome:
+        """Call a tool, and return how the call ended: a tool's failure raises nothing.
+
+        Args:
+            name: The tool.
+            arguments: By parameter, or the JSON text that a model wrote.
+            options: See `CallOptions`.
+
+        Raises:
+            asyncio.CancelledError: The caller was cancelled; the call has its ending.
+        """
+        text = arguments if isinstance(arguments, str) else result_text(dict(arguments or {}))
+        place = current_tool_context()
+        thread_id = options.get("thread_id")
+        if place is not None and _goes_on(place) and thread_id in (None, place.thread_id):
+            outcome, _ = await self._call(place, name, text, options)
+            return outcome
+        async with self._recorded(title=name, request=text, session_id=thread_id) as own:
+            outcome, own.ending = await self._call(own.place, name, text, options)
+            return outcome
+
+    def call_sync(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str | None = None,
+        **options: Unpack[CallOptions],
+    ) -> CallOutcome:
+        """Call a tool from a thread that has no event loop, and wait for the outcome.
+
+        The service runs in another thread: that of an event loop, or of
+        `anyio.from_thread.start_blocking_portal` in a program that has none.
+
+        Raises:
+            RuntimeError: There is an event loop in this thread, which waiting would stop; or the
+                service is not entered.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError("There is an event loop in this thread: await `call` instead.")
+        if self._loop is None:
+            raise RuntimeError("The tool service is closed: enter it first, as `async with`.")
+        # Runs in a copy of this thread's context, identity and place included.
+        future = asyncio.run_coroutine_threadsafe(self.call(name, arguments, **options), self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    async def end_thread(self, thread_id: str) -> None:
+        """Close what stateful tools keep for a conversation."""
+        await self.resources.threads.end_thread(thread_id)
+
+    @asynccontextmanager
+    async def run(
+        self,
+        title: str,
+        *,
+        request: str | None = None,
+        agent_name: str | None = None,
+        session_id: str | None = None,
+        limits: BudgetLimits | None = None,
+        tags: Sequence[str] = (),
+    ) -> AsyncIterator[ToolContext]:
+        """Record what happens inside as one run: a plan of one step, whose tool calls follow.
+
+        Gives the place of that step; calls made inside find it by themselves.
+
+        Args:
+            title: What the run is called.
+            request: What was asked.
+            agent_name: Who makes the calls.
+            session_id: The conversation that it belongs to.
+            limits: What it may use up.
+            tags: Labels.
+        """
+        async with self._recorded(
+            title=title,
+            request=request,
+            agent_name=agent_name,
+            session_id=session_id,
+            limits=limits,
+            tags=tags,
+        ) as own:
+            yield own.place
+
+    @asynccontextmanager
+    async def _recorded(
+        self,
+        *,
+        title: str,
+        request: str | None = None,
+        agent_name: str | None = None,
+        session_id: str | None = None,
+        limits: BudgetLimits | None = None,
+        tags: Sequence[str] = (),
+    ) -> AsyncIterator[_OwnRun]:
+        scope = RunScope(
+            self._recorder,
+            self.resources,
+            self._ids(),
+            self._ids,
+            self.left_behind,
+            session_id=session_id,
+            identity=current_identity(),
+            limits=limits,
+        )
+        own = _OwnRun(scope, self._ids(), earlier(None, limits.seconds if limits else None))
+        step = PlannedStep(step_id=own.place.step_id, agent_name=agent_name, request=request)
+        try:
+            await scope.record(
+                PlanStarted(
+                    **scope.stamp(),
+                    plan_id=scope.root_plan_id,
+                    depth=0,
+                    title=title,
+                    user_request=request,
+                    agent_name=agent_name,
+                    session_id=session_id,
+                    tags=tuple(tags),
+                    steps=(step,),
+                ),
+                StepStarted(
+                    **scope.stamp(),
+                    plan_id=scope.root_plan_id,
+                    step_id=step.step_id,
+                    position=0,
+                    agent_name=agent_name,
+                    request=request,
+                ),
+            )
+            with tool_context_bound(own.place):
+                yield own
+        except (asyncio.CancelledError, GeneratorExit):
+            own.ending = scope.cancelled()
+            raise
+        except BaseException as error:
+            own.ending = failed(error)
+            raise
+        finally:
+            await own.record_ending()
+            await scope.end()
+
+    async def _call(
+        self, place: ToolContext, name: str, text: str, options: CallOptions
+    ) -> tuple[CallOutcome, Ending]:
+        scope = place.run
+        assert isinstance(scope, RunScope)
+        place = _with_timeout(place, options.get("timeout"))
+        call = Call(
+            tool_call_id=self._ids(),
+            position=scope.next_position(place.toolcallId or place.step_id),
+            tool=self._tool(name),
+            name=name,
+            arguments=text,
+            provider_call_id=options.get("provider_call_id"),
+        )
+        batch = CallBatch(scope, place, [call], 1, parent_tool_call_id=place.toolcallId)
+        [ending] = await batch.run()
+        outcome = CallOutcome(
+            tool_call_id=call.tool_call_id,
+            root_plan_id=scope.root_plan_id,
+            status=ending.status,
+            reason=ending.reason,
+            result=ending.result,
+            error=ending.error,
+            for_model=ending.for_model(),
+        )
+        return outcome, ending
+
+    def _tool(self, name: str) -> Tool | UnknownTool:
+        try:
+            return self.registry.read(name)
+        except UnknownTool as error:
+            return error
+
+
+def _goes_on(place: ToolContext) -> bool:
+    return isinstance(place.run, RunScope) and not place.run.is_over
+
+
+def _with_timeout(place: ToolContext, timeout: float | None) -> ToolContext:
+    return replace(place, deadline=earlier(place.deadline, timeout))
+
+
+class _OwnRun:
+    """A run that no planner has made: one plan of one step."""
+
+    def __init__(self, scope: RunScope, step_id: UUID, deadline: float | None) -> None:
+        self.ending = succeeded(None)
+        self.place = ToolContext(
+            toolcallId=None,
+            root_plan_id=scope.root_plan_id,
+            plan_id=scope.root_plan_id,
+            step_id=step_id,
+            deadline=deadline,
+            identity=scope.identity,
+            thread_id=scope.thread_id,
+            run=scope,
+        )
+        self._scope = scope
+
+    async def record_ending(self) -> None:
+        """Record how the step and its plan ended."""
+        scope, place, ending = self._scope, self.place, self.ending
+        await scope.record(
+            StepFinished(
+                **scope.stamp(),
+                **ending.fields,
+                plan_id=place.plan_id,
+                step_id=place.step_id,
+                result=ending.result,
+            ),
+            PlanFinished(
+                **scope.stamp(), **ending.fields, plan_id=place.plan_id, summary=ending.result
+            ),
+        )
