@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from api import problems, viewer
-from api.routes import health, plans, runs, think_acts, tool_calls
+from api.routes import chat, health, plans, runs, think_acts, tool_calls
 from api.routes.parameters import refuse_unknown_parameters
 from tracer.assembly import Parts
 
@@ -34,7 +34,7 @@ def create_app(parts: Parts | None = None) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     app.include_router(health.router)
-    for module in (runs, plans, tool_calls, think_acts):
+    for module in (runs, plans, tool_calls, think_acts, chat):
         app.include_router(
             module.router,
             dependencies=[Depends(refuse_unknown_parameters)],

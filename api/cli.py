@@ -10,8 +10,9 @@ import sys
 import threading
 from asyncio import Task
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any, NoReturn
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn, Unpack
 
 import orjson
 import typer
@@ -21,14 +22,17 @@ from rich.console import Console
 from api.app import create_app
 from tracer import assembly
 from tracer.assembly import Parts
+from tracer.context import Identity
 from tracer.errors import ConfigurationError, TracerError
 from tracer.logs import configure_logs
-from tracer.runtime.launcher import RunOutcome
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunOptions, RunOutcome
 from tracer.settings import Settings, read_settings
 from tracer.status import Status
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8420
+FREE_PORT = 0
 
 commands = typer.Typer(
     name="tracer",
@@ -55,13 +59,9 @@ def serve(
 
     async def run(settings: Settings) -> None:
         application = assembly.load_application(settings)
-        async with (
-            assembly.database(settings, migrated=migrate) as url,
-            assembly.parts(settings, url, application) as parts,
-            _serving(parts, host, port) as (address, serving),
-        ):
-            said.print(f"Tracer listens on {address}")
-            await asyncio.shield(serving)
+        async with _served(settings, application, host, port, migrate) as served:
+            said.print(f"Tracer listens on {served.address}")
+            await asyncio.shield(served.serving)
 
     _main(run)
 
@@ -78,27 +78,25 @@ def demo(
     """Record a run of the demonstration application, and show it in the viewer."""
 
     async def run(settings: Settings) -> None:
-        application, request = assembly.load_demonstration()
-        async with (
-            assembly.database(settings) as url,
-            assembly.parts(settings, url, application) as parts,
-        ):
+        demonstration = assembly.load_demonstration()
+        async with _served(
+            settings, demonstration.application, host, FREE_PORT if once else port
+        ) as served:
+            if not once:
+                said.print(f"Tracer listens on {served.address}")
+            outcome = await _run(
+                served.parts, demonstration.request, identity=Identity(demonstration.token_id)
+            )
+            if as_json:
+                _print_json(outcome)
+            elif once:
+                print(outcome.root_plan_id)
             if once:
-                outcome = await _run(parts, request)
-                if as_json:
-                    _print_json(outcome)
-                else:
-                    print(outcome.root_plan_id)
                 _check(outcome)
                 return
-            async with _serving(parts, host, port) as (address, serving):
-                said.print(f"Tracer listens on {address}")
-                outcome = await _run(parts, request)
-                if as_json:
-                    _print_json(outcome)
-                said.print(f"The demonstration run: {address}/runs/{outcome.root_plan_id}")
-                said.print("Stop with Ctrl-C.")
-                await asyncio.shield(serving)
+            said.print(f"The demonstration run: {served.address}/runs/{outcome.root_plan_id}")
+            said.print("Stop with Ctrl-C.")
+            await asyncio.shield(served.serving)
 
     _main(run)
 
@@ -118,17 +116,28 @@ def migrate() -> None:
 def run_request(
     request: Annotated[str, typer.Argument(help="What is asked, in plain words.")],
     agent: Annotated[str | None, typer.Option(help="The agent to ask.")] = None,
+    token_id: Annotated[
+        str | None,
+        typer.Option(
+            envvar="TRACER_TOKEN_ID",
+            show_envvar=True,
+            help="Who asks: a user's id or token, which tools get and models do not.",
+        ),
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="The conversation that it belongs to.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a request through the application's agents, and print its outcome."""
 
     async def run(settings: Settings) -> None:
         application = assembly.load_application(settings)
-        async with (
-            assembly.database(settings) as url,
-            assembly.parts(settings, url, application) as parts,
-        ):
-            outcome = await _run(parts, request, agent)
+        identity = Identity(token_id) if token_id else None
+        async with _served(settings, application) as served:
+            outcome = await _run(
+                served.parts, request, agent=agent, identity=identity, session_id=session
+            )
             if as_json:
                 _print_json(outcome)
             else:
@@ -139,10 +148,10 @@ def run_request(
     _main(run)
 
 
-async def _run(parts: Parts, request: str, agent: str | None = None) -> RunOutcome:
+async def _run(parts: Parts, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
     """Run `request` and return what came of it; a failure is told."""
     with said.status("The agents are at work …"):
-        outcome = await parts.launcher.run(request, agent=agent)
+        outcome = await parts.launcher.run(request, **options)
     if outcome.status is not Status.SUCCEEDED:
         why = outcome.error.message if outcome.error else outcome.reason
         said.print(f"The run ended {outcome.status}: {why}", markup=False)
@@ -181,10 +190,41 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True)
+class _Served:
+    """A server that goes on."""
+
+    parts: Parts
+    address: str
+    serving: Task[None]
+    """Ends when the server does."""
+
+
 @asynccontextmanager
-async def _serving(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[str, Task[None]]]:
-    """Serve while inside; give the address, and the task that ends when the server does."""
-    listener = _listen(host, port)
+async def _served(
+    settings: Settings,
+    application: Application,
+    host: str = DEFAULT_HOST,
+    port: int = FREE_PORT,
+    migrated: bool = True,
+) -> AsyncIterator[_Served]:
+    """Serve an application while inside: its own tools may call the server, too."""
+    with closing(_listen(host, port)) as listener:
+        # What listens everywhere is reached on this machine.
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        shown = f"[{reached}]" if ":" in reached else reached
+        address = f"http://{shown}:{listener.getsockname()[1]}"
+        async with (
+            assembly.database(settings, migrated=migrated) as url,
+            assembly.parts(settings, url, application, address) as parts,
+            _serving(parts, listener) as serving,
+        ):
+            yield _Served(parts, address, serving)
+
+
+@asynccontextmanager
+async def _serving(parts: Parts, listener: socket.socket) -> AsyncIterator[Task[None]]:
+    """Serve while inside; give the task that ends when the server does."""
     # A browser's open connections must not hold the end up.
     config = uvicorn.Config(create_app(parts), log_config=None, timeout_graceful_shutdown=5)
     server = _Server(config)
@@ -193,12 +233,10 @@ async def _serving(parts: Parts, host: str, port: int) -> AsyncIterator[tuple[st
     serving.add_done_callback(lambda _: server.listens.set())
     try:
         await server.listens.wait()
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{listener.getsockname()[1]}", serving
+        yield serving
     finally:
         server.should_exit = True
         await serving
-        listener.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

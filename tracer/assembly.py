@@ -17,7 +17,7 @@ from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.runtime.application import Application
+from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
@@ -25,6 +25,7 @@ from tracer.storage import migrate
 from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import TraceReader, TraceWriter
 
@@ -67,7 +68,10 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
 
 @asynccontextmanager
 async def parts(
-    settings: Settings, database_url: str, application: Application
+    settings: Settings,
+    database_url: str,
+    application: Application,
+    server_url: str | None = None,
 ) -> AsyncIterator[Parts]:
     """Give the store's two sides, and the launcher that runs the application.
 
@@ -76,7 +80,9 @@ async def parts(
             recorder's spool.
         database_url: A migrated Postgres.
         application: The application to run.
+        server_url: Where the server itself listens, if there is one.
     """
+    surroundings = Surroundings(database_url, server_url)
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(open_pool(database_url))
         reader, writer = PostgresReader(pool), PostgresWriter(pool)
@@ -84,10 +90,12 @@ async def parts(
             model = await stack.enter_async_context(configured_model(settings.model))
             application = replace(application, model=model)
         if application.resources is not None:
-            await stack.enter_async_context(application.resources(database_url))
+            await stack.enter_async_context(application.resources(surroundings))
         spool = Spool(spool_path(settings.home, database_url))
         recorder = await stack.enter_async_context(Recorder(writer, spool))
-        launcher = await stack.enter_async_context(RunLauncher(application, recorder, reader))
+        launcher = await stack.enter_async_context(
+            RunLauncher(application, recorder, reader, sessions=PostgresSessions(pool))
+        )
         yield Parts(reader, writer, launcher)
 
 
@@ -140,12 +148,25 @@ def load_application(settings: Settings) -> Application:
     return application
 
 
-def load_demonstration() -> tuple[Application, str]:
-    """Return the demonstration application, and the request that its script answers."""
-    application, request = _named("health:application"), _named("health.demo:REQUEST")
+@dataclass(frozen=True)
+class Demonstration:
+    """The demonstration application, and what it demonstrates."""
+
+    application: Application
+    request: str
+    """What its script answers."""
+    token_id: str
+    """Who asks."""
+
+
+def load_demonstration() -> Demonstration:
+    """Return the demonstration."""
+    application = _named("health:application")
+    request, token_id = _named("health.demo:REQUEST"), _named("health.demo:TOKEN_ID")
     assert isinstance(application, Application)
     assert isinstance(request, str)
-    return application, request
+    assert isinstance(token_id, str)
+    return Demonstration(application, request, token_id)
 
 
 def _named(path: str) -> object:

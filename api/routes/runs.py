@@ -11,6 +11,7 @@ from api.parts import Launcher, Reader, Writer
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId, Since, StoredText, Until
 from api.schemas import PageSchema, RunRequest, RunSchema, ShownStatus
+from tracer.context import Identity
 from tracer.store import RunFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
@@ -49,12 +50,14 @@ async def start_run(
     plan = None
     if wanted.plan is not None:
         plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
+    token = wanted.token_id
     run = await launcher.start(
         wanted.request,
         agent=wanted.agent,
         session_id=wanted.session_id,
         traceparent=traceparent,
         plan=plan,
+        identity=None if token is None else Identity(token.get_secret_value()),
     )
     return RunSchema.model_validate(run)
 

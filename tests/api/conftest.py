@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,10 @@ from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.store import TraceWriter
-from tracer.tools.definition import tool
+from tracer.tools.definition import Tool, tool
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,24 @@ async def measure() -> str:
 
 @asynccontextmanager
 async def serving_parts(
-    database_url: str, home: Path, model: ScriptedModel
+    database_url: str, home: Path, model: ScriptedModel, tools: Sequence[Tool] = (measure,)
 ) -> AsyncIterator[Parts]:
     """Give the parts of a server whose application is one agent, the nurse."""
-    nurse = Agent(name="nurse", instructions="Measure.", tools=(measure,))
-    application = Application(name="ward", agents=(nurse,), model=model)
+    nurse = Agent(name="nurse", instructions="Measure. So far: {messages}.", tools=tuple(tools))
+    application = Application(
+        name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
+    )
     async with open_pool(database_url) as pool:
         reader, writer = PostgresReader(pool), PostgresWriter(pool)
         async with (
             Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
-            RunLauncher(application, recorder, reader, poll_seconds=0.02) as launcher,
+            RunLauncher(
+                application,
+                recorder,
+                reader,
+                sessions=PostgresSessions(pool),
+                poll_seconds=0.02,
+            ) as launcher,
         ):
             yield Parts(reader, writer, launcher)
 

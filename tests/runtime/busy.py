@@ -4,7 +4,7 @@ import asyncio
 
 from tests.runtime.runs import application, script
 from tracer.runtime.application import Application
-from tracer.runtime.batch_tool import batch_tool
+from tracer.tools.batch_tool import batch_tool
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call

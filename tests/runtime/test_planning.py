@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, outline, script
-from tracer.errors import BadRequest, ConfigurationError
+from tracer.errors import BadRequest, ConfigurationError, RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOptions
@@ -228,7 +228,7 @@ def test_an_application_has_agents_with_names_of_their_own() -> None:
         Application(name="a", agents=(worker, worker), model=model)
     with pytest.raises(BadRequest, match="no agent 'x'"):
         Application(name="a", agents=(worker,), model=model, default_agent="x")
-    with pytest.raises(ValueError, match="needs a name"):
+    with pytest.raises(RegistrationError, match="needs a name"):
         Agent("", "x")
-    with pytest.raises(ValueError, match="one round"):
+    with pytest.raises(RegistrationError, match="one round"):
         Agent("x", "x", max_rounds=0)

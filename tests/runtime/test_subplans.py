@@ -10,7 +10,7 @@ from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, outline, script
 from tests.tools.contexts import Caller, some_context
 from tracer.context import Identity, ToolContext
-from tracer.runtime.batch_tool import batch_tool
+from tracer.tools.batch_tool import batch_tool
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
@@ -138,7 +138,10 @@ async def test_identity_and_the_earlier_deadline_are_handed_down(open_bench: Ope
 
     above, below = seen
     rows = await on.rows(outcome.root_plan_id)
-    assert above.identity is below.identity is me
+    assert above.identity is below.identity
+    assert above.identity is not None
+    assert above.identity.reveal() == "token-4711"
+    assert above.identity.is_over, "the run has ended"
     assert below.deadline == above.deadline is not None
     assert (above.depth, below.depth) == (0, 1)
     assert [each.template for each in below.path] == ["review"]

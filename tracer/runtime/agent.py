@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tracer.runtime.chat_model import ChatModel, ToolSpec
-from tracer.tools.definition import Tool
-from tracer.tools.registry import tools_by_name
+from tracer.errors import RegistrationError
+from tracer.logs import get_logger
+from tracer.runtime.chat_model import ChatModel
+from tracer.tools.definition import HookFunction, Tool
+from tracer.tools.hooks import hooks_of
+from tracer.tools.registry import ToolRegistry, tools_by_name
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,8 +21,10 @@ class Agent:
 
     name: str
     instructions: str
-    """What it is there for and how it works, in words for the model."""
-    tools: tuple[Tool, ...] = ()
+    """What it is there for and how it works, in words for the model; `{placeholders}` are filled
+    in at each run (`tracer.runtime.instructions`)."""
+    tools: tuple[Tool | str, ...] = ()
+    """Its tools, or their names in the application's registry."""
     description: str = ""
     """What it is good at, in words for the planner."""
     model: ChatModel | None = None
@@ -26,28 +33,49 @@ class Agent:
     """How often the model is asked within one step."""
     max_parallel: int = 8
     """How many of one round's tool calls run at once."""
-    tools_by_name: Mapping[str, Tool] = field(init=False)
+    hooks: Sequence[HookFunction] = ()
+    """What stands around each of its tools, the first outermost (`tracer.tools.hooks`)."""
 
     def __post_init__(self) -> None:
         if not self.name:
-            raise ValueError("An agent needs a name.")
+            raise RegistrationError("An agent needs a name.")
         if self.max_rounds < 1 or self.max_parallel < 1:
-            raise ValueError(f"The agent {self.name!r} needs at least one round and one call.")
-        object.__setattr__(
-            self, "tools_by_name", tools_by_name(f"The agent {self.name!r}", self.tools)
-        )
+            raise RegistrationError(
+                f"The agent {self.name!r} needs at least one round and one call."
+            )
+        object.__setattr__(self, "hooks", hooks_of(self.hooks))
+        names = [each if isinstance(each, str) else each.name for each in self.tools]
+        for name in names:
+            if names.count(name) > 1:
+                raise RegistrationError(
+                    f"The agent {self.name!r} has two tools with the name {name!r}: give each its "
+                    "own."
+                )
 
-    def offered_tools(self, may_open_plans: bool) -> list[ToolSpec]:
-        """Return the tools as the model sees them.
+    def check_tools(self, registry: ToolRegistry) -> None:
+        """Return if its tools are there, or may come with a server.
 
-        Args:
-            may_open_plans: Whether sub-plans can be nested deeper yet.
+        Raises:
+            RegistrationError: It names one that there is not.
         """
-        return [
-            ToolSpec(each.name, each.description, each.parameters)
-            for each in self.tools
-            if may_open_plans or not each.opens_plans
-        ]
+        for each in self.tools:
+            if isinstance(each, str) and not registry.servers and registry.find(each) is None:
+                names = ", ".join(sorted(tool.name for tool in registry)) or "none"
+                raise RegistrationError(
+                    f"The agent {self.name!r} has a tool {each!r} that is not registered. "
+                    f"Registered: {names}."
+                )
+
+    def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
+        """Return its tools by name; one whose server is away is left out."""
+        tools = []
+        for each in self.tools:
+            tool = registry.find(each) if isinstance(each, str) else each
+            if tool is None:
+                log.warning("tool_missing", agent=self.name, tool=each)
+            else:
+                tools.append(tool)
+        return tools_by_name(f"The agent {self.name!r}", tools)
 
 
 def introduction(name: str) -> str:

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
+from tracer.tools.budget import BudgetLimits
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.run_scope import TokenResolver, token_is_user_id
 
 MAX_DEPTH = 10
 """How deep sub-plans may be nested unless the application says otherwise."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Where an application is served."""
+
+    database_url: str
+    server_url: str | None = None
+    """The address of the server itself, such as `http://127.0.0.1:8420`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,9 +43,18 @@ class Application:
     """How deep sub-plans may be nested: the root plan is at depth 0."""
     run_timeout: float | None = None
     """After how many seconds a run is over."""
-    resources: Callable[[str], AbstractAsyncContextManager[object]] | None = None
-    """Opens what the tools need, such as tables, for the time that the application is served;
-    receives the database's URL."""
+    resources: Callable[[Surroundings], AbstractAsyncContextManager[object]] | None = None
+    """Opens what the tools need, such as tables, for the time that the application is served."""
+    registry: ToolRegistry = field(default_factory=ToolRegistry)
+    """The tools that agents name, and the MCP servers."""
+    token_resolver: TokenResolver = token_is_user_id
+    """Turns a caller's token into a user."""
+    session_state: Mapping[str, Any] = field(default_factory=dict)
+    """What a conversation's state begins with."""
+    budget: BudgetLimits = field(default_factory=BudgetLimits)
+    """What a run may use up, its sub-plans included."""
+    max_parallel_calls: int | None = None
+    """How many tool calls of a run are carried out at once, in all of its agents."""
     agents_by_name: Mapping[str, Agent] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,6 +66,8 @@ class Application:
                 f"The application {self.name!r} has two agents of one name: give each its own."
             )
         object.__setattr__(self, "agents_by_name", named)
+        for each in self.agents:
+            each.check_tools(self.registry)
         if self.default_agent is None:
             object.__setattr__(self, "default_agent", self.agents[0].name)
         self.agent(None)

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypedDict, Unpack
 from uuid import UUID
 
-from tracer.context import Identity
+from tracer.context import Identity, current_identity, tool_context_bound
 from tracer.errors import BadRequest, StoreUnavailable
-from tracer.events import ErrorInfo, PlanStarted
+from tracer.events import ErrorInfo, Event, PlanStarted
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.records import Run
+from tracer.runtime.agent_run import AgentRun
 from tracer.runtime.application import Application
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
 from tracer.runtime.planner import PLANNER
-from tracer.runtime.run_scope import RunScope
+from tracer.sessions import SessionStates
 from tracer.status import Reason, Status
+from tracer.storage.memory_sessions import MemorySessions
 from tracer.tools.ending import Ending
+from tracer.tools.run_scope import ToolResources
+from tracer.tools.tool_service import ToolService
 from tracer.tools.waiting import Waited, earlier, wait_for_end
 
 log = get_logger(__name__)
 
 POLL_SECONDS = 0.5
 """How often the store is asked for wishes to cancel."""
-
-SETTLE_SECONDS = 1.0
-"""How long closing waits for tools that were given up."""
 
 TITLE_CHARACTERS = 120
 """How much of a request's first line becomes the run's title."""
@@ -61,7 +62,9 @@ class RunOptions(TypedDict, total=False):
     tags: Sequence[str]
     """Labels."""
     identity: Identity | None
-    """Who asks; handed down to the tools."""
+    """Who asks; handed down to the tools. Unless given, whom the scope around says."""
+    observe: Callable[[Sequence[Event]], None] | None
+    """Receives the run's events as they are recorded."""
     timeout: float | None
     """After how many seconds the run is over, if before the application's own time."""
 
@@ -79,7 +82,7 @@ class RunOutcome:
 
 @dataclass(eq=False)
 class _Active:
-    scope: RunScope
+    scope: AgentRun
     runner: PlanRunner
     task: asyncio.Task[Ending]
 
@@ -96,6 +99,7 @@ class RunLauncher:
         recorder: Recorder,
         reader: CancelWishes,
         *,
+        sessions: SessionStates | None = None,
         ids: IdSource = new_id,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
@@ -105,21 +109,29 @@ class RunLauncher:
             application: Whose agents to run.
             recorder: Records the runs; open while the launcher is.
             reader: Where wishes to cancel a run are found.
+            sessions: Keeps the conversations' state; unless given, in memory.
             ids: Mints the ids of everything that is recorded.
             poll_seconds: How often to look for wishes.
         """
         self._application = application
         self._recorder = recorder
         self._reader = reader
+        resources = ToolResources(
+            sessions=sessions or MemorySessions(),
+            initial_state=application.session_state,
+            resolve_token=application.token_resolver,
+        )
+        self.tools = ToolService(application.registry, recorder, resources, ids=ids)
+        """Calls the application's registered tools outside of its runs."""
         self._ids = ids
         self._poll_seconds = poll_seconds
         self._active: dict[UUID, _Active] = {}
         self._any_active = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
-        self._left_behind: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
+        await self.tools.__aenter__()
         self._watcher = asyncio.create_task(self._watch(), name="tracer-cancel-watcher")
         return self
 
@@ -189,26 +201,35 @@ class RunLauncher:
             each.task.cancel()
         if runs:
             await asyncio.wait({each.task for each in runs})
-        if self._left_behind:
-            await asyncio.wait(self._left_behind, timeout=SETTLE_SECONDS)
-        for task in list(self._left_behind):
-            task.cancel()
+        await self.tools.aclose()
 
     def _launch(self, request: str, options: RunOptions) -> _Active:
         if self._is_closed:
             raise StoreUnavailable("The run did not begin: this process is stopping.")
-        scope = RunScope(
-            self._application, self._recorder, self._ids(), self._ids, self._left_behind
-        )
+        application = self._application
         head, plan = self._head_and_plan(request, options)
-        timeout = self._application.run_timeout
+        scope = AgentRun(
+            application,
+            self._recorder,
+            self.tools.resources,
+            self._ids(),
+            self._ids,
+            self.tools.left_behind,
+            session_id=head.session_id,
+            identity=options.get("identity") or current_identity(),
+            max_parallel_calls=application.max_parallel_calls,
+            observe=options.get("observe"),
+        )
+        deadline = earlier(earlier(None, application.run_timeout), application.budget.seconds)
         place = PlanPlace(
             plan_id=scope.root_plan_id,
-            deadline=earlier(earlier(None, timeout), options.get("timeout")),
-            identity=options.get("identity"),
+            deadline=earlier(deadline, options.get("timeout")),
+            identity=scope.identity,
         )
         runner = PlanRunner(scope, place, head, plan)
-        task = asyncio.create_task(runner.run(), name=f"tracer-run-{scope.root_plan_id}")
+        name = f"tracer-run-{scope.root_plan_id}"
+        with tool_context_bound(None):  # also where a tool starts it: it is a run of its own
+            task = asyncio.create_task(_run(runner, scope), name=name)
         active = _Active(scope, runner, task)
         self._active[scope.root_plan_id] = active
         self._any_active.set()
@@ -268,6 +289,13 @@ class RunLauncher:
         if active is not None and active.scope.cancel_reason is None:
             active.scope.cancel_reason = Reason.CANCEL_REQUESTED.value
             active.task.cancel()
+
+
+async def _run(runner: PlanRunner, scope: AgentRun) -> Ending:
+    try:
+        return await runner.run()
+    finally:
+        await scope.end()
 
 
 def _as_run(start: PlanStarted) -> Run:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tracer.tools.budget import BudgetLimits
 from tracer.tools.parameters import (
     Parameter,
     Parameters,
@@ -63,6 +64,8 @@ class PlanTemplate:
     version: str | None = None
     timeout: float | None = None
     """After how many seconds such a plan is over."""
+    budget: BudgetLimits | None = None
+    """What such a plan may use up, within what is left to the plan that opens it."""
     continue_on_failure: bool = False
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ class PlanTemplate:
         """Return what can be filled in.
 
         Raises:
-            TypeError: A type cannot be filled from JSON.
+            RegistrationError: A type cannot be filled from JSON.
         """
         if isinstance(self.parameters, type):
             return parameters_from_model(self.name, self.parameters)

@@ -13,9 +13,9 @@ from tracer.errors import TracerError
 from tracer.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.runtime.agent import Agent
+from tracer.runtime.agent_run import AgentRun
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.planner import planner_agent, read_plan
-from tracer.runtime.run_scope import RunScope
 from tracer.runtime.think_act_loop import Task, accept, run_step
 from tracer.status import Reason, Status
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
@@ -44,6 +44,7 @@ class PlanPlace:
     deadline: float | None = None
     identity: Identity | None = field(default=None, repr=False)
     path: tuple[PlanOnPath, ...] = ()
+    holds: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class PlanRunner:
     """Runs one plan, once."""
 
     def __init__(
-        self, scope: RunScope, place: PlanPlace, head: PlanHead, plan: Plan | None
+        self, scope: AgentRun, place: PlanPlace, head: PlanHead, plan: Plan | None
     ) -> None:
         """Prepare a plan; nothing is recorded yet.
 
@@ -168,7 +169,9 @@ class PlanRunner:
             depth=self._place.depth,
             deadline=self._place.deadline,
             identity=self._place.identity,
+            thread_id=self._scope.thread_id,
             path=self._place.path,
+            holds=self._place.holds,
             run=self._scope,
         )
 

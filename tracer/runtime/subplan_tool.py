@@ -10,15 +10,13 @@ from pydantic_core import to_jsonable_python
 
 from tracer.context import PlanOnPath, ToolContext
 from tracer.errors import DepthLimitReached, MissingToolCallId, PlanCycle, ToolError
+from tracer.runtime.agent_run import agent_run_of
 from tracer.runtime.plan import PlanTemplate
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
-from tracer.runtime.run_scope import run_of
 from tracer.status import Reason, Status
-from tracer.tools.definition import Tool
+from tracer.tools.definition import Tool, ToolType
 from tracer.tools.results import result_text
 from tracer.tools.waiting import earlier
-
-SUBPLAN = "SUBPLAN"
 
 
 class SubPlanFailed(ToolError):
@@ -37,7 +35,7 @@ def subplan_tool(template: PlanTemplate) -> Tool:
     """Return a tool that runs the template's plan, and answers with what came of it.
 
     Raises:
-        TypeError: A parameter of the template cannot be filled from JSON.
+        RegistrationError: A parameter of the template cannot be filled from JSON.
     """
     parameters = template.typed_parameters()
 
@@ -50,7 +48,7 @@ def subplan_tool(template: PlanTemplate) -> Tool:
         parameters=parameters.json_schema,
         check=parameters.check,
         run=run,
-        tool_type=SUBPLAN,
+        tool_type=ToolType.SUBPLAN,
         ends_by_itself=True,
         opens_plans=True,
     )
@@ -61,7 +59,7 @@ async def _run_sub_plan(
 ) -> str:
     if context.toolcallId is None:
         raise MissingToolCallId
-    scope = run_of(context)
+    scope = agent_run_of(context)
     depth = context.depth + 1
     if depth > scope.application.max_depth:
         raise DepthLimitReached(
@@ -77,16 +75,21 @@ async def _run_sub_plan(
     plan = template.filled(arguments)
     requests = [step.request for step in plan.steps]
     agents = {scope.application.agent(step.agent).name for step in plan.steps}
+    plan_id = scope.ids()
+    limits = template.budget
+    scope.open_budget(plan_id, context.plan_id, limits)
+    timeout = earlier(context.deadline, template.timeout)
     runner = PlanRunner(
         scope,
         PlanPlace(
-            plan_id=scope.ids(),
+            plan_id=plan_id,
             parent_plan_id=context.plan_id,
             tool_call_id=context.toolcallId,
             depth=depth,
-            deadline=earlier(context.deadline, template.timeout),
+            deadline=earlier(timeout, limits.seconds if limits else None),
             identity=context.identity,
             path=(*context.path, here),
+            holds=context.holds,
         ),
         PlanHead(
             title=plan.title,

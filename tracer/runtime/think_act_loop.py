@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tracer.context import ToolContext
-from tracer.errors import PlanningError, TracerError
+from tracer.errors import PlanningError, ToolError, TracerError
 from tracer.events import StepFinished, StepStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.runtime.agent import Agent, introduction
-from tracer.runtime.call_batch import CallBatch
-from tracer.runtime.chat_model import Message
-from tracer.runtime.run_scope import RunScope
+from tracer.runtime.agent_run import AgentRun
+from tracer.runtime.chat_model import Message, ToolSpec
 from tracer.runtime.thinking import Question, think
 from tracer.status import Reason
+from tracer.tools.call_batch import CallBatch
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
 from tracer.tools.waiting import has_passed
 
@@ -44,7 +44,7 @@ class Task:
     """Raises `PlanningError` where an answer cannot be taken; then the agent is asked again."""
 
 
-async def run_step(scope: RunScope, place: ToolContext, task: Task) -> Ending:
+async def run_step(scope: AgentRun, place: ToolContext, task: Task) -> Ending:
     """Let an agent carry out a step, and return how it ended.
 
     Args:
@@ -86,11 +86,16 @@ async def run_step(scope: RunScope, place: ToolContext, task: Task) -> Ending:
     return ending
 
 
-async def _think_and_act(scope: RunScope, place: ToolContext, task: Task) -> Ending:
+async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> Ending:
     agent = task.agent
+    place = replace(place, agent=agent)
     may_open_plans = place.depth < scope.application.max_depth
+    try:
+        instructions = await scope.instructions.filled(agent.instructions)
+    except ToolError as error:
+        return failed(error)
     messages = [
-        Message("system", f"{introduction(agent.name)}\n\n{agent.instructions}".strip()),
+        Message("system", f"{introduction(agent.name)}\n\n{instructions}".strip()),
         Message("user", task.request),
     ]
     if task.known:
@@ -98,11 +103,16 @@ async def _think_and_act(scope: RunScope, place: ToolContext, task: Task) -> End
     refusal: PlanningError | None = None
     for position in range(agent.max_rounds):
         round_place = replace(place, think_act_id=scope.ids())
+        tools = agent.tools_now(scope.application.registry)
         question = Question(
             model=agent.model or scope.application.model,
             messages=tuple(messages),
-            tools=agent.tools_by_name,
-            offered=agent.offered_tools(may_open_plans),
+            tools=tools,
+            offered=[
+                ToolSpec(each.name, each.description, each.parameters)
+                for each in tools.values()
+                if may_open_plans or not each.opens_plans
+            ],
             max_parallel=agent.max_parallel,
         )
         thought = await think(scope, round_place, position, question)

@@ -10,10 +10,9 @@ from typing import TypedDict
 from uuid import UUID
 
 from tracer.context import ToolContext
-from tracer.errors import ModelError, UnknownTool
+from tracer.errors import BudgetExhausted, ModelError, UnknownTool
 from tracer.events import ChosenToolCall, ThoughtRecorded, ThoughtStarted
 from tracer.logs import get_logger
-from tracer.runtime.call_batch import Call
 from tracer.runtime.chat_model import (
     ChatModel,
     ChosenCall,
@@ -22,14 +21,18 @@ from tracer.runtime.chat_model import (
     ToolSpec,
     messages_json,
 )
-from tracer.runtime.run_scope import RunScope
 from tracer.status import Reason, Status
+from tracer.tools.call_batch import Call, start_at_once
 from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending, failed, timed_out
 from tracer.tools.registry import find_tool
+from tracer.tools.run_scope import RunScope
 from tracer.tools.waiting import Waited, has_passed, wait_for_end
 
 log = get_logger(__name__)
+
+CHARACTERS_PER_TOKEN = 4
+"""How many characters of a conversation are taken for a token before the model has counted."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ async def think(
         "think_act_id": place.think_act_id,
     }
     ending: Ending | None = None
+    messages = messages_json(question.messages)
     try:
         await scope.record(
             ThoughtStarted(
@@ -91,15 +95,21 @@ async def think(
                 **links,
                 position=position,
                 requested_model=question.model.name,
-                messages=messages_json(question.messages),
+                messages=messages,
             )
         )
-        answer = await _ask(scope, question, place.deadline)
+        budget = scope.budget_of(place.plan_id)
+        with budget.reserved_tokens(len(messages) // CHARACTERS_PER_TOKEN) as use:
+            answer = await _ask(scope, question, place.deadline)
+            if isinstance(answer, Generation):
+                use.tokens = _tokens(answer) or use.tokens
         if isinstance(answer, Generation):
             thought = _thought(scope, links, question, answer)
             ending = Ending(Status.SUCCEEDED)
             return thought
         ending = answer
+    except BudgetExhausted as error:
+        ending = failed(error)
     except Exception as error:
         log.exception("thinking_broke")
         ending = failed(error, Reason.MODEL_ERROR)
@@ -145,9 +155,9 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
                 name=chosen.name,
                 arguments=chosen.arguments,
                 provider_call_id=chosen.provider_call_id,
-                has_started=position < question.max_parallel,
             )
         )
+    start_at_once(calls, scope, question.max_parallel)
     event = ThoughtRecorded(
         **scope.stamp(),
         **links,
@@ -169,6 +179,10 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
     return Thought(
         Message("assistant", generation.text, tuple(generation.tool_calls)), calls, event
     )
+
+
+def _tokens(answer: Generation) -> int:
+    return (_count(answer.input_tokens) or 0) + (_count(answer.output_tokens) or 0)
 
 
 class _Bookkeeping(TypedDict):

@@ -1,0 +1,174 @@
+"""The chat entry: a message in, what the agents do as a stream, the caller hidden."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import orjson
+import psycopg
+import pytest
+
+from tests.api.conftest import client_of, serving_parts
+from tracer.errors import ToolError
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.tools.definition import Tool, tool
+from tracer.tools.hidden import UserId
+from tracer.tools.session_state import SessionState
+
+ALICE, BOB = "alice-canary-8c1f", "bob-canary-77d0"
+
+
+def record_tool(seen: list[tuple[str, int]]) -> Tool:
+    @tool
+    async def record_blood_pressure(
+        user_id: UserId, state: SessionState, systolic: int, diastolic: int
+    ) -> str:
+        """Record a reading."""
+        seen.append((user_id, systolic))
+        state.increment("messages")
+        return f"Recorded {systolic}/{diastolic} for {user_id}."
+
+    return record_blood_pressure
+
+
+def recording(systolic: int = 120) -> list[Turn]:
+    arguments = {"systolic": systolic, "diastolic": 80, "userId": "mallory"}
+    return [
+        Turn(text="I record it.", calls=[call("record_blood_pressure", arguments)]),
+        Turn(text=f"Recorded {systolic}/80."),
+    ]
+
+
+@asynccontextmanager
+async def serving(
+    database_url: str, home: Path, scripts: Sequence[Script], seen: list[tuple[str, int]]
+) -> AsyncIterator[httpx2.AsyncClient]:
+    model = ScriptedModel(scripts)
+    async with (
+        serving_parts(database_url, home, model, [record_tool(seen)]) as parts,
+        client_of(parts) as client,
+    ):
+        yield client
+    model.check_used_up()
+
+
+async def say(client: httpx2.AsyncClient, user: str, **more: str) -> list[tuple[str, Any]]:
+    """Return the events that a message streams, as (name, data)."""
+    asked = {"message": "记录血压120/80", "user_id": user, "agent": "nurse", **more}
+    answer = await client.post("/api/v1/chat", json=asked)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = []
+    for block in answer.text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[0] != ":")
+        events.append((fields["event"], orjson.loads(fields["data"])))
+    return events
+
+
+def everything_in(database_url: str) -> str:
+    """Return all rows of the database as text."""
+    with psycopg.connect(database_url) as connection:
+        tables = connection.execute(
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+        ).fetchall()
+        rows = [
+            connection.execute(f'SELECT t::text FROM "{table}" AS t').fetchall()
+            for (table,) in tables
+        ]
+    return repr(rows)
+
+
+async def test_a_message_is_carried_out_for_its_user_who_is_shown_to_nobody(
+    database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, int]] = []
+    async with serving(database_url, tmp_path, [Script(recording())], seen) as client:
+        events = await say(client, ALICE, session_id="session456")
+
+    names = [name for name, _ in events]
+    assert names == [
+        "run",
+        "plan_started",
+        "step_started",
+        "thought_started",
+        "thought_recorded",
+        "tool_call_finished",
+        "thought_started",
+        "thought_recorded",
+        "step_finished",
+        "plan_finished",
+        "answer",
+    ]
+    [run, *_, answer] = [data for _, data in events]
+    assert answer == {
+        "rootPlanId": run["rootPlanId"],
+        "status": "succeeded",
+        "answer": "Recorded 120/80.",
+    }
+    assert run["sessionId"] == "session456"
+    assert seen == [(ALICE, 120)]
+    everything = repr(events) + everything_in(database_url) + "".join(capfd.readouterr())
+    assert ALICE not in everything
+    assert "mallory" in everything, "the model's own words are kept"
+    assert "Recorded 120/80 for [hidden]." in everything
+
+
+async def test_users_who_talk_at_once_are_not_mixed_up(database_url: str, tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    scripts = [Script(recording(n), request=f"message {n}.") for n in range(100, 110)]
+    async with serving(database_url, tmp_path, scripts, seen) as client:
+        await asyncio.gather(
+            *(say(client, (ALICE, BOB)[n % 2], message=f"message {n}.") for n in range(100, 110))
+        )
+
+    assert sorted(seen) == sorted(((ALICE, BOB)[n % 2], n) for n in range(100, 110))
+
+
+async def test_a_conversation_goes_on_where_the_last_message_left_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, int]] = []
+    async with serving(database_url, tmp_path, [Script(recording(), times=2)], seen) as client:
+        await say(client, ALICE, session_id="s-1")
+        [run, *_] = [data for _, data in await say(client, ALICE, sessionId="s-1")]
+        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+        round_ = tree["agentExecutions"][0]["thinkActs"][0]
+        whole = (await client.get(f"/api/think-acts/{round_['thinkActId']}")).json()
+
+    assert "So far: 1." in whole["messages"]
+
+
+async def test_a_run_that_fails_ends_the_stream_with_its_reason(
+    database_url: str, tmp_path: Path
+) -> None:
+    broken = Script([Turn(error=ToolError("no model today"))])
+    async with serving(database_url, tmp_path, [broken], []) as client:
+        [_, answer] = (await say(client, ALICE))[-1]
+
+    assert (answer["status"], answer["reason"]) == ("failed", "step_failed")
+    assert "stack" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ({"message": "Hi", "user_id": ALICE, "agent": "nobody"}, 400, "bad_request"),
+        ({"message": "  ", "user_id": ALICE}, 400, "bad_request"),
+        ({"message": "Hi"}, 422, "invalid_request"),
+        ({"message": "Hi", "user_id": ""}, 422, "invalid_request"),
+        ({"message": "Hi", "user_id": [ALICE]}, 422, "invalid_request"),
+    ],
+)
+async def test_what_cannot_be_carried_out_is_refused_before_anything_is_streamed(
+    database_url: str, tmp_path: Path, asked: dict[str, object], status: int, code: str
+) -> None:
+    async with serving(database_url, tmp_path, [], []) as client:
+        answer = await client.post("/api/v1/chat", json=asked)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert ALICE not in answer.text

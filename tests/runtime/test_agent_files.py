@@ -1,0 +1,215 @@
+"""Agents are read from a file, and what is wrong with it is told at once."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tracer.errors import RegistrationError
+from tracer.runtime.agent import Agent
+from tracer.runtime.agent_files import read_agents
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.tools.hooks import hooks_of
+
+FILE = "agents.yaml"
+
+
+def _agents(folder: Path, text: str, **given: Any) -> tuple[Agent, ...]:
+    path = folder / FILE
+    path.write_text(text, encoding="utf-8")
+    return read_agents(path, **given)
+
+
+def _problems(folder: Path, text: str, **given: Any) -> list[str]:
+    with pytest.raises(RegistrationError) as caught:
+        _agents(folder, text, **given)
+    return str(caught.value).split("\n- ")[1:]
+
+
+async def hold_back(next: Any, arguments: Any) -> Any:
+    return await next(arguments)
+
+
+def greedy(everything: Any) -> Any: ...
+
+
+def test_the_seeds_shape_is_read(tmp_path: Path) -> None:
+    [agent] = _agents(tmp_path, "blood_pressure_agent:\n  tools:\n    - record_blood_pressure\n")
+
+    assert (agent.name, agent.tools) == ("blood_pressure_agent", ("record_blood_pressure",))
+    assert (agent.instructions, agent.model, agent.hooks) == ("", None, ())
+    assert (agent.max_rounds, agent.max_parallel) == (Agent.max_rounds, Agent.max_parallel)
+
+
+def test_an_agent_has_all_that_its_entry_says_and_agents_keep_their_order(tmp_path: Path) -> None:
+    model = ScriptedModel([])
+
+    nurse, doctor = _agents(
+        tmp_path,
+        """
+        nurse:
+          description: measures
+          instructions: |
+            Measure.
+            Today is {current_date}.
+          tools: [measure, weigh]
+          model: careful
+          max_rounds: 5
+          max_parallel: 2
+          hooks: [hold_back, "operator:itemgetter"]
+        doctor: {}
+        """,
+        models={"careful": model},
+        hooks={"hold_back": hold_back, "operator:itemgetter": hold_back},
+    )
+
+    assert (nurse.description, nurse.tools) == ("measures", ("measure", "weigh"))
+    assert nurse.instructions == "Measure.\nToday is {current_date}.\n"
+    assert nurse.model is model
+    assert (nurse.max_rounds, nurse.max_parallel) == (5, 2)
+    assert [each.name for each in hooks_of(nurse.hooks)] == ["hold_back", "hold_back"]
+    assert (doctor.name, doctor.tools) == ("doctor", ())
+
+
+def test_a_hook_may_be_named_by_its_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clinic_hooks.py").write_text("def first(arguments):\n    return arguments\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    [agent] = _agents(tmp_path, "nurse: {hooks: ['clinic_hooks:first']}")
+
+    assert [each.name for each in hooks_of(agent.hooks)] == ["first"]
+
+
+def test_a_file_within_a_package_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "clinic_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / FILE).write_text("nurse: {tools: [measure]}")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    [agent] = read_agents(files("clinic_package") / FILE)
+
+    assert agent.tools == ("measure",)
+
+
+def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None:
+    problems = _problems(
+        tmp_path,
+        """
+        nurse:
+          max_round: 5
+          max_parallel: 0
+          tools: measure
+        doctor: [measure]
+        porter:
+          model: carefull
+        clerk:
+          hooks: [hold_bak, "nowhere:hook", greedy]
+        guard:
+          tools: [open, open]
+        7: {}
+        """,
+        models={"careful": ScriptedModel([])},
+        hooks={"hold_back": hold_back, "greedy": greedy},
+    )
+
+    assert [each.partition(": ")[0] for each in problems] == [
+        "nurse.tools",
+        "nurse.max_parallel",
+        "nurse.max_round",
+        "doctor",
+        "porter.model",
+        "clerk.hooks",
+        "clerk.hooks",
+        "clerk",
+        "guard",
+        "7",
+    ]
+    assert problems[0].endswith("Input should be a valid list.")
+    assert problems[2].endswith("there is no key 'max_round'. Did you mean 'max_rounds'?")
+    assert problems[4].endswith("there is no model 'carefull'. Did you mean 'careful'?")
+    assert "Did you mean 'hold_back'?" in problems[5]
+    assert "'nowhere:hook' can't be imported" in problems[6]
+    assert "a hook may name any of next, call" in problems[7]
+    assert "put it in quotes" in problems[9]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "key"),
+    [
+        ("nurse: {}\ndoctor: {}\nnurse: {}\n", "line 3, column 1", "nurse"),
+        ("nurse:\n  tools: [a]\n  tools: [b]\n", "line 3, column 3", "tools"),
+        ("nurse: {tools: [a], 'tools': [b]}\n", "line 1, column 21", "tools"),
+    ],
+)
+def test_a_key_that_stands_there_twice_is_refused(
+    tmp_path: Path, text: str, place: str, key: str
+) -> None:
+    [problem] = _problems(tmp_path, text)
+
+    assert problem == f"{place}: {key!r} stands there for a second time: keep one."
+
+
+def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
+    text = "nurse: &nurse {tools: [a], max_rounds: 3}\nchief:\n  <<: *nurse\n  max_rounds: 9\n"
+
+    nurse, chief = _agents(tmp_path, text)
+
+    assert (nurse.tools, nurse.max_rounds) == (("a",), 3)
+    assert (chief.tools, chief.max_rounds) == (("a",), 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has to be a mapping"),
+        ("- nurse\n", "has to be a mapping"),
+        ("nurse: [\n", "is no YAML: "),
+        ("nurse: !!python/object/apply:os.getcwd []\n", "is no YAML: could not determine"),
+        ("nurse: {}\n---\nnurse: {}\n", "is no YAML: but found another document, line 2"),
+        ("nurse: \x00\n", "is no YAML: "),
+    ],
+)
+def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(RegistrationError, match=f"^{FILE} ") as caught:
+        _agents(tmp_path, text)
+
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegistrationError, match="can't be read"):
+        read_agents(tmp_path / FILE)
+
+
+_text = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=20)
+_entries = st.fixed_dictionaries(
+    {},
+    optional={
+        "description": _text,
+        "instructions": _text,
+        "tools": st.lists(_text, max_size=4, unique=True),
+        "max_rounds": st.integers(1, 100),
+        "max_parallel": st.integers(1, 100),
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(wanted=st.dictionaries(_text.filter(bool), _entries, min_size=1, max_size=4))
+def test_what_was_written_of_agents_is_what_they_are(
+    tmp_path: Path, wanted: dict[str, dict[str, Any]]
+) -> None:
+    agents = _agents(tmp_path, yaml.safe_dump(wanted, sort_keys=False))
+
+    assert [each.name for each in agents] == list(wanted)
+    for agent, entry in zip(agents, wanted.values(), strict=True):
+        for name, value in entry.items():
+            found = getattr(agent, name)
+            assert (list(found) if name == "tools" else found) == value
