@@ -83,10 +83,10 @@ def _agent(
     hooks: Mapping[str, Callable[..., Any]],
     problems: DefinitionProblems,
 ) -> Agent | None:
+    found = [problems.named(f"{name}.hooks", each, hooks) for each in entry.hooks]
     if entry.model is not None and entry.model not in models:
         problems.add(f"{name}.model", unknown_name("model", entry.model, models))
         return None
-    found = [problems.named(f"{name}.hooks", each, hooks) for each in entry.hooks]
     try:
         return Agent(
             name=name,

@@ -40,19 +40,30 @@ class DefinitionProblems:
         self._lines.append(f"{place}: {what}")
 
     def read(self, place: str, model: type[Model], content: Mapping[str, Any]) -> Model | None:
-        """Return a part of the file as a model; None, and its problems kept, where it is none."""
+        """Return a part of the file as a model, and keep what is wrong with it.
+
+        What is wrong is left out of the model, so that what it says otherwise can be looked at too;
+        None where there is no model without it.
+        """
         try:
             return model.model_validate(content)
         except ValidationError as error:
-            for each in error.errors(include_input=False, include_context=False, include_url=False):
-                path = [str(part) for part in each["loc"]]
-                where = ".".join([place, *path])
-                if each["type"] == "extra_forbidden":
-                    self.add(where, unknown_name("key", path[-1], _known_keys(model, path[:-1])))
-                elif each["type"] == "missing":
-                    self.add(where, "is missing: give it.")
-                else:
-                    self.add(where, f"{each['msg'].removeprefix('Value error, ')}.")
+            wrong = error.errors(include_input=False, include_context=False, include_url=False)
+        for each in wrong:
+            path = [str(part) for part in each["loc"]]
+            where = ".".join([place, *path])
+            if each["type"] == "extra_forbidden":
+                self.add(where, unknown_name("key", path[-1], _known_keys(model, path[:-1])))
+            elif each["type"] == "missing":
+                self.add(where, "is missing: give it.")
+            else:
+                self.add(where, f"{each['msg'].removeprefix('Value error, ')}.")
+        keys = {each["loc"][0] for each in wrong if each["loc"]}
+        try:
+            return model.model_validate(
+                {key: value for key, value in content.items() if key not in keys}
+            )
+        except ValidationError:
             return None
 
     def named(self, place: str, name: str, given: Mapping[str, Anything]) -> Anything | None:

@@ -1,0 +1,143 @@
+"""The guides' examples work as they stand there.
+
+Each section stands for itself. Its TOML and YAML become the files that their first lines name, and
+its Python runs in order: a block that awaits in an event loop, any other in a thread, as a program
+without one. What stands behind `# →` is what the line gives.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.http_servers import Received, http_server, reply
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.tool_service import ToolService
+
+DOCS = Path(__file__).parents[2] / "docs"
+GUIDES = ("tools.md", "migrating-tools.md", "seeds.md")
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
+_SHOWN = re.compile(r"^( *)(\S.*?) +# → (.*)$", re.MULTILINE)
+_LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#[^)]*)?\)")
+
+
+@dataclass(frozen=True)
+class Example:
+    language: str
+    text: str
+    line: int
+    """Where it begins in the guide, from 0."""
+
+
+@dataclass(frozen=True)
+class Section:
+    guide: str
+    heading: str
+    examples: tuple[Example, ...]
+
+
+def _sections(guide: str) -> list[Section]:
+    text = (DOCS / guide).read_text(encoding="utf-8")
+    headings = list(_HEADING.finditer(text))
+    starts = [each.start() for each in headings]
+    sections = []
+    for heading, end in zip(headings, [*starts[1:], len(text)], strict=False):
+        examples = tuple(
+            Example(each[1], each[2], text[: each.start(2)].count("\n"))
+            for each in _BLOCK.finditer(text, heading.start(), end)
+        )
+        sections.append(Section(guide, heading[1], examples))
+    return [each for each in sections if each.examples]
+
+
+@asynccontextmanager
+async def _surroundings(folder: Path) -> AsyncIterator[dict[str, Any]]:
+    """Give what the guides say that their examples have."""
+
+    def weather(request: Received) -> bytes:
+        city = request.path.removeprefix("/v1/")
+        return reply(json={"city": city, "celsius": 21, "units": dict(request.query).get("units")})
+
+    store, registry = MemoryStore(), ToolRegistry()
+    async with (
+        http_server(weather) as server,
+        Recorder(store, Spool(folder / "spool.sqlite3")) as recorder,
+        ToolService(registry, recorder) as tools,
+    ):
+        yield {
+            "__name__": "guide",
+            "registry": registry,
+            "recorder": recorder,
+            "store": store,
+            "tools": tools,
+            "weather_url": server.url,
+            "weather_host": server.host,
+            "_show": _show,
+        }
+
+
+def _show(value: object, wanted: str) -> None:
+    assert str(value) == wanted
+
+
+async def _run(example: Example, guide: str, names: dict[str, Any]) -> None:
+    text = _SHOWN.sub(lambda found: f"{found[1]}_show(({found[2]}), {found[3]!r})", example.text)
+    source = "\n" * example.line + text
+    code = compile(source, str(DOCS / guide), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        await eval(code, names)
+    else:
+        await asyncio.to_thread(exec, code, names)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(section, id=f"{guide}: {section.heading}")
+        for guide in GUIDES
+        for section in _sections(guide)
+    ],
+)
+async def test_the_examples_of_a_section_work(
+    section: Section, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    async with _surroundings(tmp_path) as names:
+        for example in section.examples:
+            name = re.match(r"# (\S+\.\w+)\n", example.text)
+            if name is not None:
+                (tmp_path / name[1]).write_text(example.text, encoding="utf-8")
+            elif example.language == "python":
+                await _run(example, section.guide, names)
+            else:
+                # What is neither run nor read by an example could say anything.
+                assert example.language in ("typescript", "sh")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_guide_links_to_what_there_is(guide: str) -> None:
+    text = (DOCS / guide).read_text(encoding="utf-8")
+
+    assert [link for link in _LINK.findall(text) if link and not (DOCS / link).exists()] == []
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_a_guide_has_examples(guide: str) -> None:
+    assert any(
+        each.language == "python" for section in _sections(guide) for each in section.examples
+    )

@@ -1,0 +1,301 @@
+"""What is wrong with a file of tools is told at once, each problem with its place."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
+from tracer.errors import RegistrationError
+from tracer.tools.definition import tool
+from tracer.tools.tool_files import read_tools
+
+
+@tool
+def made_already() -> str:
+    return ""
+
+
+def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path,
+        f"""
+        tool = 1
+        [tools.typo]
+        type = "STATELESS"
+        function = "add"
+        timout = 3
+        max_attempts = 0
+        hooks = ["ad"]
+        [tools.nearly]
+        type = "stateles"
+        [tools.lower]
+        type = "rest"
+        [tools.kindless]
+        function = "add"
+        [tools.flat]
+        type = "STATELESS"
+        function = "add"
+        parameters = {{ type = "string" }}
+        [tools.unknown]
+        type = "STATELESS"
+        function = "ad"
+        [tools.made]
+        type = "STATELESS"
+        function = "{__name__}:made_already"
+        [tools.number]
+        type = "STATELESS"
+        function = "math:pi"
+        [tools."no name"]
+        type = "STATELESS"
+        function = "add"
+        [tools.rest]
+        type = "REST"
+        config = {{ base_url = "https://a.example", auth = {{ type = "bearer", secrt = "env:A" }} }}
+        [tools.far]
+        type = "STATELESS"
+        function = "add"
+        parameters = "far.json"
+        [servers.both]
+        command = "a"
+        url = "https://a.example"
+        [servers.typo]
+        comand = "a"
+        """,
+        functions={**FUNCTIONS, f"{__name__}:made_already": made_already},
+    )
+
+    assert [each.partition(": ")[0] for each in problems] == [
+        "tool",
+        "servers.both",
+        "servers.typo.comand",
+        "tools.typo.max_attempts",
+        "tools.typo.timout",
+        "tools.typo.hooks",
+        "tools.nearly.type",
+        "tools.lower.type",
+        "tools.kindless.type",
+        "tools.flat.parameters",
+        "tools.unknown.function",
+        "tools.made.function",
+        "tools.number.function",
+        "tools.no name",
+        "tools.rest.description",
+        "tools.rest.parameters",
+        "tools.rest.config.auth.bearer.secret",
+        "tools.rest.config.auth.bearer.secrt",
+        "tools.far.parameters",
+    ]
+    told = dict(each.split(": ", 1) for each in problems)
+    assert told["tool"] == "there is no key 'tool'. Did you mean 'tools'?"
+    assert told["servers.typo.comand"].endswith("Did you mean 'command'?")
+    assert told["tools.typo.timout"] == "there is no key 'timout'. Did you mean 'timeout'?"
+    assert "Did you mean 'STATELESS'?" in told["tools.nearly.type"]
+    assert "Did you mean 'REST'?" in told["tools.lower.type"]
+    assert 'begin with type = "object"' in told["tools.flat.parameters"]
+    assert "Did you mean 'add'?" in told["tools.unknown.function"]
+    assert "Did you mean 'secret'?" in told["tools.rest.config.auth.bearer.secrt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "advice"),
+    [
+        (
+            '[tools.w]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
+            'config = {{ base_url = "https://a.example", headers = {{ {} }} }}',
+            "tools.w.config.headers.",
+            "auth = {",
+        ),
+        (
+            '[tools.w]\ntype = "MCP"\nconfig = {{ url = "https://a.example", headers = {{ {} }} }}',
+            "tools.w.config.headers.",
+            "env:NAME",
+        ),
+        (
+            '[servers.w]\nurl = "https://a.example"\nheaders = {{ {} }}',
+            "servers.w.headers.",
+            "env:NAME",
+        ),
+        ('[servers.w]\ncommand = "a"\nenv = {{ {} }}', "servers.w.env.", "env:NAME"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Authorization", "Bearer canary"),
+        ("X-Api-Key", "canary"),
+        ("WEATHER_TOKEN", "canary"),
+        ("X-Whatever", "bearer canary"),
+    ],
+)
+def test_a_secret_in_the_file_is_refused_without_repeating_it(
+    tmp_path: Path, text: str, place: str, advice: str, name: str, value: str
+) -> None:
+    [problem] = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
+
+    assert problem.startswith(f"{place}{name}: a secret does not stand in a file")
+    assert advice in problem
+    assert "canary" not in problem
+
+
+def test_a_secret_in_the_place_of_its_reference_is_not_repeated(tmp_path: Path) -> None:
+    problems = problems_of(
+        tmp_path,
+        """
+        [servers.w]
+        url = "https://a.example"
+        bearer = "canary"
+        [tools.w]
+        type = "REST"
+        description = "Reads."
+        parameters.type = "object"
+        [tools.w.config]
+        base_url = "https://user:canary@a.example"
+        auth = { type = "bearer", secret = "canary" }
+        """,
+    )
+
+    assert [each.partition(": ")[0] for each in problems] == [
+        "servers.w.bearer",
+        "tools.w.config.base_url",
+        "tools.w.config.auth.bearer.secret",
+    ]
+    assert "canary" not in "".join(problems)
+
+
+def test_references_to_secrets_and_harmless_settings_may_stand_in_the_file(tmp_path: Path) -> None:
+    read(
+        tmp_path,
+        """
+        [servers.local]
+        command = "a"
+        env = { API_TOKEN = "env:API_TOKEN", TOKENIZERS_PARALLELISM = "false" }
+        [servers.remote]
+        url = "https://a.example"
+        bearer = "env:API_TOKEN"
+        headers = { X-Api-Key = "file:api_key" }
+        [tools.w]
+        type = "REST"
+        description = "Reads."
+        parameters.type = "object"
+        [tools.w.config]
+        base_url = "https://a.example"
+        headers = { Accept = "application/json" }
+        auth = { type = "bearer", secret = "env:API_TOKEN" }
+        """,
+    )
+
+
+def test_a_schema_that_points_elsewhere_is_refused(tmp_path: Path) -> None:
+    [problem] = problems_of(
+        tmp_path,
+        """
+        [tools.add]
+        type = "STATELESS"
+        [tools.add.parameters]
+        type = "object"
+        properties.a."$ref" = "http://127.0.0.1:9/schema.json"
+        """,
+    )
+
+    assert problem.startswith("tools.add: The parameters of the tool 'add' can't be used")
+
+
+def test_one_server_described_in_two_ways_is_refused(tmp_path: Path) -> None:
+    [problem] = problems_of(
+        tmp_path,
+        """
+        [tools.a]
+        type = "MCP"
+        config = { name = "store", url = "https://one.example" }
+        [tools.b]
+        type = "MCP"
+        config = { name = "store", url = "https://two.example" }
+        """,
+    )
+
+    assert problem == "tools.b.config: the server 'store' is described otherwise elsewhere."
+
+
+def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+    [problem] = problems_of(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n' * 2)
+
+    assert problem == "tools.add: There is a tool 'add' already: give each its own name."
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("tools = 1", "tools"),
+        ("tools = [1]", "tools"),
+        ("servers = 1", "servers"),
+        ("[tools]\nadd = 1", "tools.add"),
+        ("[servers]\nclock = 1", "servers.clock"),
+        ('[tools.add]\nname = "sum"\ntype = "STATELESS"', "tools.add.name"),
+        ('[[tools]]\ntype = "STATELESS"', "tools.number 1.name"),
+        ('[tools.add]\ntype = "STATELESS"\nmetadata = 1', "tools.add.metadata"),
+        ('[tools.add]\ntype = "MCP"\nconfig = 1', "tools.add.config"),
+        ('[tools.add]\ntype = ["MCP"]', "tools.add.type"),
+        ('[tools.add]\ntype = "STATELESS"\nparameters = "missing.json"', "tools.add.parameters"),
+        ('[tools.add]\ntype = "STATELESS"\nconfig = { headers = { A = "b" } }', "tools.add.config"),
+    ],
+)
+def test_what_has_another_shape_is_refused_with_its_place(
+    tmp_path: Path, text: str, place: str
+) -> None:
+    [problem] = problems_of(tmp_path, text)
+
+    assert problem.startswith(f"{place}: ")
+
+
+@pytest.mark.parametrize("content", [b"[tools", b"\xff"])
+def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+
+    with pytest.raises(RegistrationError, match=f"^{re.escape(FILE)} "):
+        read_tools(tmp_path / FILE)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RegistrationError, match="can't be read"):
+        read_tools(tmp_path / FILE)
+
+
+_keys = st.sampled_from(
+    ["tools", "servers", "name", "type", "config", "metadata", "parameters", "function", "headers"]
+)
+_values = st.recursive(
+    st.sampled_from(["STATELESS", "NATIVE", "REST", "MCP", "add", "Bearer x", 1, 0.5, True]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(content=st.dictionaries(_keys, _values, max_size=4))
+def test_whatever_a_file_says_it_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("tools")
+    text = "\n".join(f"{name} = {_toml(value)}" for name, value in content.items())
+    (folder / FILE).write_text(text)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with suppress(RegistrationError):
+            read_tools(folder / FILE, functions=FUNCTIONS)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name} = {_toml(each)}' for name, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value)

@@ -1,0 +1,216 @@
+"""Tools are read from a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.contexts import Caller
+from tests.tools.http_servers import http_server, reply
+from tests.tools.tool_file_reading import FUNCTIONS, add, read
+from tracer.context import identity
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.status import Status
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import ToolType, tool
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.tool_service import ToolService
+
+
+@asynccontextmanager
+async def _service(folder: Path, registry: ToolRegistry) -> AsyncIterator[ToolService]:
+    async with (
+        Recorder(MemoryStore(), Spool(folder / "spool.sqlite3")) as recorder,
+        ToolService(registry, recorder) as tools,
+    ):
+        yield tools
+
+
+async def test_a_function_gives_a_tool_what_the_file_leaves_out(tmp_path: Path) -> None:
+    registry = read(tmp_path, '[tools.add]\ntype = "STATELESS"\n')
+
+    found = registry.read("add")
+    assert (found.tool_type, found.description) == (ToolType.STATELESS, "Add two numbers.")
+    assert found.parameters == tool(add).parameters
+    assert (await Caller().call(found, '{"a": 2}')).result == "3"
+
+
+def test_a_tool_has_all_that_the_file_says(tmp_path: Path) -> None:
+    registry = read(
+        tmp_path,
+        """
+        [tools.sum]
+        type = "STATELESS"
+        function = "add"
+        description = "Sum up."
+        tags = ["maths"]
+        timeout = 3
+        max_attempts = 2
+        concurrency = "calculator"
+        max_parallel = 4
+        hooks = ["operator:itemgetter", "first"]
+
+        [tools.sum.parameters]
+        type = "object"
+        required = ["a"]
+        properties.a.type = "integer"
+        """,
+        functions={**FUNCTIONS, "operator:itemgetter": _first, "first": _first},
+    )
+
+    [found] = registry.tagged("maths")
+    assert (found.name, found.description) == ("sum", "Sum up.")
+    assert (found.timeout, found.max_attempts) == (3, 2)
+    assert (found.concurrency, found.max_parallel) == ("calculator", 4)
+    assert [getattr(each, "name", None) for each in found.hooks] == ["_first", "_first"]
+    assert found.parameters["properties"] == {"a": {"type": "integer"}}
+
+
+def _first(arguments: Any) -> Any:
+    return arguments
+
+
+def test_a_list_of_tools_says_the_same_as_tables(tmp_path: Path) -> None:
+    registry = read(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n')
+
+    assert [each.name for each in registry] == ["add"]
+
+
+def test_a_schema_may_stand_in_a_file_beside(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    (tmp_path / "add.json").write_text(json.dumps(schema))
+
+    registry = read(tmp_path, '[tools.add]\ntype = "STATELESS"\nparameters = "add.json"\n')
+
+    assert registry.read("add").parameters == schema
+
+
+def test_a_function_may_be_named_by_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clinic_sums.py").write_text("class Sums:\n    def double(a: int): return 2 * a\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    registry = read(
+        tmp_path, '[tools.d]\ntype = "STATELESS"\nfunction = "clinic_sums:Sums.double"\n'
+    )
+
+    assert list(registry.read("d").parameters["properties"]) == ["a"]
+
+
+async def test_what_a_function_hides_stays_hidden_with_a_schema_of_the_files(
+    tmp_path: Path,
+) -> None:
+    registry = read(
+        tmp_path,
+        """
+        [tools.greet]
+        type = "STATELESS"
+        parameters = { type = "object", properties = { greeting = { type = "string" } } }
+        """,
+    )
+
+    async with _service(tmp_path, registry) as tools:
+        with identity(token_id="user-123"):
+            outcome = await tools.call("greet", {"greeting": "Hello", "user_id": "forged"})
+        refused = await tools.call("greet", {"greeting": "Hello"})
+    assert outcome.result == "Hello!"
+    assert refused.reason == "missing_identity"
+
+
+async def test_a_stateful_tool_has_an_instance_for_each_conversation(tmp_path: Path) -> None:
+    registry = read(tmp_path, '[tools.count]\ntype = "STATEFUL"\ncreate = "Counter"\n')
+
+    async with _service(tmp_path, registry) as tools:
+        results = [
+            (await tools.call("count", {}, thread_id=thread)).result for thread in ("a", "a", "b")
+        ]
+    assert results == ["1", "2", "1"]
+
+
+async def test_a_rest_tool_sends_its_request(tmp_path: Path) -> None:
+    async with http_server(lambda request: reply(json={"path": request.target})) as server:
+        registry = read(
+            tmp_path,
+            f"""
+            [tools.read_weather]
+            type = "REST"
+            description = "Read the weather."
+            timeout = 5
+            max_attempts = 2
+            [tools.read_weather.parameters]
+            type = "object"
+            properties.city.type = "string"
+            [tools.read_weather.config]
+            base_url = "{server.url}"
+            path = "/v1/{{city}}"
+            query = {{ units = "metric" }}
+            response = "/path"
+            allowed_hosts = ["{server.host}"]
+            """,
+        )
+        async with _service(tmp_path, registry) as tools:
+            outcome = await tools.call("read_weather", {"city": "Zürich"})
+
+    assert outcome.result == "/v1/Z%C3%BCrich?units=metric"
+
+
+async def test_a_server_gives_its_tools(tmp_path: Path) -> None:
+    registry = read(
+        tmp_path,
+        f"""
+        [servers.clock]
+        command = {json.dumps(sys.executable)}
+        args = ["-m", "mcp_server_time", "--local-timezone", "UTC"]
+        tags = ["time"]
+        """,
+    )
+
+    async with _service(tmp_path, registry) as tools:
+        outcome = await tools.call("get_current_time", {"timezone": "UTC"})
+        tagged = {each.name for each in registry.tagged("time")}
+    assert outcome.status == Status.SUCCEEDED
+    assert tagged == {"get_current_time", "convert_time"}
+
+
+def test_entries_of_one_server_share_it(tmp_path: Path) -> None:
+    registry = read(
+        tmp_path,
+        """
+        [tools.read_row]
+        type = "MCP"
+        config = { name = "store", url = "https://store.example/mcp" }
+        [tools.write_row]
+        type = "MCP"
+        config = { name = "store", url = "https://store.example/mcp" }
+        [tools.other]
+        type = "MCP"
+        config = { url = "https://other.example/mcp", tools = ["this", "that"] }
+        """,
+    )
+
+    taken = {each.name: set(each.config.tools or ()) for each in registry.servers}
+    assert taken == {"store": {"read_row", "write_row"}, "other": {"this", "that"}}
+
+
+def test_a_server_that_gives_all_its_tools_gives_those_of_entries_too(tmp_path: Path) -> None:
+    registry = read(
+        tmp_path,
+        """
+        [tools.read_row]
+        type = "MCP"
+        config = { name = "store", url = "https://store.example/mcp" }
+        [servers.store]
+        url = "https://store.example/mcp"
+        """,
+    )
+
+    [server] = registry.servers
+    assert server.config.tools is None
