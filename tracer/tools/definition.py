@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,7 +16,7 @@ from tracer.tools.hidden import forbidden_names
 from tracer.tools.hooks import Hook, hooks_of
 from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.signature import hidden_parameters, signature_of
-from tracer.tools.threads import run_in_thread
+from tracer.tools.threads import called
 
 PARALLEL = "parallel"
 EXCLUSIVE = "exclusive"
@@ -205,14 +204,9 @@ def runner_of(
     function: Callable[..., Any],
 ) -> Callable[[Arguments, ToolContext], Awaitable[Any]]:
     """Return what carries out a call of a tool that is a function; see `Tool.run`."""
-    is_async = inspect.iscoroutinefunction(inspect.unwrap(function))
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
-        if is_async:
-            return await function(**arguments)
-        result = await run_in_thread(function, **arguments)
-        # A function that is not declared async may still hand back something to wait for.
-        return await result if inspect.isawaitable(result) else result
+        return await called(function, **arguments)
 
     return run
 

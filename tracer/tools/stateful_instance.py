@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import anyio
 
-from tracer.tools.threads import call_in_thread, run_in_thread
+from tracer.tools.threads import call_in_thread, called, is_async
 
 Create = Callable[[], Any]
 """Makes an instance, synchronous or not."""
@@ -52,36 +52,17 @@ async def failure_to_close(instance: StatefulInstance) -> BaseException | None:
     """
     try:
         if instance.close is not None:
-            await _call(instance.close, _in_thread_of_its_own)
+            await _closed(instance.close)
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         return error
     return None
 
 
-async def called(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-    """Call somebody else's function and return its result: in a thread unless it is asynchronous.
-
-    Raises:
-        Exception: What it raised.
-    """
-    return await _call(partial(function, *given, **named), run_in_thread)
-
-
-async def _call(call: Callable[[], Any], in_thread: Callable[..., Awaitable[Any]]) -> Any:
-    if _is_async(call):
-        return await call()
-    result = await in_thread(call)
-    # What is not declared async may still hand back something to wait for.
-    return await result if inspect.isawaitable(result) else result
-
-
-async def _in_thread_of_its_own(call: Callable[[], Any]) -> Any:
-    # Cleaning up has little time, and none to wait until tools give up their threads.
-    return await call_in_thread(call, anyio.CapacityLimiter(1))
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    if isinstance(function, partial):
-        return _is_async(function.func)
-    own = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.iscoroutinefunction(inspect.unwrap(own))
+async def _closed(close: Callable[[], Any]) -> None:
+    if is_async(close):
+        await close()
+        return
+    # In a thread of its own: it has little time, and none to wait until tools give up theirs.
+    result = await call_in_thread(close, anyio.CapacityLimiter(1))
+    if inspect.isawaitable(result):
+        await result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
@@ -19,7 +20,29 @@ Answer = TypeVar("Answer")
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
-async def run_in_thread(function: Callable[..., Answer], **arguments: Any) -> Answer:
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call of `function` is to be awaited, and needs no thread."""
+    if isinstance(function, partial):
+        return is_async(function.func)
+    own = function if inspect.isroutine(function) else type(function).__call__
+    # A wrapper may be asynchronous where what it wraps is not, and the other way round.
+    return any(map(inspect.iscoroutinefunction, (own, inspect.unwrap(own))))
+
+
+async def called(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
+    """Call somebody else's function and return its result: in a thread unless it is asynchronous.
+
+    Raises:
+        Exception: What it raised.
+    """
+    if is_async(function):
+        return await function(*given, **named)
+    result = await run_in_thread(partial(function, *given, **named))
+    # What is not declared async may still hand back something to wait for.
+    return await result if inspect.isawaitable(result) else result
+
+
+async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) -> Answer:
     """Call `function` in one of the tools' threads, which has this task's context variables.
 
     A thread cannot be stopped. To cancel a call that has begun changes nothing: it is waited for

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
@@ -13,8 +13,8 @@ from tracer.errors import LineageError, RegistrationError
 from tracer.tools.arguments import Arguments, JsonSchema
 from tracer.tools.definition import Tool, ToolOptions, ToolType
 from tracer.tools.signature import Signature, signature_of
-from tracer.tools.stateful_instance import called
 from tracer.tools.thread_context import ThreadContextManager
+from tracer.tools.threads import called
 
 
 @runtime_checkable
@@ -26,6 +26,10 @@ class HasThreads(Protocol):
         """What the conversations keep."""
         ...
 
+    async def conversation(self) -> str:
+        """Return what the caller's conversation is kept under."""
+        ...
+
 
 def stateful_tool(
     *,
@@ -33,6 +37,7 @@ def stateful_tool(
     create: Callable[..., Any],
     description: str | None = None,
     parameters: JsonSchema | None = None,
+    hidden: Mapping[str, Any] | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool:
     """Make a tool that keeps something between the calls of a conversation.
@@ -51,8 +56,9 @@ def stateful_tool(
             `contextlib.asynccontextmanager` makes: then it is entered, and left at the end.
         description: What it does, for the model; from `execute`'s docstring unless given.
         parameters: The JSON Schema of its arguments. Unless given, it comes from the signature of
-            `execute`, of the class that `create` is or says that it returns, and the runtime fills
-            what is hidden there (`tracer.tools.hidden`).
+            `execute`, of the class that `create` is or says that it returns.
+        hidden: What `execute` receives from the runtime, by name: `{"user_id": UserId}`. Unless
+            given, its signature says it (`tracer.tools.hidden`), where that can be told.
         options: See `Tool`.
 
     Raises:
@@ -60,43 +66,44 @@ def stateful_tool(
             arguments of `execute` are.
     """
     wants_context = _wants_context(name, create)
-    signature = _execute_signature(name, create) if parameters is None else None
+    signature = None
+    if parameters is None or hidden is None:
+        signature = _execute_signature(create)
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
-        threads = _threads_of(context)
+        run = _run_of(context)
         make = partial(called, create, context) if wants_context else create
-        # What belongs to no conversation shares nothing with all else that belongs to none.
-        thread_id = context.thread_id or str(context.root_plan_id)
-        async with threads.instance(thread_id, name, make) as instance:
+        async with run.threads.instance(await run.conversation(), name, make) as instance:
             return await called(_execute_of(instance), **arguments)
 
-    if signature is None:
-        return Tool(
-            name=name,
-            description=description or "",
-            parameters=parameters or {},
-            run=run,
-            tool_type=ToolType.STATEFUL,
-            **options,
-        )
+    check = None
+    if parameters is None:
+        if signature is None:
+            raise RegistrationError(
+                f"The arguments of the tool {name!r} can't be told: give `parameters`, or let "
+                "`create` be, or say that it returns, a class with a method `execute`."
+            )
+        parameters, check = signature.parameters.json_schema, signature.parameters.check
+    if hidden is None:
+        hidden = {} if signature is None else signature.hidden
     return Tool(
         name=name,
-        description=description or signature.description,
-        parameters=signature.parameters.json_schema,
-        check=signature.parameters.check,
-        hidden=signature.hidden,
+        description=description or (signature.description if signature else ""),
+        parameters=parameters,
+        check=check,
+        hidden=hidden,
         run=run,
         tool_type=ToolType.STATEFUL,
         **options,
     )
 
 
-def _threads_of(context: ToolContext) -> ThreadContextManager:
+def _run_of(context: ToolContext) -> HasThreads:
     if not isinstance(context.run, HasThreads):
         raise LineageError(
             "This tool keeps something between calls: only a run or the tool service can call it."
         )
-    return context.run.threads
+    return context.run
 
 
 def _execute_of(instance: object) -> Callable[..., Any]:
@@ -126,17 +133,19 @@ def _wants_context(name: str, create: Callable[..., Any]) -> bool:
     return bool(needed)
 
 
-def _execute_signature(name: str, create: Callable[..., Any]) -> Signature:
+def _execute_signature(create: Callable[..., Any]) -> Signature | None:
+    """Return the signature of the instances' `execute`; None where their class can't be told.
+
+    Raises:
+        RegistrationError: It says what a model can't give.
+    """
     for kind in (create, *_returned(create)):
         if inspect.isclass(kind) and hasattr(kind, "execute"):
             execute = inspect.getattr_static(kind, "execute")
             # As an instance would have it: without `self`.
             bound = MethodType(execute, kind) if isinstance(execute, FunctionType) else kind.execute
             return signature_of(bound)
-    raise RegistrationError(
-        f"The arguments of the tool {name!r} can't be told: give `parameters`, or let `create` be, "
-        "or say that it returns, a class with a method `execute`."
-    )
+    return None
 
 
 def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:

@@ -1,0 +1,231 @@
+"""Cleaning up after the instances that conversations kept."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.tools.stateful_instances import (
+    LONG,
+    Workshop,
+    other_tasks,
+    until,
+)
+from tracer.context import current_identity, current_tool_context, identity, tool_context_bound
+from tracer.tools.stateful_instance import Create
+from tracer.tools.thread_context import MAX_CLEANUPS, ThreadContextManager
+from tracer.tools.threads import MAX_THREADS, run_in_thread
+
+
+class Breaks:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def aclose(self) -> None:
+        raise self.error
+
+
+class BreaksInThread(Breaks):
+    def aclose(self) -> None:  # type: ignore[override]
+        raise self.error
+
+
+class Hangs:
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.swallowed = 0
+
+    async def aclose(self) -> None:
+        while not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.swallowed += 1
+
+
+class HangsInThread:
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+
+    def close(self) -> None:
+        assert self.let_go.wait(LONG)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("what nobody may read"),
+        SystemExit("what nobody may read"),
+        KeyboardInterrupt("what nobody may read"),
+        asyncio.CancelledError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("kind", [Breaks, BreaksInThread])
+async def test_a_cleanup_that_fails_is_logged_without_its_words_and_stops_no_other(
+    error: BaseException, kind: type[Breaks], caplog: pytest.LogCaptureFixture
+) -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    for tool_name, create in (("x", workshop.create), ("breaks", lambda: kind(error))):
+        async with threads.instance("a", tool_name, create):
+            pass
+    await threads.aclose()
+
+    assert workshop.closed == [0]
+    [line] = caplog.records
+    fields = line.fields  # type: ignore[attr-defined]
+    assert fields["tool"] == "breaks"
+    assert fields.get("error", "CancelledError") == type(error).__name__
+    assert "what nobody may read" not in str(line.__dict__)
+
+
+async def test_a_cleanup_that_hangs_is_cut_short_and_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
+    hanging: list[Hangs | HangsInThread] = [Hangs(), HangsInThread()]
+    makers: list[Create] = [workshop.create, lambda: hanging[0], lambda: hanging[1]]
+    for number, create in enumerate(makers):
+        async with threads.instance("a", f"tool-{number}", create):
+            pass
+    await threads.aclose()
+
+    assert workshop.closed == [0]
+    assert [line.fields["tool"] for line in caplog.records] == ["tool-2", "tool-1"]  # type: ignore[attr-defined]
+    for each in hanging:
+        each.let_go.set()
+    await until(lambda: not other_tasks() and not threads._left_behind)
+
+
+async def test_a_cleanup_in_a_thread_waits_for_none_of_the_tools_threads() -> None:
+    threads, let_go, closed = ThreadContextManager(close_seconds=LONG), threading.Event(), []
+    all_taken = threading.Barrier(MAX_THREADS + 1)
+
+    class InThread:
+        def close(self) -> None:
+            closed.append(self)
+
+    def hog() -> None:
+        all_taken.wait(LONG)
+        assert let_go.wait(LONG)
+
+    async with threads.instance("a", "x", InThread) as instance:
+        pass
+    hogs = [asyncio.create_task(run_in_thread(hog)) for _ in range(MAX_THREADS)]
+    await asyncio.to_thread(all_taken.wait, LONG)
+    await threads.aclose()
+    assert closed == [instance]
+
+    let_go.set()
+    await asyncio.gather(*hogs)
+
+
+async def test_many_cleanups_take_turns_and_none_is_left_out() -> None:
+    threads, at_once, most, closed = ThreadContextManager(), 0, 0, 0
+
+    class Slow:
+        async def aclose(self) -> None:
+            nonlocal at_once, most, closed
+            at_once += 1
+            most = max(most, at_once)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            at_once -= 1
+            closed += 1
+
+    for number in range(3 * MAX_CLEANUPS):
+        async with threads.instance(str(number), "x", Slow):
+            pass
+    await threads.aclose()
+
+    assert (closed, most) == (3 * MAX_CLEANUPS, MAX_CLEANUPS)
+
+
+class Entered:
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    async def __aenter__(self) -> str:
+        self.log.append("entered")
+        return "what is used"
+
+    async def __aexit__(self, *error: object) -> None:
+        assert error == (None, None, None)
+        self.log.append("left")
+
+
+class ClosedAndEntered(Entered):
+    def close(self) -> None:
+        self.log.append("closed")
+
+
+class ClosedInAllWays(ClosedAndEntered):
+    def aclose(self) -> None:
+        self.log.append("aclosed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "log"),
+    [
+        (Entered, ["entered", "left"]),
+        (ClosedAndEntered, ["closed"]),
+        (ClosedInAllWays, ["aclosed"]),
+        (str, []),
+    ],
+)
+async def test_an_instance_is_cleaned_up_in_the_first_way_that_it_knows(
+    kind: type[Any], log: list[str]
+) -> None:
+    threads = ThreadContextManager()
+    seen: list[str] = []
+
+    async with threads.instance("a", "x", lambda: kind(seen)) as instance:
+        assert isinstance(instance, str) == (kind in (Entered, str))
+    await threads.aclose()
+
+    assert seen == log
+
+
+async def test_a_function_that_is_an_asynchronous_context_manager_makes_and_cleans_up() -> None:
+    threads = ThreadContextManager()
+    seen = []
+
+    @asynccontextmanager
+    async def create() -> AsyncIterator[str]:
+        seen.append("made")
+        yield "what is used"
+        seen.append("cleaned up")
+
+    for _ in range(2):
+        async with threads.instance("a", "x", create) as instance:
+            assert instance == "what is used"
+    await threads.aclose()
+
+    assert seen == ["made", "cleaned up"]
+
+
+async def test_cleaning_up_belongs_to_no_caller() -> None:
+    threads = ThreadContextManager(max_threads=1, idle_seconds=0.01)
+    seen = []
+
+    class Looks:
+        async def aclose(self) -> None:
+            seen.append((current_identity(), current_tool_context()))
+
+    async def look(thread_id: str) -> None:
+        async with threads.instance(thread_id, "x", Looks):
+            pass
+
+    with identity(token_id="somebody"), tool_context_bound(None):
+        for thread_id in "ab":
+            await look(thread_id)  # the second evicts the first
+        await until(lambda: len(seen) == 2)  # idle for too long
+        await look("c")
+        await threads.end_thread("c")
+        await look("d")
+        await threads.aclose()
+
+    assert seen == [(None, None)] * 4

@@ -1,0 +1,282 @@
+"""The instances that conversations keep: who gets which, when they are made, how they end."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from dataclasses import replace
+
+import pytest
+
+from tests.tools.contexts import some_context
+from tests.tools.stateful_instances import (
+    LONG,
+    Bench,
+    Using,
+    Workshop,
+    in_use,
+    other_tasks,
+    until,
+    use,
+)
+from tracer.context import tool_context_bound
+from tracer.errors import ToolError
+from tracer.tools.thread_context import ThreadContextManager
+
+
+async def test_a_conversation_keeps_its_instance_and_another_has_another() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    numbers = [await use(threads, thread_id, workshop.create) for thread_id in "aabab"]
+    await threads.aclose()
+
+    assert numbers == [0, 0, 1, 0, 1]
+    assert sorted(workshop.closed) == [0, 1]
+
+
+async def test_each_tool_has_an_instance_of_its_own_in_a_conversation() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    async with (
+        threads.instance("a", "one", workshop.create) as one,
+        threads.instance("a", "two", workshop.create) as two,
+    ):
+        assert one is not two
+    await threads.aclose()
+
+
+async def test_fifty_that_come_at_once_get_one_instance_one_after_the_other() -> None:
+    threads, workshop = ThreadContextManager(), Workshop(turns=3)
+    numbers = await asyncio.gather(*(use(threads, "a", workshop.create) for _ in range(50)))
+    await threads.aclose()
+
+    assert numbers == [0] * 50
+    assert workshop.begun == 1
+
+
+async def test_a_thousand_conversations_that_end_leave_nothing() -> None:
+    threads, workshop = ThreadContextManager(), Workshop(turns=1)
+
+    async def conversation(thread_id: str) -> None:
+        await use(threads, thread_id, workshop.create)
+        await use(threads, thread_id, workshop.create)
+        await threads.end_thread(thread_id)
+
+    await asyncio.gather(*(conversation(str(number)) for number in range(1000)))
+    gc.collect()
+
+    assert (workshop.begun, len(workshop.closed), workshop.alive) == (1000, 1000, 0)
+    assert other_tasks() == set()
+
+
+async def test_a_thousand_conversations_that_are_never_ended_end_with_their_owner() -> None:
+    threads, workshop = ThreadContextManager(max_threads=100), Workshop()
+    for number in range(1000):
+        await use(threads, str(number), workshop.create)
+    assert workshop.open <= 101
+    await threads.aclose()
+    gc.collect()
+
+    assert (len(workshop.closed), workshop.alive) == (1000, 0)
+    assert other_tasks() == set()
+
+
+async def test_what_could_not_be_made_is_tried_again_by_the_next() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    failures = 0
+
+    async def create() -> Bench:
+        nonlocal failures
+        await asyncio.sleep(0)
+        if failures < 2:
+            failures += 1
+            raise OSError("not yet")
+        return await workshop.create()
+
+    outcomes = await asyncio.gather(
+        *(use(threads, "a", create) for _ in range(4)), return_exceptions=True
+    )
+    await threads.aclose()
+
+    assert [type(each) for each in outcomes] == [OSError, OSError, int, int]
+    assert workshop.made == workshop.closed == [0]
+
+
+async def test_a_conversation_in_which_nothing_could_be_made_is_not_kept() -> None:
+    threads, workshop = ThreadContextManager(max_threads=1), Workshop()
+
+    async def create() -> Bench:
+        raise OSError("no")
+
+    await use(threads, "good", workshop.create)
+    with pytest.raises(OSError, match="no"):
+        await use(threads, "good-too", create)
+    await until(lambda: workshop.closed == [0])
+
+    assert threads._threads == {}
+    await threads.aclose()
+
+
+async def test_a_call_within_a_call_of_the_same_instance_is_refused_instead_of_hanging() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    async with threads.instance("a", "bench", workshop.create):
+        with pytest.raises(ToolError, match="within a call of itself"):
+            await asyncio.wait_for(use(threads, "a", workshop.create), LONG)  # in another task
+        assert await use(threads, "b", workshop.create) == 1
+
+    assert await use(threads, "a", workshop.create) == 0
+    await threads.aclose()
+
+
+async def test_a_task_that_a_call_left_behind_may_use_the_instance_after_it() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    is_over = asyncio.Event()
+
+    async def later() -> int:
+        await is_over.wait()
+        return await use(threads, "a", workshop.create)
+
+    async with threads.instance("a", "bench", workshop.create):
+        left_behind = asyncio.create_task(later())
+        await asyncio.sleep(0)
+    is_over.set()
+
+    assert await left_behind == 0
+    await threads.aclose()
+
+
+async def test_what_a_thread_made_for_a_cancelled_caller_is_kept_for_the_next() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    begun, let_go = threading.Event(), threading.Event()
+
+    def create() -> Bench:
+        begun.set()
+        assert let_go.wait(LONG)
+        return asyncio.run(workshop.create())
+
+    using = asyncio.create_task(use(threads, "a", create))
+    await asyncio.to_thread(begun.wait, LONG)
+    using.cancel()
+    let_go.set()
+    await asyncio.wait({using})
+
+    assert using.cancelled()
+    assert await use(threads, "a", create) == 0
+    await threads.aclose()
+    assert workshop.closed == [0]
+
+
+async def test_what_is_kept_between_calls_keeps_no_call() -> None:
+    class Run:
+        pass
+
+    threads, workshop, run = ThreadContextManager(), Workshop(), Run()
+    is_gone = weakref.ref(run)
+    with tool_context_bound(replace(some_context(), run=run)):
+        await asyncio.create_task(use(threads, "a", workshop.create))
+    await asyncio.sleep(0)  # until now the event loop has the task in its hands
+    del run
+    gc.collect()
+
+    assert is_gone() is None
+    assert workshop.alive == 1
+    await threads.aclose()
+
+
+async def test_a_conversation_that_goes_on_after_its_end_has_new_instances() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    await use(threads, "a", workshop.create)
+    await threads.end_thread("a")
+    await threads.end_thread("a")
+    await threads.end_thread("never heard of")
+
+    assert workshop.closed == [0]
+    assert await use(threads, "a", workshop.create) == 1
+    await threads.aclose()
+
+
+async def test_the_youngest_instance_is_closed_first() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    for tool_name in ("x", "y", "z", "x"):
+        async with threads.instance("a", tool_name, workshop.create):
+            pass
+    await threads.end_thread("a")
+
+    assert workshop.closed == [2, 1, 0]
+    await threads.aclose()
+
+
+async def test_ending_waits_for_those_who_use_it_or_wait_for_their_turn() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop()
+    first = await in_use(threads, "a", workshop.create)
+    second = Using(threads, "a", "bench", workshop.create)
+    await asyncio.sleep(0)
+    endings = [asyncio.create_task(threads.end_thread("a")) for _ in range(2)]
+    await asyncio.sleep(0)
+    after = await in_use(threads, "a", workshop.create)
+    assert workshop.closed == []
+
+    assert (await first.end()).number == (await second.end()).number == 0
+    await asyncio.gather(*endings)
+    assert workshop.closed == [0]
+    assert (await after.end()).number == 1
+    await threads.aclose()
+
+
+async def test_ending_does_not_wait_for_ever_and_refuses_those_who_still_wait() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
+    first = await in_use(threads, "a", workshop.create)
+    second = Using(threads, "a", "bench", workshop.create)
+    await asyncio.sleep(0)
+    await threads.end_thread("a")
+    assert workshop.closed == [0]
+    await first.end()
+    with pytest.raises(ToolError, match="conversation ended"):
+        await second.end()
+
+    assert workshop.made == [0]
+    await threads.aclose()
+    assert other_tasks() == set()
+
+
+async def test_what_is_made_too_late_is_closed_at_once_by_whoever_made_it() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    async def create() -> Bench:
+        begun.set()
+        await let_go.wait()
+        return await workshop.create()
+
+    using = asyncio.create_task(use(threads, "a", create))
+    await begun.wait()
+    await threads.aclose()
+    let_go.set()
+    with pytest.raises(ToolError, match="conversation ended"):
+        await using
+
+    assert workshop.made == workshop.closed == [0]
+    assert other_tasks() == set()
+
+
+async def test_after_its_end_everything_is_refused() -> None:
+    threads, workshop = ThreadContextManager(), Workshop()
+    await threads.aclose()
+    await threads.aclose()
+    with pytest.raises(ToolError, match="the application is ending"):
+        await use(threads, "a", workshop.create)
+
+    assert workshop.begun == 0
+
+
+async def test_whoever_is_cancelled_while_all_ends_learns_it_once_all_has_ended() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop()
+    using = await in_use(threads, "a", workshop.create)
+    ending = asyncio.create_task(threads.aclose())
+    await asyncio.sleep(0)
+    ending.cancel()
+    await asyncio.sleep(0)
+    assert not ending.done()
+    await using.end()
+    await asyncio.wait({ending})
+
+    assert ending.cancelled()
+    assert workshop.closed == [0]
