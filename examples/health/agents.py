@@ -1,47 +1,35 @@
-"""Who works in the health application, and with which tools."""
+"""The health application: its tools by name, and the agents of `agents.yaml` that have them."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
 
 from health.blood_pressure import blood_pressure_tools
 from health.demo import DemonstrationModel
 from health.diary import Diary
+from health.entry_count import STATE_AT_FIRST
+from health.health_event import health_event_tools
+from health.identity import user_of
 from health.medication import medication_tools
+from health.previous_runs import OwnServer, previous_runs_tool
 from health.reviews import INTERACTION_CHECK, MEDICATION_CHECK, SYMPTOM_CHECK, WEEKLY_REVIEW
 from health.symptom import symptom_tools
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.batch_tool import batch_tool
+from tracer.runtime.agent_files import read_agents
+from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.subplan_tool import subplan_tool
+from tracer.tools.batch_tool import batch_tool
+from tracer.tools.definition import Tool
+from tracer.tools.executors.mcp import McpConfig, McpServer
+from tracer.tools.registry import ToolRegistry
 
 PLANNER_INSTRUCTIONS = """\
-The user is a patient, or speaks for one: name the patient's id in every step. Whatever the user \
-reports goes to the nurse first, in the user's words and numbers. A review comes after that, and \
-goes to the coordinator. Do not plan a review that was not asked for."""
-
-NURSE = """\
-You keep the health diary. Record exactly what you were told, in one round where you can: one call \
-for each reading, medication and symptom. Leave record_time out unless you were told when it was. \
-When a tool refuses a call, read why: correct an obvious slip, such as swapped values, and say so; \
-otherwise report it. Never make a value up. Answer in a few sentences with what is in the diary."""
-
-COORDINATOR = """\
-You answer for a patient's care. Ask for the reviews that the request needs, then put what they \
-found into a short answer that the patient understands: first what to do, then why. You do not \
-diagnose; what looks urgent you send to a doctor."""
-
-REVIEWER = """\
-You review a patient's week. Ask for a medication check and a symptom check at once, both in the \
-same round, and sum up what they found. If one fails, say so and go on with the other."""
-
-PHARMACIST = """\
-You check medication. Look at what is recorded, then check every pair of different medications \
-with one call of interaction_checks, one item a pair; with fewer than two medications there is \
-nothing to check. Name the pairs that need attention and what to do about each."""
-
-INTERACTION_CHECKER = """\
-You judge one pair of medications by what is known of them and by what the patient recorded. Query \
-first, then answer in two or three sentences: whether they interact, how badly, and whether a \
-recorded symptom fits. Say so where you are not sure."""
+The user speaks of their own health, and the agents' tools know who the user is: nobody needs to \
+name or to ask for an id. Whatever the user reports goes to the nurse first, in the user's words \
+and numbers. A review comes after that, and goes to the coordinator. Do not plan a review that was \
+not asked for."""
 
 
 def health_application(diary: Diary) -> Application:
@@ -50,54 +38,58 @@ def health_application(diary: Diary) -> Application:
     Args:
         diary: A closed diary; one application opens it at a time.
     """
-    of_blood_pressure = blood_pressure_tools(diary)
-    of_medication = medication_tools(diary)
-    of_symptoms = symptom_tools(diary)
-    [_, query_medication] = of_medication
-    [_, query_symptom] = of_symptoms
-    weekly_review = subplan_tool(WEEKLY_REVIEW)
-    medication_check = subplan_tool(MEDICATION_CHECK)
-    symptom_check = subplan_tool(SYMPTOM_CHECK)
+    server = OwnServer()
+
+    @asynccontextmanager
+    async def opened(surroundings: Surroundings) -> AsyncIterator[None]:
+        with server.open(surroundings):
+            async with diary.open(surroundings):
+                yield
+
+    return Application(
+        name="health",
+        agents=read_agents(files("health") / "agents.yaml"),
+        model=DemonstrationModel(),
+        planner_instructions=PLANNER_INSTRUCTIONS,
+        resources=opened,
+        registry=ToolRegistry(
+            [*diary_tools(diary), *review_tools(), previous_runs_tool(server)], [time_server()]
+        ),
+        token_resolver=user_of,
+        session_state=STATE_AT_FIRST,
+    )
+
+
+def diary_tools(diary: Diary) -> tuple[Tool, ...]:
+    """Return the twelve tools that record, query and update a diary."""
+    return (
+        *blood_pressure_tools(diary),
+        *health_event_tools(diary),
+        *medication_tools(diary),
+        *symptom_tools(diary),
+    )
+
+
+def review_tools() -> tuple[Tool, ...]:
+    """Return the tools that open reviews as sub-plans."""
     interaction_checks = batch_tool(
         subplan_tool(INTERACTION_CHECK),
         name="interaction_checks",
-        description="Check pairs of a patient's medications for interactions, each item a pair.",
+        description="Check pairs of the user's medications for interactions, each item a pair.",
     )
-    return Application(
-        name="health",
-        agents=(
-            Agent(
-                "coordinator",
-                COORDINATOR,
-                (weekly_review, medication_check, symptom_check),
-                description="answers for the patient's care; asks for reviews and checks",
-            ),
-            Agent(
-                "nurse",
-                NURSE,
-                (*of_blood_pressure, *of_medication, *of_symptoms),
-                description="records and looks up blood pressure, medication and symptoms",
-            ),
-            Agent(
-                "reviewer",
-                REVIEWER,
-                (medication_check, symptom_check),
-                description="works within weekly reviews only",
-            ),
-            Agent(
-                "pharmacist",
-                PHARMACIST,
-                (query_medication, interaction_checks),
-                description="checks what a patient takes, pair by pair",
-            ),
-            Agent(
-                "interaction_checker",
-                INTERACTION_CHECKER,
-                (query_medication, query_symptom),
-                description="works within interaction checks only",
-            ),
-        ),
-        model=DemonstrationModel(),
-        planner_instructions=PLANNER_INSTRUCTIONS,
-        resources=diary.open,
+    checks = map(subplan_tool, (WEEKLY_REVIEW, MEDICATION_CHECK, SYMPTOM_CHECK))
+    return (*checks, interaction_checks)
+
+
+def time_server() -> McpServer:
+    """Return the MCP server that tells the time: `mcp-server-time`, over stdio."""
+    return McpServer(
+        McpConfig(
+            name="time",
+            command=sys.executable,
+            # -P: the directory that the agents are started from is no place to import from.
+            args=("-P", "-m", "mcp_server_time", "--local-timezone", "UTC"),
+            tools=frozenset({"get_current_time"}),
+            timeout=10,
+        )
     )

@@ -1,4 +1,4 @@
-"""The arguments that several tools take: types for their schemas, and how times are read."""
+"""The parameters that several tools have: their types, and how times are read."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from tracer.clock import Clock
 from tracer.errors import ToolError
+from tracer.tools.hidden import Hidden, UserId
 
 SLACK = timedelta(minutes=5)
 """How far a patient's clock may run ahead of ours."""
@@ -16,7 +17,12 @@ SLACK = timedelta(minutes=5)
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 
 
-def _storable(text: str) -> str:
+def storable_text(text: str) -> str:
+    """Return a text as the diary keeps it: without the blanks around it.
+
+    Raises:
+        ValueError: Nothing is left, or it holds what Postgres cannot store.
+    """
     text = text.strip()
     if not text:
         raise ValueError("is empty")
@@ -25,9 +31,13 @@ def _storable(text: str) -> str:
     return text
 
 
-PatientId = Annotated[str, Field(max_length=64), AfterValidator(_storable)]
-Name = Annotated[str, Field(max_length=200), AfterValidator(_storable)]
-Notes = Annotated[str, Field(max_length=2000), AfterValidator(_storable)]
+Caller = Annotated[UserId, Hidden(aliases=("patient_id",))]
+"""Whose diary it is. The runtime fills it: a model neither sees nor gives it, also under the name
+that it had when models did."""
+
+Name = Annotated[str, Field(max_length=200), AfterValidator(storable_text)]
+Notes = Annotated[str, Field(max_length=2000), AfterValidator(storable_text)]
+RecordId = Annotated[int, Field(ge=1, lt=2**63)]
 Limit = Annotated[int, Field(ge=1, le=100)]
 Offset = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -59,26 +69,34 @@ def read_moment(name: str, text: str) -> datetime:
     return moment
 
 
-def read_record_time(text: str | None, clock: Clock) -> datetime:
-    """Return when an entry is for: the time given, else the present.
+def read_past_moment(name: str, text: str, clock: Clock) -> datetime:
+    """Return the moment that an argument names, which has to have come.
 
     Args:
-        text: The argument `record_time` as the model gave it.
+        name: The argument's name, for the error.
+        text: The time as the model gave it.
         clock: Says what the present is.
 
     Raises:
         ToolError: It is no time, or lies in the future or before 1900.
     """
     now = clock()
-    if text is None:
-        return now
-    moment = read_moment("record_time", text)
+    moment = read_moment(name, text)
     if moment > now + SLACK:
         raise ToolError(
-            f"record_time {text!r} lies in the future (it is {now.isoformat(timespec='seconds')} "
-            "now): give the time of the event, or leave it out for now."
+            f"{name} {text!r} lies in the future (it is {now.isoformat(timespec='seconds')} now): "
+            "give the time when it was."
         )
     return moment
+
+
+def read_time(name: str, text: str | None, clock: Clock) -> datetime:
+    """Return when an entry is for: the time given, else the present.
+
+    Raises:
+        ToolError: See `read_past_moment`.
+    """
+    return clock() if text is None else read_past_moment(name, text, clock)
 
 
 def read_since(text: str | None) -> datetime | None:

@@ -1,6 +1,8 @@
 """The demonstration: a request, and the script that plays the model while the agents carry it out.
 
-Only the model is played. The plan, the calls, the refused reading and the records are real.
+Only the model is played. The plan, the calls, the refused reading, the time from the MCP server,
+the request to the server itself and the records are real. The script's path does not depend on
+what they answer.
 """
 
 from __future__ import annotations
@@ -13,21 +15,22 @@ from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation, Message, ToolSpec
 from tracer.runtime.scripted_model import Script, ScriptedModel, ScriptError, Turn, call
 
-PATIENT = "p-1"
+TOKEN_ID = "user-p-1-demo"
+"""Whose run the demonstration is: the tools know, and neither the model nor the records."""
 
-REQUEST = f"""\
-I am patient {PATIENT}. Please write this down, and review my week.
-I just measured 152 over 95 with a pulse of 78, and five minutes later 88 over 146. Besides \
-lisinopril 10 mg every morning and ginkgo 120 mg every evening I take ibuprofen 400 mg 3 times a \
-day since Monday, for my knee. I feel dizzy when I get up (起床时头晕)."""
+REQUEST = """\
+Please write this down, and review my week.
+I just measured 152 over 95 with a pulse of 78, and five minutes later 88 over 146. I twisted my \
+knee on Monday: besides lisinopril 10 mg every morning and ginkgo 120 mg every evening I take \
+ibuprofen 400 mg 3 times a day since then. I feel dizzy when I get up (起床时头晕)."""
 
 _TO_RECORD = (
-    f"Record for patient {PATIENT}: blood pressure 152 over 95 with a pulse of 78, then 88 over "
-    "146, both measured just now; lisinopril 10 mg every morning, ginkgo 120 mg every evening, "
-    "ibuprofen 400 mg 3 times a day since Monday, for the knee; dizziness when getting up, in "
-    "the patient's words 起床时头晕."
+    "Record: blood pressure 152 over 95 with a pulse of 78, then 88 over 146, both measured just "
+    "now; a knee twisted on Monday; lisinopril 10 mg every morning, ginkgo 120 mg every evening, "
+    "ibuprofen 400 mg 3 times a day since Monday, for the knee; dizziness when getting up, in the "
+    "user's words 起床时头晕."
 )
-_TO_REVIEW = f"Review the week of patient {PATIENT}, and tell the patient what to do."
+_TO_REVIEW = "Review the user's week, and tell the user what to do."
 
 
 def scripted_model() -> ScriptedModel:
@@ -71,9 +74,9 @@ def _scripts(times: int | None) -> list[Script]:
         script("planner", REQUEST, _plan()),
         script("nurse", _TO_RECORD, *_recording()),
         script("coordinator", _TO_REVIEW, *_coordinating()),
-        script("nurse", "say in two sentences how high they are", *_reading_the_week()),
+        script("nurse", "in two sentences how high the readings are", *_reading_the_week()),
         script("reviewer", "a medication check and a symptom check", *_reviewing()),
-        script("pharmacist", "Query the medication of patient", *_checking_medication()),
+        script("pharmacist", "Query the user's medication", *_checking_medication()),
         script("nurse", "which symptoms may belong to which readings", *_checking_symptoms()),
         *(
             script("interaction_checker", f"Query {pair[0]} and {pair[1]} ", *_checking_pair(*pair))
@@ -127,7 +130,6 @@ def _recording() -> list[Turn]:
         name: str, dosage: str, frequency: str, notes: str | None = None
     ) -> dict[str, object]:
         return {
-            "patient_id": PATIENT,
             "medication_name": name,
             "dosage": dosage,
             "frequency": frequency,
@@ -137,40 +139,37 @@ def _recording() -> list[Turn]:
     lisinopril = medication("lisinopril", "10 mg", "every morning")
     ginkgo = medication("ginkgo", "120 mg", "every evening")
     ibuprofen = medication("ibuprofen", "400 mg", "3 times a day", "since Monday, for the knee")
-    first = {"patient_id": PATIENT, "systolic": 152, "diastolic": 95, "heart_rate": 78}
-    second = {"patient_id": PATIENT, "systolic": 88, "diastolic": 146}
+    first = {"systolic": 152, "diastolic": 95, "heart_rate": 78}
+    second = {"systolic": 88, "diastolic": 146}
     swapped = {
-        "patient_id": PATIENT,
         "systolic": 146,
         "diastolic": 88,
         "notes": "told as 88 over 146; taken for swapped",
     }
-    dizziness = {
-        "patient_id": PATIENT,
-        "symptom_name": "dizziness",
-        "severity": "mild",
-        "notes": "起床时头晕",
-    }
+    knee = {"event_type": "injury", "event_name": "twisted knee", "notes": "on Monday"}
+    dizziness = {"symptom_name": "dizziness", "severity": "mild", "notes": "起床时头晕"}
     return [
         _turn(
-            (934, 287),
-            "I record both readings, the three medications and the symptom.",
+            (934, 318),
+            "I record both readings, the knee, the three medications and the symptom.",
             ("record_blood_pressure", first, "call_0"),
             ("record_blood_pressure", second, "call_0"),
+            ("record_health_event", knee, "call_0"),
             ("record_medication", lisinopril, ""),
             ("record_medication", ginkgo, ""),
             ("record_medication", ibuprofen, None),
             ("record_symptom", dizziness, None),
         ),
         _turn(
-            (1_583, 74),
+            (1_652, 74),
             "The second reading was refused: its values look swapped. I record it as 146 over 88.",
             ("record_blood_pressure", swapped, "call_0"),
         ),
         _turn(
-            (1_712, 81),
+            (1_781, 86),
             "In the diary now: 152/95 with a pulse of 78, and 146/88 (told as 88 over 146, taken "
-            "for swapped); lisinopril, ginkgo and ibuprofen; mild dizziness when getting up.",
+            "for swapped); a knee twisted on Monday; lisinopril, ginkgo and ibuprofen; mild "
+            "dizziness when getting up.",
         ),
     ]
 
@@ -178,12 +177,14 @@ def _recording() -> list[Turn]:
 def _coordinating() -> list[Turn]:
     return [
         _turn(
-            (702, 29),
-            "I ask for the weekly review.",
-            ("weekly_review", {"patient_id": PATIENT}, "call_0"),
+            (731, 47),
+            "First the time, and how the runs before this one ended.",
+            ("get_current_time", {"timezone": "UTC"}, "call_0"),
+            ("previous_runs", {"limit": 5}, "call_0"),
         ),
+        _turn((968, 24), "I ask for the weekly review.", ("weekly_review", {}, "call_0")),
         _turn(
-            (1_046, 118),
+            (1_312, 118),
             "Please call your doctor today about the ibuprofen, and do not take more of it until "
             "then: it weakens your lisinopril, and your blood pressure is too high (152/95 and "
             "146/88). Get up slowly while you feel dizzy, and measure again tomorrow morning and "
@@ -195,14 +196,15 @@ def _coordinating() -> list[Turn]:
 def _reading_the_week() -> list[Turn]:
     return [
         _turn(
-            (655, 31),
+            (661, 49),
             "",
-            ("query_blood_pressure", {"patient_id": PATIENT, "limit": 20}, "call_0"),
+            ("query_blood_pressure", {"limit": 20}, "call_0"),
+            ("query_health_event", {"limit": 20}, "call_0"),
         ),
         _turn(
-            (987, 44),
-            "The newest readings are 152/95 and 146/88, above what is wanted. The lower one came "
-            "five minutes after the higher one.",
+            (1_104, 53),
+            "The newest readings are 152/95 and 146/88, above what is wanted, the lower one five "
+            "minutes after the higher one. The knee twisted on Monday is why ibuprofen is taken.",
         ),
     ]
 
@@ -210,13 +212,13 @@ def _reading_the_week() -> list[Turn]:
 def _reviewing() -> list[Turn]:
     return [
         _turn(
-            (498, 52),
+            (484, 44),
             "Both checks at once.",
-            ("medication_check", {"patient_id": PATIENT}, "call_0"),
-            ("symptom_check", {"patient_id": PATIENT}, "call_0"),
+            ("medication_check", {}, "call_0"),
+            ("symptom_check", {}, "call_0"),
         ),
         _turn(
-            (861, 97),
+            (847, 97),
             "Ibuprofen with lisinopril needs attention today: it raises the blood pressure, which "
             "is too high. Ibuprofen with ginkgo is worth asking about. The dizziness may come from "
             "lisinopril; nothing is urgent by itself.",
@@ -225,18 +227,16 @@ def _reviewing() -> list[Turn]:
 
 
 def _checking_medication() -> list[Turn]:
-    pairs = [
-        {"patient_id": PATIENT, "first": first, "second": second} for first, second, _ in _PAIRS
-    ]
+    pairs = [{"first": first, "second": second} for first, second, _ in _PAIRS]
     return [
-        _turn((521, 26), "", ("query_medication", {"patient_id": PATIENT, "limit": 20}, "")),
+        _turn((508, 22), "", ("query_medication", {"limit": 20}, "")),
         _turn(
-            (894, 103),
+            (871, 84),
             "Three medications make three pairs.",
             ("interaction_checks", {"items": pairs}, "call_0"),
         ),
         _turn(
-            (1_377, 88),
+            (1_340, 88),
             "Lisinopril with ibuprofen needs attention: ask the doctor for another painkiller. "
             "Ibuprofen with ginkgo: watch for bleeding. Lisinopril with ginkgo: nothing known.",
         ),
@@ -246,13 +246,13 @@ def _checking_medication() -> list[Turn]:
 def _checking_symptoms() -> list[Turn]:
     return [
         _turn(
-            (548, 49),
+            (536, 41),
             "",
-            ("query_symptom", {"patient_id": PATIENT, "limit": 20}, None),
-            ("query_blood_pressure", {"patient_id": PATIENT, "limit": 20}, None),
+            ("query_symptom", {"limit": 20}, None),
+            ("query_blood_pressure", {"limit": 20}, None),
         ),
         _turn(
-            (1_102, 57),
+            (1_083, 57),
             "Mild dizziness when getting up (起床时头晕), with readings of 152/95 and 146/88: it "
             "fits the medication better than the readings. Not urgent.",
         ),
@@ -262,11 +262,11 @@ def _checking_symptoms() -> list[Turn]:
 def _checking_pair(first: str, second: str, verdict: str) -> list[Turn]:
     return [
         _turn(
-            (463, 78),
+            (449, 66),
             "",
-            ("query_medication", {"patient_id": PATIENT, "medication_name": first}, "call_0"),
-            ("query_medication", {"patient_id": PATIENT, "medication_name": second}, "call_0"),
-            ("query_symptom", {"patient_id": PATIENT, "limit": 20}, ""),
+            ("query_medication", {"medication_name": first}, "call_0"),
+            ("query_medication", {"medication_name": second}, "call_0"),
+            ("query_symptom", {"limit": 20}, ""),
         ),
-        _turn((902, 46), verdict),
+        _turn((878, 46), verdict),
     ]

@@ -1,21 +1,28 @@
-"""The diary: what patients measured, take and feel, in Postgres tables of the application's own."""
+"""The diary: what users measured, take, feel and went through, in tables of the application's own.
+
+An entry belongs to one user. Each method takes whose it is, and touches no other's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, LiteralString
+from datetime import datetime
+from typing import Any
 
 import psycopg
 from psycopg.rows import DictRow, dict_row
+from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
+from health.tables import SCHEMA, Table, insert, select, update
 from tracer.clock import Clock, utc_now
-from tracer.errors import StoreUnavailable, ToolError
+from tracer.errors import InvalidArguments, StoreUnavailable, ToolError, ToolUnavailable
+from tracer.runtime.application import Surroundings
 from tracer.storage.engine import libpq_url
 
 Entry = dict[str, Any]
-"""One row of the diary, as a tool returns it."""
+"""One row of the diary, as a tool returns it: without whose it is."""
 
 ANSWER_SECONDS = 10.0
 """How long a tool waits for a connection before it gives up."""
@@ -25,88 +32,11 @@ SCHEMA_LOCK = 4_861_001
 
 _OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError)
 
-SCHEMA = """
-CREATE SCHEMA IF NOT EXISTS health;
 
-CREATE TABLE IF NOT EXISTS health.blood_pressure (
-    record_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    patient_id  text NOT NULL,
-    systolic    smallint NOT NULL,
-    diastolic   smallint NOT NULL CHECK (diastolic < systolic),
-    heart_rate  smallint,
-    record_time timestamptz NOT NULL,
-    notes       text
-);
-CREATE INDEX IF NOT EXISTS blood_pressure_by_patient
-    ON health.blood_pressure (patient_id, record_time DESC, record_id DESC);
+class NoSuchRecord(ToolError):
+    """The diary has no such record. Query it, and use a record_id from there."""
 
-CREATE TABLE IF NOT EXISTS health.medication (
-    record_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    patient_id      text NOT NULL,
-    medication_name text NOT NULL,
-    dosage          text NOT NULL,
-    frequency       text,
-    record_time     timestamptz NOT NULL,
-    notes           text
-);
-CREATE INDEX IF NOT EXISTS medication_by_patient
-    ON health.medication (patient_id, record_time DESC, record_id DESC);
-
-CREATE TABLE IF NOT EXISTS health.symptom (
-    record_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    patient_id   text NOT NULL,
-    symptom_name text NOT NULL,
-    severity     text,
-    record_time  timestamptz NOT NULL,
-    notes        text
-);
-CREATE INDEX IF NOT EXISTS symptom_by_patient
-    ON health.symptom (patient_id, record_time DESC, record_id DESC);
-"""
-
-INSERT_BLOOD_PRESSURE = """
-INSERT INTO health.blood_pressure
-    (patient_id, systolic, diastolic, heart_rate, record_time, notes)
-VALUES
-    (%(patient_id)s, %(systolic)s, %(diastolic)s, %(heart_rate)s, %(record_time)s, %(notes)s)
-RETURNING *
-"""
-
-INSERT_MEDICATION = """
-INSERT INTO health.medication
-    (patient_id, medication_name, dosage, frequency, record_time, notes)
-VALUES
-    (%(patient_id)s, %(medication_name)s, %(dosage)s, %(frequency)s, %(record_time)s, %(notes)s)
-RETURNING *
-"""
-
-INSERT_SYMPTOM = """
-INSERT INTO health.symptom (patient_id, symptom_name, severity, record_time, notes)
-VALUES (%(patient_id)s, %(symptom_name)s, %(severity)s, %(record_time)s, %(notes)s)
-RETURNING *
-"""
-
-SELECT_BLOOD_PRESSURE = """
-SELECT * FROM health.blood_pressure
-WHERE patient_id = %(patient_id)s AND record_time >= coalesce(%(since)s, '-infinity'::timestamptz)
-ORDER BY record_time DESC, record_id DESC
-LIMIT %(limit)s OFFSET %(offset)s
-"""
-
-SELECT_MEDICATION = """
-SELECT * FROM health.medication
-WHERE patient_id = %(patient_id)s
-  AND (%(medication_name)s::text IS NULL OR lower(medication_name) = lower(%(medication_name)s))
-ORDER BY record_time DESC, record_id DESC
-LIMIT %(limit)s OFFSET %(offset)s
-"""
-
-SELECT_SYMPTOM = """
-SELECT * FROM health.symptom
-WHERE patient_id = %(patient_id)s AND record_time >= coalesce(%(since)s, '-infinity'::timestamptz)
-ORDER BY record_time DESC, record_id DESC
-LIMIT %(limit)s OFFSET %(offset)s
-"""
+    reason = "no_such_record"
 
 
 class Diary:
@@ -121,11 +51,11 @@ class Diary:
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[DictRow]] | None = None
 
     @asynccontextmanager
-    async def open(self, database_url: str) -> AsyncIterator[None]:
+    async def open(self, surroundings: Surroundings) -> AsyncIterator[None]:
         """Create the tables where they are missing, and keep a small pool while inside.
 
         Args:
-            database_url: The Postgres that holds the diary.
+            surroundings: The Postgres that holds the diary.
 
         Raises:
             StoreUnavailable: The database does not answer.
@@ -133,7 +63,7 @@ class Diary:
         if self._pool is not None:
             raise RuntimeError("The diary is open already: open it once a process.")
         pool = AsyncConnectionPool(
-            libpq_url(database_url),
+            libpq_url(surroundings.database_url),
             connection_class=psycopg.AsyncConnection[DictRow],
             kwargs={"autocommit": True, "row_factory": dict_row},
             configure=_speak_utc,
@@ -156,24 +86,86 @@ class Diary:
             finally:
                 self._pool = None
 
-    async def fetch(self, query: LiteralString, values: Mapping[str, Any]) -> list[Entry]:
-        """Run one of this file's statements and return its rows.
+    async def add(self, table: Table, user_id: str, entry: Mapping[str, Any]) -> Entry:
+        """Add an entry and return it; it is committed then.
 
         Args:
-            query: The statement; a write is committed when this returns.
-            values: What its `%(name)s` stand for.
+            table: Which kind it is.
+            user_id: Whose it is.
+            entry: The table's time, and each of its columns.
 
         Raises:
-            ToolError: The diary is closed, or its database does not answer.
+            ToolError: The diary is closed.
+            ToolUnavailable: Its database does not answer.
         """
+        [added] = await self._fetch(insert(table), {**entry, "user_id": user_id})
+        return added
+
+    async def find(
+        self,
+        table: Table,
+        user_id: str,
+        *,
+        limit: int,
+        offset: int,
+        since: datetime | None = None,
+        same_text: Mapping[str, str | None] | None = None,
+    ) -> list[Entry]:
+        """Return entries of a user, newest first.
+
+        Args:
+            table: Which kind.
+            user_id: Whose.
+            limit: How many at most.
+            offset: How many of the newest to skip.
+            since: Only those from then on.
+            same_text: What columns have to say, in any case; None: anything.
+
+        Raises:
+            ToolError: The diary is closed.
+            ToolUnavailable: Its database does not answer.
+        """
+        same_text = same_text or {}
+        page = {"user_id": user_id, "since": since, "limit": limit, "offset": offset}
+        return await self._fetch(select(table, same_text), {**same_text, **page})
+
+    async def change(
+        self, table: Table, user_id: str, record_id: int, changes: Mapping[str, Any]
+    ) -> Entry:
+        """Change an entry of a user and return it as it is then.
+
+        Args:
+            table: Which kind it is.
+            user_id: Whose it has to be.
+            record_id: Which one.
+            changes: What it says from now on; None leaves a column as it is.
+
+        Raises:
+            InvalidArguments: There is nothing to change.
+            NoSuchRecord: There is none, or it is somebody else's: nobody is told which.
+            psycopg.errors.CheckViolation: What it would say then does not fit together.
+            ToolError: The diary is closed.
+            ToolUnavailable: Its database does not answer.
+        """
+        given = {name: value for name, value in changes.items() if value is not None}
+        if not given:
+            raise InvalidArguments(f"Nothing to change: give at least one of {', '.join(changes)}.")
+        found = await self._fetch(
+            update(table, given), {**given, "record_id": record_id, "user_id": user_id}
+        )
+        if not found:
+            raise NoSuchRecord
+        return found[0]
+
+    async def _fetch(self, statement: Composed, values: Mapping[str, Any]) -> list[Entry]:
         if self._pool is None:
             raise ToolError("The diary is closed: the application has not opened its database.")
         try:
             async with self._pool.connection() as connection:
-                cursor = await connection.execute(query, values)
+                cursor = await connection.execute(statement, values)
                 return await cursor.fetchall()
         except _OUTAGES as error:
-            raise ToolError("The diary's database does not answer. Try again later.") from error
+            raise ToolUnavailable("The diary's database does not answer. Try later.") from error
 
 
 async def _speak_utc(connection: psycopg.AsyncConnection[DictRow]) -> None:

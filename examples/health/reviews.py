@@ -1,5 +1,7 @@
 """The reviews that agents open as sub-plans, and how they nest.
 
+No plan says whose diary it is about: the tools in them know who asks.
+
 weekly_review
 ├─ medication_check
 │  └─ interaction_check     one for each pair of medications
@@ -12,22 +14,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from health.arguments import Name, PatientId
+from health.arguments import Name
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 
-Patient = Annotated[PatientId, Field(description="The patient's id, such as p-1.")]
 
-
-class OnePatient(BaseModel):
-    """The patient that a review is about."""
+class TwoMedications(BaseModel):
+    """Two medications that the user takes."""
 
     model_config = ConfigDict(extra="forbid")
-
-    patient_id: Patient
-
-
-class TwoMedications(OnePatient):
-    """Two medications that a patient takes."""
 
     first: Annotated[Name, Field(description="One medication's name, as recorded.")]
     second: Annotated[Name, Field(description="The other medication's name, as recorded.")]
@@ -36,21 +30,21 @@ class TwoMedications(OnePatient):
 WEEKLY_REVIEW = PlanTemplate(
     name="weekly_review",
     description=(
-        "Review a patient's week: blood pressure, medication and symptoms. Record what is new "
-        "before you ask for it."
+        "Review the user's week: blood pressure, health events, medication and symptoms. Record "
+        "what is new before you ask for it."
     ),
-    title="Weekly review of {patient_id}",
-    version="1",
-    parameters=OnePatient,
+    title="Weekly review",
+    version="2",
     steps=(
         StepTemplate(
-            "Query the newest 20 blood pressure readings of patient {patient_id}, and say in two "
-            "sentences how high they are and how they moved.",
+            "Query the newest 20 blood pressure readings and the newest 20 health events, both at "
+            "once. Say in two sentences how high the readings are, how they moved, and which event "
+            "may have to do with it.",
             agent="nurse",
         ),
         StepTemplate(
-            "Ask for a medication check and a symptom check of patient {patient_id}, both at "
-            "once. Then sum up both, with the blood pressure found in the step before.",
+            "Ask for a medication check and a symptom check, both at once. Then sum up both, with "
+            "what was found in the step before.",
             agent="reviewer",
         ),
     ),
@@ -58,15 +52,14 @@ WEEKLY_REVIEW = PlanTemplate(
 
 MEDICATION_CHECK = PlanTemplate(
     name="medication_check",
-    description="Check what a patient takes: the medications and how they get along.",
-    title="Medication check of {patient_id}",
-    version="1",
-    parameters=OnePatient,
+    description="Check what the user takes: the medications and how they get along.",
+    title="Medication check",
+    version="2",
     steps=(
         StepTemplate(
-            "Query the medication of patient {patient_id}. Check each pair of different "
-            "medications for interactions, all pairs with one call. Then name the pairs that "
-            "need attention, and why.",
+            "Query the user's medication. Check each pair of different medications for "
+            "interactions, all pairs with one call. Then name the pairs that need attention, and "
+            "why.",
             agent="pharmacist",
         ),
     ),
@@ -74,15 +67,13 @@ MEDICATION_CHECK = PlanTemplate(
 
 SYMPTOM_CHECK = PlanTemplate(
     name="symptom_check",
-    description="Check what a patient feels against what was measured.",
-    title="Symptom check of {patient_id}",
-    version="1",
-    parameters=OnePatient,
+    description="Check what the user feels against what was measured.",
+    title="Symptom check",
+    version="2",
     steps=(
         StepTemplate(
-            "Query the newest 20 symptoms and the newest 20 blood pressure readings of patient "
-            "{patient_id}, both at once. Say which symptoms may belong to which readings, and "
-            "which are urgent.",
+            "Query the newest 20 symptoms and the newest 20 blood pressure readings, both at once. "
+            "Say which symptoms may belong to which readings, and which are urgent.",
             agent="nurse",
         ),
     ),
@@ -90,15 +81,15 @@ SYMPTOM_CHECK = PlanTemplate(
 
 INTERACTION_CHECK = PlanTemplate(
     name="interaction_check",
-    description="Check whether two medications of a patient interact.",
+    description="Check whether two of the user's medications interact.",
     title="Interaction check of {first} and {second}",
-    version="1",
+    version="2",
     parameters=TwoMedications,
     steps=(
         StepTemplate(
-            "Query {first} and {second} among the medication of patient {patient_id}, and the "
-            "patient's newest 20 symptoms, all at once. Say whether the two interact, how badly, "
-            "and whether a symptom fits.",
+            "Query {first} and {second} among the user's medication, and the user's newest 20 "
+            "symptoms, all at once. Say whether the two interact, how badly, and whether a symptom "
+            "fits.",
             agent="interaction_checker",
         ),
     ),

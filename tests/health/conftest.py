@@ -2,12 +2,14 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from health.diary import Diary
 from tests.health.nurse import CallNurse, nurse_over
 from tracer.clock import stepping_clock
+from tracer.runtime.application import Surroundings
 
 
 @pytest.fixture
@@ -19,11 +21,12 @@ def diary() -> Diary:
 @pytest.fixture
 async def opened(diary: Diary, database_url: str) -> AsyncIterator[Diary]:
     """The diary, open."""
-    async with diary.open(database_url):
+    async with diary.open(Surroundings(database_url)):
         yield diary
 
 
 @pytest.fixture
-def call_nurse(diary: Diary) -> CallNurse:
+async def call_nurse(diary: Diary, tmp_path: Path) -> AsyncIterator[CallNurse]:
     """Calls the nurse's tools over the diary."""
-    return nurse_over(diary)
+    async with nurse_over(diary, tmp_path) as call:
+        yield call

@@ -1,43 +1,61 @@
-"""The nurse's tools, called as the runtime calls them."""
+"""The diary's tools, called as the runtime calls them."""
 
-import asyncio
+from __future__ import annotations
+
 import json
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
 
-from health.agents import health_application
+from health.agents import diary_tools
 from health.diary import Diary
-from tracer.context import ToolContext
-from tracer.ids import new_id
-from tracer.tools.ending import Ending
-from tracer.tools.invocation import call_tool
+from health.entry_count import STATE_AT_FIRST
+from health.identity import user_of
+from tracer.context import identity
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.run_scope import ToolResources
+from tracer.tools.tool_service import CallOutcome, ToolService
 
-CallNurse = Callable[..., Awaitable[Ending]]
-"""Calls a tool by its name, with arguments by keyword."""
-
-
-def nurse_over(diary: Diary) -> CallNurse:
-    """Return what calls the nurse's tools over a diary."""
-    tools = health_application(diary).agent("nurse").tools_by_name
-
-    async def no_retry(attempt: int) -> None:
-        raise AssertionError(f"attempt {attempt}")
-
-    def no_late_end(work: asyncio.Task[Ending]) -> None:
-        raise AssertionError(work)
-
-    async def call(name: str, /, **arguments: Any) -> Ending:
-        place = ToolContext(
-            toolcallId=new_id(), root_plan_id=new_id(), plan_id=new_id(), step_id=new_id()
-        )
-        text = json.dumps(arguments)
-        return await call_tool(tools[name], text, place, before_retry=no_retry, on_late=no_late_end)
-
-    return call
+PATIENT, OTHER_PATIENT = "user-p-1", "user-p-2"
 
 
-def rows(ending: Ending) -> Any:
+class CallNurse(Protocol):
+    """Calls a tool by its name, with arguments by keyword, for the patient unless for another."""
+
+    def __call__(
+        self, name: str, /, *, by: str = PATIENT, **arguments: Any
+    ) -> Awaitable[CallOutcome]: ...
+
+
+@asynccontextmanager
+async def nurse_over(diary: Diary, home: Path) -> AsyncIterator[CallNurse]:
+    """Give what calls the tools over a diary."""
+    registry = ToolRegistry(diary_tools(diary))
+    resources = ToolResources(resolve_token=user_of, initial_state=STATE_AT_FIRST)
+    async with (
+        Recorder(MemoryStore(), Spool(home / "nurse.sqlite3")) as recorder,
+        ToolService(registry, recorder, resources) as tools,
+    ):
+
+        async def call(name: str, /, *, by: str = PATIENT, **arguments: Any) -> CallOutcome:
+            with identity(token_id=by):
+                return await tools.call(name, json.dumps(arguments))
+
+        yield call
+
+
+def rows(outcome: CallOutcome) -> Any:
     """Return what a call that succeeded came to."""
-    assert ending.error is None, ending.error
-    assert ending.result is not None
-    return json.loads(ending.result)
+    assert outcome.error is None, outcome.error
+    assert outcome.result is not None
+    return json.loads(outcome.result)
+
+
+def refusal(outcome: CallOutcome) -> tuple[str | None, str | None]:
+    """Return why a call failed, and in which words."""
+    assert outcome.error is not None, outcome.result
+    return outcome.reason, outcome.error.message

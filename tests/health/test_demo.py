@@ -1,59 +1,40 @@
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from health.agents import health_application
-from health.demo import REQUEST, scripted_model
-from health.diary import Diary
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.launcher import RunLauncher, RunOutcome
+from health.demo import REQUEST, TOKEN_ID, scripted_model
+from tests.databases import fresh_database
+from tests.health.serving import demonstrated, health, served
+from tracer.assembly import parts
+from tracer.context import identity
+from tracer.runtime.launcher import RunOutcome
+from tracer.settings import Settings
 from tracer.status import Status
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-
-
-@asynccontextmanager
-async def launcher(
-    database_url: str, home: Path, model: ChatModel | None = None
-) -> AsyncIterator[RunLauncher]:
-    """Give what runs the application on a database, with its own model unless another is given."""
-    application = health_application(Diary())
-    if model is not None:
-        application = replace(application, model=model)
-    assert application.resources is not None
-    async with (
-        open_pool(database_url) as pool,
-        Recorder(PostgresWriter(pool), Spool(home / "spool.sqlite3")) as recorder,
-        application.resources(database_url),
-        RunLauncher(application, recorder, PostgresReader(pool)) as runs,
-    ):
-        yield runs
 
 
 async def play(database_url: str, home: Path) -> RunOutcome:
     """Record a demonstration run, strictly by its script."""
     model = scripted_model()
-    async with launcher(database_url, home, model) as runs:
-        outcome = await runs.run(REQUEST)
+    async with served(database_url, home, health(model)) as made:
+        outcome = await demonstrated(made)
     model.check_used_up()
     assert outcome.status is Status.SUCCEEDED, outcome
     return outcome
 
 
-@pytest.fixture
-async def recorded(database_url: str, tmp_path: Path) -> str:
-    """A database with one demonstration run."""
-    await play(database_url, tmp_path)
-    return database_url
+@pytest.fixture(scope="module")
+async def recorded(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[str]:
+    """A database with one demonstration run, for all tests that only look at it."""
+    with fresh_database(postgres_server_url, _template) as url:
+        await play(url, tmp_path_factory.mktemp("recorded"))
+        yield url
 
 
 async def fetch(database_url: str, query: LiteralString) -> list[tuple[Any, ...]]:
@@ -75,12 +56,12 @@ async def test_sub_plans_nest_three_levels_below_the_root_plan(recorded: str) ->
     )
 
     assert sorted(found) == [
-        (1, REQUEST.splitlines()[0], "Weekly review of p-1"),
-        (2, "Weekly review of p-1", "Medication check of p-1"),
-        (2, "Weekly review of p-1", "Symptom check of p-1"),
-        (3, "Medication check of p-1", "Interaction check of ibuprofen and ginkgo"),
-        (3, "Medication check of p-1", "Interaction check of lisinopril and ginkgo"),
-        (3, "Medication check of p-1", "Interaction check of lisinopril and ibuprofen"),
+        (1, REQUEST.splitlines()[0], "Weekly review"),
+        (2, "Weekly review", "Medication check"),
+        (2, "Weekly review", "Symptom check"),
+        (3, "Medication check", "Interaction check of ibuprofen and ginkgo"),
+        (3, "Medication check", "Interaction check of lisinopril and ginkgo"),
+        (3, "Medication check", "Interaction check of lisinopril and ibuprofen"),
     ]
 
 
@@ -98,9 +79,8 @@ async def test_every_sub_plan_hangs_under_the_call_that_opened_it(recorded: str)
         """,
     )
 
-    patient = {"patient_id": "p-1"}
     of_pairs = [
-        (f"Interaction check of {one} and {two}", True, patient | {"first": one, "second": two})
+        (f"Interaction check of {one} and {two}", True, {"first": one, "second": two})
         for one, two in [
             ("ibuprofen", "ginkgo"),
             ("lisinopril", "ginkgo"),
@@ -109,9 +89,9 @@ async def test_every_sub_plan_hangs_under_the_call_that_opened_it(recorded: str)
     ]
     assert sorted(found, key=str) == [
         *((*each, True, True) for each in of_pairs),
-        ("Medication check of p-1", True, patient, True, True),
-        ("Symptom check of p-1", True, patient, True, True),
-        ("Weekly review of p-1", True, patient, True, True),
+        ("Medication check", True, {}, True, True),
+        ("Symptom check", True, {}, True, True),
+        ("Weekly review", True, {}, True, True),
     ]
 
 
@@ -188,7 +168,7 @@ async def test_provider_ids_are_kept_as_they_came(recorded: str) -> None:
         """,
     )
 
-    assert ids == ["call_0", "call_0", "", "", None, None]
+    assert ids == ["call_0", "call_0", "call_0", "", "", None, None]
 
 
 async def test_nothing_is_left_open(recorded: str) -> None:
@@ -206,8 +186,8 @@ async def test_nothing_is_left_open(recorded: str) -> None:
         """,
     )
 
-    # 1 run, 7 plans, 10 steps, 21 rounds, 27 calls; one call was refused.
-    assert found == [("failed", 1), ("succeeded", 65)]
+    # 1 run, 7 plans, 10 steps, 22 rounds, 31 calls; one call was refused.
+    assert found == [("failed", 1), ("succeeded", 70)]
 
 
 async def test_tokens_add_up(recorded: str) -> None:
@@ -218,7 +198,7 @@ async def test_tokens_add_up(recorded: str) -> None:
         recorded, "SELECT sum(input_tokens), sum(output_tokens) FROM think_act_record"
     )
 
-    assert totals == (18_127, 1_656, 27, 1)
+    assert totals == (19_405, 1_686, 31, 1)
     assert of_rounds == totals[:2]
 
 
@@ -234,29 +214,133 @@ async def test_the_patients_own_words_are_kept(recorded: str) -> None:
     assert found == [("起床时头晕", "起床时头晕")]
 
 
-async def test_a_second_run_on_the_same_database_is_a_run_of_its_own(
-    recorded: str, tmp_path: Path
-) -> None:
-    await play(recorded, tmp_path)
+async def test_the_time_comes_from_the_mcp_server(recorded: str) -> None:
+    [(tool_type, result)] = await fetch(
+        recorded, "SELECT tool_type, result FROM act_tool_info WHERE name = 'get_current_time'"
+    )
 
-    found = await fetch(recorded, "SELECT status::text, tool_calls FROM run")
-    assert found == [("succeeded", 27)] * 2
+    assert tool_type == "MCP"
+    assert json.loads(result)["timezone"] == "UTC"
+
+
+async def test_the_previous_runs_come_from_the_server_itself_and_tell_no_titles(
+    recorded: str,
+) -> None:
+    [(tool_type, result)] = await fetch(
+        recorded, "SELECT tool_type, result FROM act_tool_info WHERE name = 'previous_runs'"
+    )
+
+    [this_run] = json.loads(result)
+    assert tool_type == "REST"
+    assert set(this_run) == {"startedAt", "status", "toolCalls", "failures"}
+    assert this_run["status"] == "running"
+
+
+async def test_each_recorded_entry_counts_in_the_conversations_state(recorded: str) -> None:
+    found = await fetch(
+        recorded,
+        "SELECT name, status::text, state_changes IS NOT NULL, count(*) FROM act_tool_info"
+        " WHERE name LIKE 'record%' GROUP BY 1, 2, 3 ORDER BY 1, 2",
+    )
+
+    assert found == [
+        ("record_blood_pressure", "failed", False, 1),
+        ("record_blood_pressure", "succeeded", True, 2),
+        ("record_health_event", "succeeded", True, 1),
+        ("record_medication", "succeeded", True, 3),
+        ("record_symptom", "succeeded", True, 1),
+    ]
+
+
+async def test_the_entries_are_the_callers_and_the_records_do_not_say_whose(recorded: str) -> None:
+    owners = await fetch(
+        recorded,
+        """
+        SELECT DISTINCT user_id FROM (
+            SELECT user_id FROM health.blood_pressure UNION SELECT user_id FROM health.health_event
+            UNION SELECT user_id FROM health.medication UNION SELECT user_id FROM health.symptom
+        ) entry
+        """,
+    )
+    calls = await fetch(recorded, "SELECT row_to_json(call)::text FROM act_tool_info call")
+    rounds = await fetch(recorded, "SELECT row_to_json(round)::text FROM think_act_record round")
+
+    assert owners == [(TOKEN_ID,)]
+    assert TOKEN_ID not in str(calls)
+    assert TOKEN_ID not in str(rounds)
+
+
+async def test_a_second_run_on_the_same_database_is_a_run_of_its_own(
+    database_url: str, tmp_path: Path
+) -> None:
+    await play(database_url, tmp_path)
+    await play(database_url, tmp_path)
+
+    found = await fetch(database_url, "SELECT status::text, tool_calls FROM run")
+    told = "SELECT json_array_length(result::json) FROM act_tool_info WHERE name = 'previous_runs'"
+    assert found == [("succeeded", 31)] * 2
+    assert sorted(await fetch(database_url, told)) == [(1,), (2,)]
+
+
+async def test_a_conversation_goes_on_counting_and_its_next_run_is_told(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with served(database_url, tmp_path, health()) as made:
+        for _ in range(2):
+            with identity(token_id=TOKEN_ID):
+                await made.launcher.run(REQUEST, session_id="s-1")
+
+    [(state,)] = await fetch(database_url, "SELECT state FROM session_state")
+    told = await fetch(
+        database_url,
+        """
+        SELECT substring(round.messages FROM 'this conversation ([0-9]+) entries')::int
+        FROM think_act_record round
+        JOIN agent_execution_record step USING (project_id, root_plan_id, step_id)
+        WHERE step.agent_name = 'coordinator' AND round.position = 0
+        ORDER BY round.started_at
+        """,
+    )
+    assert state == {"entries_recorded": 14}
+    [(first,), (second,)] = told
+    assert second - first == 7
 
 
 async def test_without_a_model_the_demonstration_can_be_run_again_and_again(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with launcher(database_url, tmp_path) as runs:
-        outcomes = await asyncio.gather(*(runs.run(REQUEST) for _ in range(3)))
+    async with served(database_url, tmp_path, health()) as made:
+        outcomes = await asyncio.gather(*(demonstrated(made) for _ in range(3)))
 
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 3
+
+
+async def test_without_a_server_and_without_a_caller_the_tools_refuse_in_words(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with parts(Settings(home=tmp_path), database_url, health()) as made:
+        outcome = await made.launcher.run(REQUEST)
+
+    found = await fetch(
+        database_url,
+        """
+        SELECT DISTINCT reason, error_message FROM act_tool_info
+        WHERE status = 'failed' ORDER BY 1
+        """,
+    )
+    [(entries,)] = await fetch(database_url, "SELECT count(*) FROM health.blood_pressure")
+    assert outcome.status is Status.SUCCEEDED
+    assert [reason for reason, _ in found] == ["missing_identity", "tool_error"]
+    assert "with identity(token_id=…)" in found[0][1]
+    assert "No server runs beside the agents" in found[1][1]
+    assert entries == 0
 
 
 async def test_without_a_model_another_request_fails_and_says_what_to_do(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with launcher(database_url, tmp_path) as runs:
-        outcome = await runs.run("What is the weather like?")
+    async with parts(Settings(home=tmp_path), database_url, health()) as made:
+        outcome = await made.launcher.run("What is the weather like?")
 
     assert outcome.status is Status.FAILED
     assert outcome.error is not None

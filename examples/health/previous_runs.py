@@ -1,0 +1,105 @@
+"""A tool that asks the server itself, over HTTP, how the agents' last runs ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from tracer.errors import InvalidResult, ToolError
+from tracer.runtime.application import Surroundings
+from tracer.tools.definition import Tool
+from tracer.tools.executors.rest import rest_tool
+from tracer.tools.executors.rest_config import RestConfig
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""The hosts that the tool may reach besides public ones: the server beside it is on one."""
+
+TIMEOUT = 5.0
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 20,
+            "description": "How many runs to tell of.",
+        }
+    },
+    "required": ["limit"],
+    "additionalProperties": False,
+}
+
+
+class PreviousRun(BaseModel):
+    """What a model is told of a run. Not its title: that holds another user's words."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    started_at: datetime
+    status: str
+    tool_calls: int
+    failures: int
+
+
+_RUNS = TypeAdapter(list[PreviousRun])
+
+
+class OwnServer:
+    """The server that the application runs in, known while it is open."""
+
+    def __init__(self) -> None:
+        self._url: str | None = None
+
+    @contextmanager
+    def open(self, surroundings: Surroundings) -> Iterator[None]:
+        """Know the server's address while inside, if there is one."""
+        self._url = surroundings.server_url
+        try:
+            yield
+        finally:
+            self._url = None
+
+    def url(self) -> str:
+        """Return the server's address.
+
+        Raises:
+            ToolError: No server runs beside the agents.
+        """
+        if self._url is None:
+            raise ToolError(
+                "No server runs beside the agents here, so nobody can tell of previous runs. Go "
+                "on without."
+            )
+        return self._url
+
+
+def previous_runs_tool(server: OwnServer) -> Tool:
+    """Return the tool that asks a server for its newest runs."""
+    asking = rest_tool(
+        name="previous_runs",
+        description=(
+            "Tell when the agents last worked and how it ended, newest first: the first is the run "
+            "that you are in."
+        ),
+        parameters=PARAMETERS,
+        config=RestConfig(
+            base_url=server.url, path="/api/runs", response="/items", allowed_hosts=LOOPBACK
+        ),
+        timeout=TIMEOUT,
+        max_attempts=2,
+    )
+    return replace(asking, check_result=_shown)
+
+
+def _shown(runs: Any) -> list[PreviousRun]:
+    try:
+        return _RUNS.validate_python(runs)
+    except ValidationError:
+        raise InvalidResult("The server's list of runs can't be read.") from None

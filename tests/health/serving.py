@@ -1,0 +1,57 @@
+"""The application, served beside its agents as `tracer serve` serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import uvicorn
+
+from api.app import create_app
+from health.agents import health_application
+from health.demo import REQUEST, TOKEN_ID
+from health.diary import Diary
+from tracer.assembly import Parts, parts
+from tracer.context import identity
+from tracer.runtime.application import Application
+from tracer.runtime.chat_model import ChatModel
+from tracer.runtime.launcher import RunOutcome
+from tracer.settings import Settings
+
+
+def health(model: ChatModel | None = None) -> Application:
+    """Return an application over a diary of its own, with its own model unless another is given."""
+    application = health_application(Diary())
+    return application if model is None else replace(application, model=model)
+
+
+@asynccontextmanager
+async def served(database_url: str, home: Path, application: Application) -> AsyncIterator[Parts]:
+    """Give what runs an application, while a server serves it on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with parts(Settings(home=home), database_url, application, address) as made:
+            server = _Server(uvicorn.Config(create_app(made), log_config=None))
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                # Whoever connects before it accepts has to wait, and is answered.
+                yield made
+            finally:
+                server.should_exit = True
+                await serving
+
+
+async def demonstrated(made: Parts) -> RunOutcome:
+    """Run the demonstration's request for its user."""
+    with identity(token_id=TOKEN_ID):
+        return await made.launcher.run(REQUEST)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

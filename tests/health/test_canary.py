@@ -1,0 +1,249 @@
+"""Who the caller is shows up nowhere but in the diary: two users at once, and all output searched.
+
+Their tokens and ids are canaries: text that stands nowhere else. The model forges ids; tools break
+with the user's id in their words, in a thread too; a hook breaks with the token in its own; and a
+tool gives both away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from health.agents import health_application
+from health.demo import REQUEST, DemonstrationModel
+from health.diary import Diary
+from tests.health.listening import ListeningModel
+from tests.health.serving import served
+from tracer.assembly import Parts
+from tracer.context import ToolContext, identity
+from tracer.logs import configure_logs, get_logger
+from tracer.runtime.agent import Agent
+from tracer.runtime.chat_model import ChatModel, ChosenCall, Generation, Message, ToolSpec
+from tracer.runtime.launcher import RunOutcome
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.status import Status
+from tracer.tools.definition import tool
+from tracer.tools.hidden import TokenId, User, UserId
+from tracer.tools.session_state import SessionState
+
+USERS = {
+    "tok-5f0e6b8c1d9a4e27b3c6/Ω=+é token": 'usr-91c7a2e4f05d48b6\\a"37é of Anna',
+    "tok-0a4d7f3e9b2c4816d5f8/Ω=+é token": 'usr-3be8d16f7a0c4952\\b"91é of Bert',
+}
+CANARIES = [each[:20] for pair in USERS.items() for each in pair]
+"""What all spellings of one have in common."""
+FORGED = "somebody-else"
+
+
+async def user_of(token_id: str) -> User:
+    return User(USERS[token_id], {"phone": "0123"})
+
+
+log = get_logger("tests.canary")
+
+
+@tool
+async def break_down(user_id: UserId, token_id: TokenId, detail: dict[str, Any]) -> None:
+    """Break."""
+    try:
+        raise LookupError(f"no row for {token_id!r}")
+    except LookupError as error:
+        log.exception("tool_breaks", why="it has to")
+        raise RuntimeError(f"user {user_id} ({json.dumps(user_id)}) of {detail}") from error
+
+
+@tool
+async def give_away(user: User, token_id: TokenId, context: ToolContext) -> dict[str, Any]:
+    """Give away."""
+    who = context.identity.reveal() if context.identity else None
+    return {"user": user.user_id, "token": token_id, "who": who, "list": [repr(user.user_id)]}
+
+
+@tool
+async def remember(user_id: UserId, state: SessionState) -> None:
+    """Remember."""
+    state.append("lengths", len(user_id))
+
+
+@tool
+def break_in_a_thread(user_id: UserId, limit: int) -> None:
+    """Break."""
+    raise ValueError(user_id)
+
+
+async def loud_hook(next: Any, arguments: Mapping[str, Any], context: ToolContext) -> Any:
+    if context.identity is not None and arguments.get("limit") == 1:
+        raise PermissionError(f"{context.identity.reveal()} may not")
+    return await next(dict(arguments))
+
+
+GIVING_AWAY = [
+    call("break_down", {"detail": {"userId": FORGED, "rows": [{"USER-ID": FORGED, "at": 1}]}}),
+    call("break_down", {"detail": "not an object", "user_id": FORGED}),
+    call("give_away", {"User": FORGED, "TokenId": FORGED}),
+    call("remember"),
+    call("break_in_a_thread", {"limit": 5}),
+    call("break_in_a_thread", {"limit": 1}),
+    call("query_symptom", {"limit": 20, "where": {"user_id": FORGED}}),
+]
+
+
+class ForgingModel:
+    """Answers as another model does, and forges whose diary it is wherever a diary is asked."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self.name = model.name
+        self._model = model
+
+    async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
+        answer = await self._model.complete(messages, tools)
+        return replace(answer, tool_calls=[*map(_forged, answer.tool_calls)])
+
+
+def _forged(chosen: ChosenCall) -> ChosenCall:
+    if not chosen.name.startswith(("record_", "query_")):
+        return chosen
+    names = ("user_id", "userId", "USER-ID", "patient_id")
+    arguments = {**json.loads(chosen.arguments), **dict.fromkeys(names, FORGED)}
+    return replace(chosen, arguments=json.dumps(arguments))
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """All that is logged, down to debug."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    root.handlers[:] = []
+    stream = io.StringIO()
+    configure_logs("DEBUG", stream)
+    yield stream
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome]:
+    """Run a request for both users at once, each in a conversation of their own."""
+
+    async def run_one(number: int, token_id: str) -> RunOutcome:
+        with identity(token_id=token_id):
+            return await made.launcher.run(request, session_id=f"s-{number}", **options)
+
+    return await asyncio.gather(*(run_one(*each) for each in enumerate(USERS)))
+
+
+async def everything_stored(database_url: str) -> dict[str, str]:
+    """Return each table's rows as text, by the table's name; the diary left out."""
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        found = await connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables"
+            " WHERE schemaname NOT IN ('health', 'pg_catalog', 'information_schema')"
+        )
+        texts = {}
+        for names in await found.fetchall():
+            query = sql.SQL("SELECT row::text || row_to_json(row)::text FROM {} row")
+            rows = await connection.execute(query.format(sql.Identifier(*names)))
+            texts[names[1]] = "\n".join(text for (text,) in await rows.fetchall())
+        return texts
+
+
+def spooled(home: Path) -> str:
+    """Return what the recorder's spool has on disk."""
+    return "".join(each.read_bytes().decode(errors="replace") for each in home.rglob("*.sqlite3*"))
+
+
+async def fetch(database_url: str, query: str) -> list[Any]:
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        return await (await connection.execute(query.encode())).fetchall()
+
+
+async def test_nothing_but_the_diary_says_who_the_callers_are(
+    database_url: str, tmp_path: Path, logged: io.StringIO
+) -> None:
+    scripted = ScriptedModel(
+        [Script([Turn(calls=GIVING_AWAY), Turn(text="done")], agent="traitor", times=2)]
+    )
+    traitor = ListeningModel(ForgingModel(scripted))
+    model = ListeningModel(ForgingModel(DemonstrationModel()))
+    application = health_application(Diary())
+    tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
+    application = replace(
+        application,
+        model=model,
+        token_resolver=user_of,
+        agents=(
+            *application.agents,
+            Agent("traitor", "Speak of {lengths}.", tools, model=traitor, hooks=[loud_hook]),
+        ),
+    )
+
+    async with served(database_url, tmp_path, application) as made:
+        outcomes = await run_both(made, REQUEST)
+        outcomes += await run_both(made, "Speak", agent="traitor")
+        outcomes += await run_both(made, REQUEST)
+
+    stored = await everything_stored(database_url)
+    searched = {
+        **stored,
+        "logs": logged.getvalue(),
+        "model": "\n".join([*model.heard, *traitor.heard]),
+        "outcomes": repr(outcomes),
+        "spool": spooled(tmp_path),
+    }
+    assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 6
+    assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
+    assert all(searched.values()), [name for name, text in searched.items() if not text]
+    for name, text in searched.items():
+        for canary in CANARIES:
+            at = text.find(canary)
+            assert at < 0, (name, text[max(0, at - 400) : at + 200])
+    # It was about to be: what was taken out left its mark.
+    assert searched["act_tool_info"].count("[hidden]") > 8
+    assert "tool_breaks" in searched["logs"]
+
+    # Both were served all the same, each their own, and nobody whom the model named.
+    query = "SELECT user_id, count(*) FROM health.medication GROUP BY 1 ORDER BY 1"
+    assert sorted(await fetch(database_url, query)) == sorted((each, 6) for each in USERS.values())
+
+
+async def test_what_the_model_forged_is_recorded_by_name(database_url: str, tmp_path: Path) -> None:
+    scripted = ScriptedModel([Script([Turn(calls=GIVING_AWAY), Turn(text="done")], times=2)])
+    tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
+    application = health_application(Diary())
+    application = replace(
+        application,
+        token_resolver=user_of,
+        agents=(Agent("traitor", "", tools, model=ForgingModel(scripted)),),
+        default_agent="traitor",
+    )
+
+    async with served(database_url, tmp_path, application) as made:
+        await run_both(made, "Speak", agent="traitor")
+
+    found = await fetch(
+        database_url,
+        "SELECT DISTINCT position, name, forged_arguments, reason FROM act_tool_info ORDER BY 1",
+    )
+    assert [row[1:] for row in found] == [
+        ("break_down", ["detail.rows.0.USER-ID", "detail.userId"], "tool_error"),
+        ("break_down", ["user_id"], "invalid_arguments"),
+        ("give_away", ["TokenId", "User"], None),
+        ("remember", [], None),
+        ("break_in_a_thread", [], "tool_error"),
+        ("break_in_a_thread", [], "tool_error"),
+        (
+            "query_symptom",
+            ["USER-ID", "patient_id", "userId", "user_id", "where.user_id"],
+            "invalid_arguments",
+        ),
+    ]
