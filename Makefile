@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test check format openapi wheel lock browser clean
+.PHONY: help setup demo serve test check format openapi bench wheel lock browser clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ endif
 openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewer's types anew
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
+
+bench: setup ## Measure what a tool call costs
+	$(BIN)/python benchmarks/pipeline.py
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

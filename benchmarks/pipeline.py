@@ -1,0 +1,218 @@
+"""What a tool call costs over calling the function itself: ours, LangChain's and pydantic-ai's.
+
+All call the same function, from the JSON that a model wrote to what the model is told, in
+alternating rounds of one process. `make bench` runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from langchain_core.messages import ToolCall
+from langchain_core.tools import tool as langchain_tool
+from pydantic_ai import FunctionToolset, RunContext, RunUsage
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tool_manager import ToolManager
+from rich.console import Console
+from rich.table import Table
+
+from tracer.adapters.langchain import to_langchain
+from tracer.context import ToolContext, identity
+from tracer.ids import new_id
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import Tool, tool
+from tracer.tools.hidden import UserId
+from tracer.tools.invocation import CallNotes, call_tool
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.tool_service import ToolService
+
+ROUNDS = 60
+CALLS = 200
+"""How many calls a round makes of each way, one after another."""
+
+ARGUMENTS = '{"number": 2, "more": 3}'
+
+CallOnce = Callable[[], Awaitable[Any]]
+"""Calls the function, and returns what a model is told."""
+
+
+@dataclass
+class Way:
+    """One way of calling the function."""
+
+    name: str
+    included: str
+    call: CallOnce
+    microseconds: list[float] = field(default_factory=list)
+    """Of one call, by round."""
+
+
+async def add(number: int, more: int) -> int:
+    """Adds.
+
+    Args:
+        number: What to add to.
+        more: What to add.
+    """
+    return number + more
+
+
+async def add_for(number: int, more: int, user_id: UserId) -> int:
+    """Adds for somebody."""
+    return number + more
+
+
+async def pass_on(next: Callable[[dict[str, Any]], Awaitable[Any]], arguments: Any) -> Any:
+    """Stand around a tool and do nothing."""
+    return await next(arguments)
+
+
+@asynccontextmanager
+async def recorded(*tools: Tool) -> AsyncIterator[ToolService]:
+    """Give a service that records to memory, within a run."""
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        store = MemoryStore()
+        recorder = await stack.enter_async_context(Recorder(store, Spool(Path(folder) / "spool")))
+        service = ToolService(ToolRegistry(tools), recorder)
+        await stack.enter_async_context(service)
+        stack.enter_context(identity(token_id="somebody"))
+        await stack.enter_async_context(service.run("Benchmark"))
+        yield service
+
+
+async def our_call() -> CallOnce:
+    """Return a call through our pipeline, without a record."""
+    ours = tool(add)
+    context = ToolContext(
+        toolcallId=new_id(), root_plan_id=new_id(), plan_id=new_id(), step_id=new_id()
+    )
+
+    async def nothing() -> None: ...
+
+    def never(work: object) -> None: ...
+
+    async def call() -> str:
+        ending = await call_tool(
+            ours, ARGUMENTS, context, CallNotes(), before_attempt=nothing, on_late=never
+        )
+        return ending.for_model()
+
+    return call
+
+
+async def pydantic_ai_call() -> CallOnce:
+    """Return a call through what pydantic-ai's agents call tools with."""
+    context = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    manager = await ToolManager(FunctionToolset([add])).for_run_step(context)
+
+    async def call() -> Any:
+        return await manager.handle_call(ToolCallPart("add", ARGUMENTS, "call_0"))
+
+    return call
+
+
+def langchain_call(theirs: Any) -> CallOnce:
+    """Return a call of a LangChain tool, as its agents make it."""
+
+    async def call() -> Any:
+        message = await theirs.ainvoke(
+            ToolCall(name=theirs.name, args=json.loads(ARGUMENTS), id="call_0", type="tool_call")
+        )
+        return message.content
+
+    return call
+
+
+def service_call(service: ToolService, name: str) -> CallOnce:
+    """Return a call through a tool service, recorded."""
+
+    async def call() -> str:
+        return (await service.call(name, ARGUMENTS)).for_model
+
+    return call
+
+
+async def measure(ways: list[Way]) -> None:
+    """Time all ways in turn, round by round."""
+    for way in ways:
+        assert str(await way.call()) == "5", way.name
+    for round_number in range(-2, ROUNDS):  # the first rounds warm up
+        for way in ways:
+            call = way.call
+            gc.freeze()  # what the store keeps is no garbage, and not theirs to look through
+            started = process_time()
+            for _ in range(CALLS):
+                await call()
+            taken = process_time() - started
+            if round_number >= 0:
+                way.microseconds.append(taken / CALLS * 1e6)
+
+
+def report(ways: list[Way]) -> Table:
+    """Return the medians as a table; the first way is what the others are compared with."""
+    table = Table("way", "included", title=f"{ROUNDS} rounds of {CALLS} calls, medians")
+    for title in ("µs a call", "added", "times"):
+        table.add_column(title, justify="right")
+    function = median(ways[0].microseconds)
+    for way in ways:
+        taken = median(way.microseconds)
+        table.add_row(
+            way.name,
+            way.included,
+            f"{taken:.1f}",
+            f"{taken - function:.1f}",
+            f"{taken / function:.0f}",
+        )
+    return table
+
+
+async def main() -> None:
+    """Measure, and print the table."""
+    plain = tool(add)
+    whole = tool(hooks=[pass_on])(add_for)
+    async with recorded(plain, whole) as service:
+        ways = [
+            Way("the function", "nothing", lambda: add(2, 3)),
+            Way(
+                "LangChain",
+                "validation, callbacks",
+                langchain_call(langchain_tool(add)),
+            ),
+            Way("pydantic-ai", "validation, hooks", await pydantic_ai_call()),
+            Way("ours, call_tool", "validation, deadline, endings", await our_call()),
+            Way(
+                "ours, ToolService",
+                "and recording, in memory",
+                service_call(service, "add"),
+            ),
+            Way(
+                "ours, all of it",
+                "and a hidden user id, a hook",
+                service_call(service, "add_for"),
+            ),
+            Way(
+                "ours, in LangChain",
+                "LangChain and ToolService",
+                langchain_call(to_langchain(plain, service)),
+            ),
+        ]
+        await measure(ways)
+    Console(width=110).print(report(ways))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,187 @@
+"""What is hidden in LangChain's tools, once they are ours."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from langchain.tools import ToolRuntime
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool
+from langchain_core.tools import tool as langchain_tool
+from pydantic import BaseModel, Field, field_validator
+
+from tests.tools.contexts import Caller
+from tests.tools.services import service
+from tracer.adapters.langchain import from_langchain
+from tracer.context import ToolContext, identity
+from tracer.errors import RegistrationError
+from tracer.tools.hidden import Hidden, UserId
+
+CANARY = "user-canary-4711"
+
+
+class Noting(BaseCallbackHandler):
+    """Notes all that LangChain shows to callbacks."""
+
+    raise_error = True
+
+    def __init__(self) -> None:
+        self.noted: list[Any] = []
+
+    def on_tool_start(self, *arguments: Any, **options: Any) -> None:
+        self.noted += [arguments, options]
+
+    def on_tool_error(self, error: BaseException, **options: Any) -> None:
+        self.noted += [error, options]
+
+
+class Entry(BaseModel):
+    city: str = Field(alias="town", description="Where.")
+    user_id: str = Field(alias="userKey")
+
+    @field_validator("city")
+    @classmethod
+    def known(cls, city: str) -> str:
+        if city == "Atlantis":
+            raise ValueError("there is no such city")
+        return city
+
+
+@langchain_tool(args_schema=Entry)
+def visit(city: str, user_id: str) -> str:
+    """Visits."""
+    return f"{len(user_id)} in {city}"
+
+
+async def test_the_tools_own_validators_refuse_arguments_without_repeating_them() -> None:
+    ours = from_langchain(visit, hidden={"user_id": Annotated[str, Hidden(lambda: "me")]})
+    caller = Caller()
+    good = await caller.call(ours, '{"town": "Bern", "userkey": "you"}')
+    refused = await caller.call(ours, '{"town": "Atlantis"}')
+
+    assert ours.parameters["properties"] == {"town": {"description": "Where.", "type": "string"}}
+    assert good.result == "2 in Bern"
+    assert refused.reason == "invalid_arguments"
+    assert refused.error is not None
+    assert "town: Value error, there is no such city" in refused.error.message
+    assert "Atlantis" not in refused.error.message
+
+
+async def test_a_hidden_value_that_does_not_fit_is_not_the_models_mistake() -> None:
+    noting = Noting()
+    theirs = visit.model_copy(update={"callbacks": [noting]})
+    ours = from_langchain(theirs, hidden={"user_id": Annotated[int, Hidden(lambda: 4711)]})
+    ending = await Caller().call(ours, '{"town": "Bern"}')
+
+    assert ending.error is not None
+    assert ending.reason == "tool_error"
+    assert ending.error.message == "What the tool stands on (user_id) does not fit it."
+    assert "4711" not in f"{ending.error.stack}{noting.noted}"
+
+
+@langchain_tool
+async def note(text: str, at: dict[str, str], user_id: str) -> str:
+    """Notes."""
+    if text == "fail":
+        raise ValueError(f"{user_id} cannot write")
+    return f"{user_id} wrote {text}"
+
+
+@langchain_tool
+def note_injected(text: str, at: dict[str, str], user_id: Annotated[str, InjectedToolArg]) -> str:
+    """Notes."""
+    return f"{user_id} wrote {text}"
+
+
+@pytest.mark.parametrize("theirs", [note, note_injected], ids=lambda each: each.name)
+async def test_the_callers_identity_fills_what_is_hidden_whatever_the_model_forges(
+    theirs: BaseTool, tmp_path: Path
+) -> None:
+    noting = Noting()
+    theirs = theirs.model_copy(update={"callbacks": [noting]})
+    ours = from_langchain(theirs, hidden={"user_id": UserId})
+    forged = {"text": "hi", "at": {"USER-ID": "b", "place": "here"}, "userId": "mallory"}
+    async with service(tmp_path, ours) as on:
+        with identity(token_id=CANARY):
+            good = await on.tools.call(ours.name, forged)
+            bad = await on.tools.call(ours.name, {"text": "fail", "at": {}})
+        nobody = await on.tools.call(ours.name, {"text": "hi", "at": {}, "user_id": "mallory"})
+        row = await on.row(good)
+        events = str(on.events)
+
+    assert list(ours.parameters["properties"]) == ["text", "at"]
+    assert (good.status, good.result) == ("succeeded", "[hidden] wrote hi")
+    assert row["forgedArguments"] == ["at.USER-ID", "userId"]
+    assert nobody.reason == "missing_identity"
+    assert CANARY not in events + str(bad)
+    assert "mallory" not in str(noting.noted)
+    assert CANARY not in str([each for each in noting.noted if not isinstance(each, ValueError)])
+
+
+async def test_what_is_injected_is_filled_or_refused_at_registration() -> None:
+    @langchain_tool
+    def who(
+        context: Annotated[Any, InjectedToolArg],
+        call_id: Annotated[str, InjectedToolCallId],
+        runtime: ToolRuntime = None,  # type: ignore[assignment]
+        region: Annotated[str, InjectedToolArg] = "eu",
+    ) -> list[Any]:
+        """Tells who calls."""
+        assert isinstance(context, ToolContext)
+        return [str(context.toolcallId) == call_id, runtime, region]
+
+    ours = from_langchain(who, hidden={"context": ToolContext})
+    caller = Caller()
+    ending = await caller.call(ours, '{"region": "us", "call_id": "forged", "RUNTIME": {}}')
+
+    assert ours.parameters["properties"] == {}
+    assert ending.result == '[true,null,"eu"]'
+    assert caller.notes.forged_arguments == {"region", "call_id", "RUNTIME"}
+    with pytest.raises(RegistrationError, match="'context' injected"):
+        from_langchain(who)
+
+
+@dataclass
+class Ledger:
+    """Cannot be copied into JSON: it holds itself."""
+
+    owner: object = None
+
+
+async def test_a_hidden_value_may_be_anything() -> None:
+    ledger = Ledger()
+    ledger.owner = ledger
+
+    @langchain_tool
+    def book(amount: int, into: Annotated[Any, InjectedToolArg]) -> bool:
+        """Books."""
+        return into is ledger
+
+    ours = from_langchain(book, hidden={"into": Annotated[Ledger, Hidden(lambda: ledger)]})
+    ending = await Caller().call(ours, '{"amount": 1}')
+
+    assert ending.result == "true"
+
+
+loose = StructuredTool.from_function(
+    lambda number: number,
+    name="loose",
+    description="Takes a JSON Schema.",
+    args_schema={"type": "object", "properties": {"number": {"type": "integer"}}},
+)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "hidden", "said"),
+    [
+        (note, {"userid": UserId}, "no parameter 'userid'.*text, at, user_id"),
+        (note, {"user_id": str}, "nothing says where its value comes from"),
+        (loose, {"number": UserId}, "JSON Schema"),
+    ],
+)
+def test_what_cannot_be_hidden_is_refused_at_registration(
+    theirs: BaseTool, hidden: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RegistrationError, match=said):
+        from_langchain(theirs, hidden=hidden)

@@ -1,0 +1,1 @@
+"""Other agent frameworks: their tools as ours, and ours as theirs."""
