@@ -11,7 +11,7 @@ calls a tool. A run takes it over when it starts and hands it down explicitly.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -89,23 +89,39 @@ class ToolContext:
     (`tracer.tools.run_scope`)."""
 
 
-_current: ContextVar[ToolContext | None] = ContextVar("tracer_tool_context", default=None)
+class _Bound:
+    """A context that was made current, and what was current before."""
+
+    __slots__ = ("before", "context", "is_stranded")
+
+    def __init__(self, context: ToolContext | None, before: _Bound | None) -> None:
+        self.context = context
+        self.before = before
+        self.is_stranded = False
+        """Whether it was left from where it could not be taken back."""
+
+
+_current: ContextVar[_Bound | None] = ContextVar("tracer_tool_context", default=None)
 _identity: ContextVar[Identity | None] = ContextVar("tracer_identity", default=None)
 
 
 def current_tool_context() -> ToolContext | None:
     """Return the context of the tool call that this code runs in; None outside of any."""
-    return _current.get()
+    bound = _current.get()
+    while bound is not None and bound.is_stranded:
+        bound = bound.before
+    return None if bound is None else bound.context
 
 
 @contextmanager
 def tool_context_bound(context: ToolContext | None) -> Iterator[None]:
     """Make `context` the current one inside."""
-    token = _current.set(context)
+    bound = _Bound(context, _current.get())
+    token = _current.set(bound)
     try:
         yield
     finally:
-        _restore(_current, token)
+        bound.is_stranded = not _restore(_current, token)
 
 
 @contextmanager
@@ -137,11 +153,17 @@ def identity(*, token_id: str) -> Iterator[Identity]:
         who.end()
 
 
-def _restore(variable: ContextVar[Anything], token: Token[Anything]) -> None:
-    # Left in another context, as an async generator is that nobody read to its end: what was set
-    # went with its own.
-    with suppress(ValueError):
+def _restore(variable: ContextVar[Anything], token: Token[Anything]) -> bool:
+    """Take back what was set, and return whether that was possible.
+
+    It is not from another context, in which an async generator is closed that nobody read to its
+    end: what it has set stays with its reader.
+    """
+    try:
         variable.reset(token)
+    except ValueError:
+        return False
+    return True
 
 
 def current_identity() -> Identity | None:

@@ -32,8 +32,8 @@ PAYLOAD_FIELDS = frozenset({
 SPEAKING_ERRORS = (TracerError, OSError, ImportError)
 """Errors whose text is ours or the system's. Any other text may quote a payload."""
 
-QUIET_LOGGERS = ("alembic", "client", "httpcore2", "httpx2", "mcp", "openai")
-"""Libraries that say too much: each migration context, or whole requests."""
+QUIET_LOGGERS = ("alembic", "client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn.error")
+"""Libraries that say too much: each migration context, whole requests, or that they start."""
 
 
 def get_logger(name: str) -> BoundLogger:

@@ -143,6 +143,20 @@ async def test_a_conversation_goes_on_where_the_last_message_left_it(
     assert "So far: 1." in whole["messages"]
 
 
+async def test_a_session_id_that_somebody_else_says_shows_them_nothing(
+    database_url: str, tmp_path: Path
+) -> None:
+    seen: list[tuple[str, int]] = []
+    async with serving(database_url, tmp_path, [Script(recording(), times=2)], seen) as client:
+        await say(client, ALICE, session_id="s-1")
+        [run, *_] = [data for _, data in await say(client, BOB, session_id="s-1")]
+        tree = (await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json()
+        round_ = tree["agentExecutions"][0]["thinkActs"][0]
+        whole = (await client.get(f"/api/think-acts/{round_['thinkActId']}")).json()
+
+    assert "So far: 0." in whole["messages"]
+
+
 async def test_a_run_that_fails_ends_the_stream_with_its_reason(
     database_url: str, tmp_path: Path
 ) -> None:

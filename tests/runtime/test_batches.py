@@ -5,9 +5,9 @@ from typing import Any
 from tests.runtime.conftest import OpenBench
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, script
-from tracer.tools.batch_tool import batch_tool
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
+from tracer.tools.batch_tool import batch_tool
 from tracer.tools.definition import tool
 
 

@@ -10,10 +10,10 @@ from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, outline, script
 from tests.tools.contexts import Caller, some_context
 from tracer.context import Identity, ToolContext
-from tracer.tools.batch_tool import batch_tool
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
+from tracer.tools.batch_tool import batch_tool
 from tracer.tools.definition import Tool, tool
 
 

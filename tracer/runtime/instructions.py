@@ -8,10 +8,13 @@ known by that name stays as it is, and so do braces that mean something else.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from tracer.clock import Clock, utc_now
+from tracer.errors import MissingIdentity, StoreUnavailable
+from tracer.sessions import State
 from tracer.tools.hidden import Secrets
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import RunScope
@@ -28,7 +31,17 @@ class Instructions:
     def __init__(self, scope: RunScope, clock: Clock = utc_now) -> None:
         self._scope = scope
         self._clock = clock
-        self._state: Mapping[str, Any] | None = None
+        self._state: State | None = None
+
+    async def begin(self, texts: Iterable[str]) -> None:
+        """Read the conversation's state as the run finds it, where one of these wants it.
+
+        Where it cannot be read, the first agent that needs it tells.
+        """
+        names = {name for text in texts for name in _names(text)}
+        if names - OF_THE_CALLER - {"session_id", "current_date"}:
+            with suppress(MissingIdentity, StoreUnavailable):
+                self._state = await self._scope.state()
 
     async def filled(self, text: str) -> str:
         """Return instructions with their placeholders filled in, all at once.
@@ -39,13 +52,11 @@ class Instructions:
             MissingIdentity: They speak of the caller, and nobody said who that is.
             StoreUnavailable: The state cannot be read.
         """
-        names = {one or other for one, other in _PLACEHOLDER.findall(text)}
+        names = _names(text)
         if not names:
             return text
         known = await self._known(names)
-        secrets = Secrets()
-        if self._scope.identity is not None:
-            secrets.add(self._scope.identity.reveal())
+        secrets = await self._secrets()
 
         def value(found: re.Match[str]) -> str:
             name = found[1] or found[2]
@@ -70,3 +81,22 @@ class Instructions:
                 self._state = await scope.state()
             known = {**self._state, **known}
         return known
+
+    async def _secrets(self) -> Secrets:
+        """Return what a state that tools have written must not show."""
+        secrets = Secrets()
+        identity = self._scope.identity
+        if identity is not None:
+            secrets.add(identity.reveal())
+            with suppress(MissingIdentity):  # then no tool has had it
+                secrets.add(await self._scope.user(identity))
+        return secrets
+
+
+def _names(text: str) -> set[str]:
+    return {one or other for one, other in _PLACEHOLDER.findall(text)}
+
+
+def without_placeholders(text: str) -> str:
+    """Return instructions with `…` where something is to be filled in."""
+    return _PLACEHOLDER.sub("…", text)

@@ -293,6 +293,7 @@ class RunLauncher:
 
 async def _run(runner: PlanRunner, scope: AgentRun) -> Ending:
     try:
+        await scope.instructions.begin(each.instructions for each in scope.application.agents)
         return await runner.run()
     finally:
         await scope.end()

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tracer.errors import PlanningError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
+from tracer.runtime.instructions import without_placeholders
 from tracer.runtime.plan import PlanStep
 
 PLANNER = "planner"
@@ -48,7 +49,9 @@ class _Answer(BaseModel):
 def planner_agent(application: Application) -> Agent:
     """Return the agent that plans for an application; `read_plan` takes its final answer."""
     agents = "\n".join(
-        f"- {each.name}: {each.description or each.instructions}" for each in application.agents
+        # Placeholders are the agent's own: the planner need not know who the caller is.
+        f"- {each.name}: {each.description or without_placeholders(each.instructions)}"
+        for each in application.agents
     )
     instructions = _INSTRUCTIONS.format(agents=agents)
     return Agent(

@@ -83,6 +83,11 @@ def _in_turn(calls: Sequence[Call]) -> Iterator[list[Call]]:
             yield list(some)
 
 
+def _hooks_of(agent: object) -> Sequence[Hook]:
+    # To ask a protocol takes a while, and mostly there is no agent.
+    return agent.hooks if agent is not None and isinstance(agent, Caller) else ()
+
+
 class _Links(TypedDict):
     plan_id: UUID
     step_id: UUID
@@ -116,6 +121,7 @@ class CallBatch:
         self._calls = calls
         self._slots = asyncio.Semaphore(max_parallel)
         self._parent_tool_call_id = parent_tool_call_id
+        self._is_announced = False
 
     async def run(self, *announcement: Event) -> list[Ending]:
         """Run the calls and return how each ended, in their order.
@@ -130,6 +136,7 @@ class CallBatch:
             asyncio.CancelledError: The run was cancelled.
         """
         try:
+            self._is_announced = bool(announcement)
             if announcement:
                 await self._scope.record(*announcement)
             for calls in _in_turn(self._calls):
@@ -149,7 +156,7 @@ class CallBatch:
                     holds = await self._take_places(call, stack)
             except TimeoutError:
                 call.ending = timed_out("The time was over before it was the call's turn.")
-            if not call.has_started:
+            if not call.has_started and not (call.ending and self._is_announced):
                 call.has_started = True
                 await self._scope.record(self._started(call))
             if call.ending is None:
@@ -162,11 +169,12 @@ class CallBatch:
         holds = self._place.holds
         # What opens calls of its own waits for those to have their places, and takes none.
         if isinstance(call.tool, Tool) and not call.tool.ends_by_itself:
-            places = self._scope.resources.places
-            holds = await stack.enter_async_context(places.taken(call.tool, holds))
+            # The run's place first: a call that has one may make another that needs only the rest.
             if self._scope.slots is not None and RUN not in holds:
                 await stack.enter_async_context(self._scope.slots)
                 holds |= {RUN}
+            places = self._scope.resources.places
+            holds = await stack.enter_async_context(places.taken(call.tool, holds))
         return holds
 
     async def _end(self, call: Call, holds: frozenset[str]) -> Ending:
@@ -190,7 +198,7 @@ class CallBatch:
                 call.arguments,
                 place,
                 call.notes,
-                hooks=place.agent.hooks if isinstance(place.agent, Caller) else (),
+                hooks=_hooks_of(place.agent),
                 before_attempt=before_attempt,
                 on_late=on_late,
             )
@@ -215,7 +223,7 @@ class CallBatch:
         """Return the events that end calls which a cancellation kept from ending by themselves."""
         events: list[Event] = []
         for call in calls:
-            if not call.has_started and self._parent_tool_call_id is not None:
+            if not call.has_started and not self._is_announced:
                 # Nobody has announced it, and its row has to say what it was.
                 events.append(self._started(call))
             call.ending = self._scope.cancelled()

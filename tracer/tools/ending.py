@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -60,19 +61,22 @@ def succeeded(result: str | None) -> Ending:
     return Ending(Status.SUCCEEDED, result=result)
 
 
-def failed(error: BaseException, reason: Reason | None = None) -> Ending:
+def failed(
+    error: BaseException, reason: Reason | None = None, scrub: Callable[[str], str] = str
+) -> Ending:
     """Return the ending of what raised `error`.
 
     Args:
         error: What was raised.
         reason: Which kind of failure it is. Unless given, the error tells it if it is a
             `ToolError` or a `LineageError`; any other is a tool's.
+        scrub: Takes out of its words what must not be shown.
     """
     if reason is not None:
-        return Ending(Status.FAILED, reason.value, error=error_info(error))
+        return Ending(Status.FAILED, reason.value, error=error_info(error, scrub))
     told = error.reason if isinstance(error, (ToolError, LineageError)) else ""
     known = told if _REASON.fullmatch(told) else Reason.TOOL_ERROR.value
-    return Ending(Status.FAILED, known, error=error_info(error))
+    return Ending(Status.FAILED, known, error=error_info(error, scrub))
 
 
 def timed_out(message: str) -> Ending:

@@ -12,6 +12,7 @@ import inspect
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from json import dumps
 from types import UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin
@@ -158,7 +159,8 @@ def _bare(kind: Any) -> Any:
 async def provided(provider: Provider, context: Any) -> Any:
     """Return what a provider answers for one call."""
     wants_context = any(
-        each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+        each.default is each.empty
+        and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY)
         for each in inspect.signature(provider).parameters.values()
     )
     value = provider(context) if wants_context else provider()
@@ -168,6 +170,7 @@ async def provided(provider: Provider, context: Any) -> Any:
 # --- What a model forged -----------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def spelt_alike(name: str) -> str:
     """Return what all spellings of a name have in common: `tokenId`, `TOKEN-ID`, `token_id`."""
     plain = unicodedata.normalize("NFKC", name)
@@ -218,23 +221,24 @@ def check_no_visible_twin(
         RegistrationError: It is: what the model gave for it would be taken out as forged.
     """
     forbidden = forbidden_names(hidden)
+    for name in field_names(schema):
+        if spelt_alike(name) in forbidden:
+            raise RegistrationError(
+                f"{owner!r} has a hidden parameter and a visible field that are both called "
+                f"{name!r}, in some spelling: rename one."
+            )
 
-    def look(part: Any) -> None:
-        if isinstance(part, list):
-            for each in part:
-                look(each)
-        elif isinstance(part, dict):
-            properties = part.get("properties")
-            for name in properties if isinstance(properties, dict) else ():
-                if spelt_alike(name) in forbidden:
-                    raise RegistrationError(
-                        f"{owner!r} has a hidden parameter and a visible field that are both "
-                        f"called {name!r}, in some spelling: rename one."
-                    )
-            for each in part.values():
-                look(each)
 
-    look(schema)
+def field_names(schema: Any) -> Iterator[str]:
+    """Yield the names of all fields that a JSON Schema describes, at whatever depth."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for each in schema.values():
+            yield from field_names(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from field_names(each)
 
 
 # --- What is hidden stays hidden ---------------------------------------------------------------
@@ -249,7 +253,7 @@ class Secrets:
     """The hidden values of one call, to be taken out of what its tool says."""
 
     def __init__(self) -> None:
-        self._values: set[str] = set()
+        self._forms: set[str] = set()
 
     def add(self, value: object) -> None:
         """Keep a hidden value; only text can be found again."""
@@ -258,24 +262,21 @@ class Secrets:
         if isinstance(value, User):
             value = value.user_id
         if isinstance(value, str) and len(value) >= SHORTEST_SECRET:
-            self._values.add(value)
+            self._forms |= _forms(value)
 
     def scrub(self, text: str) -> str:
         """Return `text` without the hidden values, also as JSON and Python write them."""
-        for value in sorted(self._values, key=len, reverse=True):
-            for form in _forms(value):
-                text = text.replace(form, HIDDEN)
+        for form in sorted(self._forms, key=len, reverse=True):
+            text = text.replace(form, HIDDEN)
         return text
 
 
 def _forms(value: str) -> set[str]:
-    """Return the forms in which a text may stand in another."""
-    in_json = _json_forms(value)
-    return {
+    """Return the forms in which a text may stand in another: each by itself, and within JSON."""
+    forms = {
         value,
         storable(value),
-        *in_json,
-        *(form for text in in_json for form in _json_forms(text)),
+        *_json_forms(value),
         repr(value)[1:-1],
         # As a part of something that holds both kinds of quotes.
         repr(value + "\"'")[1:-4],
@@ -283,6 +284,7 @@ def _forms(value: str) -> set[str]:
         quote(value, errors="surrogatepass"),
         quote_plus(value, errors="surrogatepass"),
     }
+    return forms | {form for text in forms for form in _json_forms(text)}
 
 
 def _json_forms(value: str) -> set[str]:

@@ -33,7 +33,7 @@ from tracer.context import ToolContext
 from tracer.errors import RegistrationError
 from tracer.tools.arguments import Arguments
 from tracer.tools.session_state import RunContext
-from tracer.tools.threads import call_in_thread
+from tracer.tools.threads import call_in_thread, is_async
 
 MAY_WANT = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
 """What a hook may name among its parameters."""
@@ -89,9 +89,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
                 f"{', '.join(MAY_WANT)}."
             )
         wants.append(parameter.name)
-    called = inner if inspect.isroutine(inner) else type(inner).__call__
-    is_async = any(map(inspect.iscoroutinefunction, (called, inspect.unwrap(called))))
-    return Hook(function, name, tuple(wants), is_async)
+    return Hook(function, name, tuple(wants), is_async(function))
 
 
 def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]:

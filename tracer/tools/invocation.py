@@ -24,7 +24,6 @@ from tenacity import (
 
 from tracer.context import ToolContext, tool_context_bound
 from tracer.errors import LineageError, StoreUnavailable, ToolError, ToolUnavailable
-from tracer.events import ErrorInfo
 from tracer.sessions import changes_json
 from tracer.tools.arguments import Arguments, read_arguments
 from tracer.tools.definition import Tool
@@ -142,6 +141,7 @@ class _Invocation:
         self._hooks = hooks
         self._before_attempt = before_attempt
         self._attempts = 0
+        self._turn = asyncio.Lock()
         self._of_model: Arguments = {}
         self._hidden: Arguments = {}
         self._state: SessionState | None = None
@@ -158,9 +158,7 @@ class _Invocation:
             raise
         except BaseException as error:
             # `SystemExit` included: a tool that calls `exit()` would end the agent.
-            ending = failed(error)
-            assert ending.error is not None
-            return replace(ending, error=_scrubbed(ending.error, scrub))
+            return failed(error, scrub=scrub)
 
     async def _through_hooks(self, arguments: Arguments) -> Any:
         tool, context = self._tool, self._context
@@ -211,15 +209,18 @@ class _Invocation:
                     self._state.back_to(before)
                 raise
 
-        if tool.max_attempts == 1:
-            return await attempt()
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(tool.max_attempts),
-            wait=_wait,
-            retry=retry_if_exception(_may_pass),
-            reraise=True,
-        )
-        return await retrying(attempt)
+        # One after the other, also where a hook calls next() twice at once: the state that a failed
+        # attempt goes back to is that from before it, and none besides has changed it.
+        async with self._turn:
+            if tool.max_attempts == 1:
+                return await attempt()
+            retrying = AsyncRetrying(
+                stop=stop_after_attempt(tool.max_attempts),
+                wait=_wait,
+                retry=retry_if_exception(_may_pass),
+                reraise=True,
+            )
+            return await retrying(attempt)
 
     def _cleaned(self, arguments: Arguments) -> Arguments:
         cleaned, forged = without_forged(arguments, self._tool.forbidden_names)
@@ -248,11 +249,6 @@ class _Invocation:
         except StoreUnavailable as error:
             raise ToolUnavailable("The conversation's state can't be kept now.") from error
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
-
-
-def _scrubbed(error: ErrorInfo, scrub: Callable[[str], str]) -> ErrorInfo:
-    stack = None if error.stack is None else scrub(error.stack)
-    return error.model_copy(update={"message": scrub(error.message), "stack": stack})
 
 
 def _as_text(arguments: Arguments) -> str:

@@ -10,7 +10,7 @@ from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
 from tracer.tools.definition import Tool
 from tracer.tools.executors.mcp import McpServer
-from tracer.tools.hidden import spelt_alike
+from tracer.tools.hidden import field_names, spelt_alike
 
 log = get_logger(__name__)
 
@@ -63,7 +63,7 @@ class ToolRegistry:
             raise RegistrationError(
                 f"There is a tool {tool.name!r} already: give each its own name."
             )
-        for name in tool.parameters.get("properties", {}):
+        for name in field_names(tool.parameters):
             if spelt_alike(name) in RESERVED_PARAMETERS:
                 raise RegistrationError(
                     f"The tool {tool.name!r} asks the model for {name!r}, which the runtime gives: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from base64 import b64encode
+from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any
 
@@ -61,12 +62,17 @@ def model_view(text: str, limit: int = MODEL_VIEW_CHARACTERS) -> str:
     return f"{text[:half]}\n[… {left_out} characters left out …]\n{text[-half:]}"
 
 
-def error_info(error: BaseException) -> ErrorInfo:
-    """Return what is recorded of an error: its class, its words and its stack. Never raises."""
+def error_info(error: BaseException, scrub: Callable[[str], str] = str) -> ErrorInfo:
+    """Return what is recorded of an error: its class, its words and its stack. Never raises.
+
+    Args:
+        error: The error.
+        scrub: Takes out of a text what must not be shown.
+    """
     kind = type(error)
     is_known = kind.__module__ == "builtins" or kind.__module__.startswith("tracer.")
     name = kind.__qualname__ if is_known else _type_name(error)
-    return ErrorInfo(type=name, message=error_message(error), stack=_stack(error))
+    return ErrorInfo(type=name, message=scrub(error_message(error)), stack=_stack(error, scrub))
 
 
 def error_message(error: BaseException) -> str:
@@ -77,7 +83,7 @@ def error_message(error: BaseException) -> str:
         return f"{type(error).__name__} (its message can't be read)"
 
 
-def _stack(error: BaseException) -> str | None:
+def _stack(error: BaseException, scrub: Callable[[str], str]) -> str | None:
     if error.__traceback__ is None:
         return None
     frames = _own_frames(error.__traceback__)
@@ -85,7 +91,8 @@ def _stack(error: BaseException) -> str | None:
         lines = traceback.format_exception(type(error), error, frames)
     except Exception:
         lines = traceback.format_tb(frames)
-    return "".join(lines)[-STACK_CHARACTERS:]
+    # Before it is cut: half of what is to be taken out would not be found.
+    return scrub("".join(lines))[-STACK_CHARACTERS:]
 
 
 def _own_frames(frames: TracebackType) -> TracebackType:

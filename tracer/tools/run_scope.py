@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from tracer.context import Identity, ToolContext
-from tracer.errors import LineageError, MissingIdentity
+from tracer.errors import LineageError, MissingIdentity, StoreUnavailable, ToolUnavailable
 from tracer.events import Event
 from tracer.ids import IdSource
 from tracer.logs import get_logger
@@ -21,7 +22,7 @@ from tracer.storage.memory_sessions import MemorySessions
 from tracer.tools.budget import Budget, BudgetLimits
 from tracer.tools.ending import Ending, cancelled
 from tracer.tools.executors.http_clients import HttpClients
-from tracer.tools.hidden import User
+from tracer.tools.hidden import Secrets, User
 from tracer.tools.places import Places
 from tracer.tools.thread_context import ThreadContextManager
 
@@ -48,10 +49,37 @@ class ToolResources:
     http: HttpClients = field(default_factory=HttpClients)
     places: Places = field(default_factory=Places)
 
+    async def user_of(self, token_id: str) -> User:
+        """Return the user that a token stands for.
+
+        Raises:
+            MissingIdentity: It stands for nobody, or that could not be found out.
+        """
+        try:
+            found = self.resolve_token(token_id)
+            user = await found if isinstance(found, Awaitable) else found
+            if isinstance(user, str):
+                user = User(user)
+            if user is not None and not isinstance(user.user_id, str):
+                raise TypeError("A user's id is text.")
+        except MissingIdentity as error:
+            secrets = Secrets()
+            secrets.add(token_id)
+            raise MissingIdentity(secrets.scrub(str(error))) from None
+        except Exception as error:
+            # Its words may hold the token.
+            log.warning("token_unresolved", error=type(error).__name__)
+            raise MissingIdentity("Who the caller is could not be found out.") from None
+        if user is None or not user.user_id:
+            raise MissingIdentity("The caller's token stands for nobody. Sign in again.")
+        return user
+
     async def aclose(self) -> None:
         """Close what the tools have opened."""
-        await self.threads.aclose()
-        await self.http.aclose()
+        try:
+            await self.threads.aclose()
+        finally:
+            await self.http.aclose()
 
 
 class RunStamp(TypedDict):
@@ -98,6 +126,8 @@ class RunScope:
         self.ids = ids
         self.session_id = session_id
         self.identity = None if identity is None else Identity(identity.reveal())
+        if identity is not None and identity.is_over and self.identity is not None:
+            self.identity.end()
         self.cancel_reason: str | None = None
         """Why the run is being cancelled, where somebody asked for it."""
         self.is_over = False
@@ -183,7 +213,7 @@ class RunScope:
         """
         token_id = token_of(identity)
         if self._user is None:
-            self._user = asyncio.create_task(self._resolved(token_id))
+            self._user = asyncio.create_task(self.resources.user_of(token_id))
         resolving = self._user
         try:
             return await asyncio.shield(resolving)
@@ -191,33 +221,46 @@ class RunScope:
             self._user = None
             raise
 
-    async def _resolved(self, token_id: str) -> User:
-        try:
-            found = self.resources.resolve_token(token_id)
-            user = await found if isinstance(found, Awaitable) else found
-        except MissingIdentity:
-            raise
-        except Exception as error:
-            # Its words may hold the token.
-            log.warning("token_unresolved", error=type(error).__name__)
-            raise MissingIdentity("Who the caller is could not be found out.") from None
-        if not user:
-            raise MissingIdentity("The caller's token stands for nobody. Sign in again.")
-        return User(user) if isinstance(user, str) else user
+    async def conversation(self) -> str:
+        """Return what the conversation's state and instances are kept under.
+
+        A session's id comes from outside, and anybody may say it: what one caller keeps under it,
+        no other finds. Callers are told apart by a digest, as their ids are not to be kept.
+
+        Raises:
+            MissingIdentity: Who the caller is cannot be found out.
+        """
+        if self.session_id is None:
+            return self.thread_id
+        user = None if self.identity is None else await self.user(self.identity)
+        return conversation_of(self.session_id, user)
 
     async def state(self) -> State:
-        """Return the conversation's state as it is now."""
-        return await self._sessions.read_state(self.thread_id, self.resources.initial_state)
+        """Return the conversation's state as it is now.
+
+        Raises:
+            ToolError: It cannot be read, or who the caller is cannot be found out.
+        """
+        try:
+            return await self._sessions.read_state(
+                await self.conversation(), self.resources.initial_state
+            )
+        except StoreUnavailable as error:
+            raise ToolUnavailable("The conversation's state can't be read now.") from error
 
     async def change_state(self, changes: Sequence[Change]) -> State:
         """Keep changes of the conversation's state, all or none, and return what it is then.
 
         Raises:
             StateConflict: It is not what a change takes it for.
-            StoreUnavailable: It cannot be kept.
+            ToolUnavailable: It cannot be kept.
         """
-        initial = self.resources.initial_state
-        return await self._sessions.change_state(self.thread_id, initial, changes)
+        try:
+            return await self._sessions.change_state(
+                await self.conversation(), self.resources.initial_state, changes
+            )
+        except StoreUnavailable as error:
+            raise ToolUnavailable("The conversation's state can't be kept now.") from error
 
     async def end(self) -> None:
         """End the run: nobody acts for its caller any more, and what it alone had is closed."""
@@ -228,6 +271,14 @@ class RunScope:
             self._user.cancel()
         if self.session_id is None:
             await self.threads.end_thread(self.thread_id)
+
+
+def conversation_of(session_id: str, user: User | None) -> str:
+    """Return what a conversation of a caller, or of nobody, is kept under."""
+    if user is None:
+        return f"{session_id}@"  # no caller's, whatever the session's id looks like
+    digest = hashlib.sha256(user.user_id.encode(errors="surrogatepass")).hexdigest()
+    return f"{session_id}@{digest[:16]}"
 
 
 def token_of(identity: Identity | None) -> str:

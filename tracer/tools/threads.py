@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from threading import Lock
 from typing import Any, TypeVar, cast
@@ -17,6 +18,7 @@ MAX_THREADS = 64
 
 Answer = TypeVar("Answer")
 
+_has_thread: ContextVar[bool] = ContextVar("tracer_has_thread", default=False)
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
@@ -49,7 +51,14 @@ async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) ->
     and its result returned, like that of a coroutine that swallows its cancellation. A call that
     still waits for a thread is cancelled and never begins.
     """
-    return await call_in_thread(partial(function, **arguments), _tool_threads())
+
+    def call() -> Answer:
+        _has_thread.set(True)
+        return function(**arguments)
+
+    # Who waits for this call in one of the tools' threads must not wait for another of them.
+    limiter = anyio.CapacityLimiter(1) if _has_thread.get() else _tool_threads()
+    return await call_in_thread(call, limiter)
 
 
 async def call_in_thread(

@@ -37,7 +37,7 @@ from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending, failed, succeeded
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.results import result_text
-from tracer.tools.run_scope import RunScope, ToolResources
+from tracer.tools.run_scope import RunScope, ToolResources, conversation_of
 from tracer.tools.waiting import earlier
 
 SETTLE_SECONDS = 1.0
@@ -113,6 +113,7 @@ class ToolService:
 
     async def aclose(self) -> None:
         """Close what the tools have opened; those that were given up have a moment to end."""
+        self._loop = None
         if self.left_behind:
             await asyncio.wait(self.left_behind, timeout=SETTLE_SECONDS)
         for task in list(self.left_behind):
@@ -179,7 +180,15 @@ class ToolService:
             future.cancel()
 
     async def end_thread(self, thread_id: str) -> None:
-        """Close what stateful tools keep for a conversation."""
+        """Close what stateful tools keep for a conversation of the caller.
+
+        Raises:
+            MissingIdentity: Who the caller is cannot be found out.
+        """
+        who = current_identity()
+        if who is not None:
+            user = await self.resources.user_of(str(who.reveal()))
+            thread_id = conversation_of(thread_id, user)
         await self.resources.threads.end_thread(thread_id)
 
     @asynccontextmanager
@@ -269,8 +278,11 @@ class ToolService:
             own.ending = failed(error)
             raise
         finally:
-            await own.record_ending()
-            await scope.end()
+            try:
+                await own.record_ending()
+            finally:
+                # Also where recording it was cancelled: nobody acts for the caller any more.
+                await scope.end()
 
     async def _call(
         self, place: ToolContext, name: str, text: str, options: CallOptions
@@ -311,7 +323,7 @@ def _goes_on(place: ToolContext) -> bool:
 
 
 def _with_timeout(place: ToolContext, timeout: float | None) -> ToolContext:
-    return replace(place, deadline=earlier(place.deadline, timeout))
+    return place if timeout is None else replace(place, deadline=earlier(place.deadline, timeout))
 
 
 class _OwnRun:

@@ -1,0 +1,204 @@
+"""Placeholders in instructions: what is filled in, what is left alone, and what is never shown."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.runtime.runs import Bench, bench
+from tracer.clock import stepping_clock
+from tracer.context import identity
+from tracer.ids import new_id
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.instructions import Instructions
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import tool
+from tracer.tools.hidden import HIDDEN, User
+from tracer.tools.run_scope import RunScope, ToolResources
+from tracer.tools.session_state import SessionState
+
+TOKEN = "canary-4711-token"
+
+STATE: dict[str, Any] = {
+    "name": "Ann",
+    "list": [1, "two"],
+    "object": {"a": "{name}"},
+    "sly": "{name} and {{token}} and {sly}",
+    "empty": "",
+    "nothing": None,
+    "city名": "北京",
+    "leak": f"a note with {TOKEN}",
+    "user_id": "forged",
+    "current_date": "forged",
+}
+
+
+def resolve(token_id: str) -> User:
+    return User("ann", {"name": "Ann", "born": 1970})
+
+
+async def filled(tmp_path: Path, text: str, who: str | None = TOKEN, **options: Any) -> str:
+    """Return instructions as an agent gets them in a conversation with this state."""
+    resources = ToolResources(initial_state=STATE, resolve_token=resolve)
+    async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+        options.setdefault("session_id", "s-1")
+
+        def scope(who: Any = None) -> RunScope:
+            return RunScope(recorder, resources, new_id(), new_id, set(), identity=who, **options)
+
+        clock = stepping_clock(datetime(2026, 3, 2, 23, 59, tzinfo=UTC))
+        if who is None:
+            return await Instructions(scope(), clock).filled(text)
+        with identity(token_id=who) as caller:
+            return await Instructions(scope(caller), clock).filled(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello {name}, {{name}}!", "Hello Ann, Ann!"),
+        ("{list} {object}", '[1,"two"] {"a":"{name}"}'),
+        ("{sly}", "{name} and {{token}} and {sly}"),
+        ("[{empty}] [{nothing}]", "[] [null]"),
+        ("{city名}", "北京"),
+        ("{unknown} {{unknown}} {} {{}} { name } {na-me}", None),
+        ('Answer {"name": 1, "a": {"b": []}} or {\n}', None),
+        ("{user_id} on {{current_date}} in {session_id}", "ann on 2026-03-02 in s-1"),
+        ("{{user_info}}", '{"name":"Ann","born":1970}'),
+        ("{leak}", f"a note with {HIDDEN}"),
+        ("{token_id} {{token}} {identity}", None),
+        ("nothing to fill in", None),
+        ("", None),
+    ],
+)
+async def test_known_names_are_filled_in_and_all_else_is_left_alone(
+    tmp_path: Path, text: str, expected: str | None
+) -> None:
+    assert await filled(tmp_path, text) == (text if expected is None else expected)
+
+
+async def test_a_run_without_a_conversation_has_no_session_to_name(tmp_path: Path) -> None:
+    text = "{session_id} {current_date}"
+
+    assert await filled(tmp_path, text, session_id=None) == "{session_id} 2026-03-02"
+
+
+async def test_without_a_caller_only_what_speaks_of_the_caller_is_refused(tmp_path: Path) -> None:
+    assert await filled(tmp_path, "{name}", who=None) == "Ann"
+    with pytest.raises(Exception, match="Nobody said"):
+        await filled(tmp_path, "{user_id}", who=None)
+
+
+known = st.sampled_from(["{name}", "{{name}}", "{sly}", "{object}"])
+plain = st.text().filter(lambda text: "{" not in text and "}" not in text)
+
+
+@given(st.lists(st.tuples(plain, known), max_size=5), plain)
+async def test_every_placeholder_is_filled_once_whatever_stands_around_it(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, str]], last: str
+) -> None:
+    values = {name: await filled(tmp_path_factory.mktemp("x"), name) for _, name in parts}
+    text = "".join(before + name for before, name in parts) + last
+    expected = "".join(before + values[name] for before, name in parts) + last
+
+    assert await filled(tmp_path_factory.mktemp("x"), text) == expected
+
+
+# --- In runs -----------------------------------------------------------------------------------
+
+
+@tool
+async def rename(state: SessionState, name: str) -> None:
+    state.set("name", name)
+
+
+def two_steps(first: str, second: str) -> Application:
+    """Return an application of two agents with these instructions, the first of which renames."""
+    model = ScriptedModel(
+        [
+            Script(
+                [Turn(calls=[call("rename", {"name": "Bob"})]), Turn("renamed")],
+                agent="first",
+                times=None,
+            ),
+            Script([Turn("done")], agent="second", times=None),
+        ]
+    )
+    agents = (Agent("first", first, tools=(rename,)), Agent("second", second))
+    return Application(
+        name="tests",
+        agents=agents,
+        model=model,
+        session_state={"name": "Ann"},
+        token_resolver=resolve,
+    )
+
+
+async def said_to(on: Bench, root_plan_id: Any) -> list[str]:
+    """Return each step's instructions, of all of its rounds."""
+    found = []
+    for step in (await on.tree(root_plan_id))["agentExecutions"]:
+        rounds = [(await on.messages(each))[0]["content"] for each in step["thinkActs"]]
+        assert len(set(rounds)) <= 1
+        found += [each.partition("\n\n")[2] for each in rounds[:1]]
+    return found
+
+
+PLAN: tuple[str, list[tuple[str | None, str]]] = ("Two", [("first", "Rename"), ("second", "Look")])
+
+
+@pytest.mark.parametrize("first", ["You are {name}.", "You rename."])
+async def test_all_agents_of_a_run_are_shown_the_state_of_its_beginning(
+    tmp_path: Path, first: str
+) -> None:
+    store = MemoryStore()
+    async with bench(two_steps(first, "They are {name}."), store, store, tmp_path) as on:
+        runs = [await on.launcher.run("Go", plan=PLAN, session_id="s") for _ in range(2)]
+        said = [await said_to(on, each.root_plan_id) for each in runs]
+
+    assert [each[1] for each in said] == ["They are Ann.", "They are Bob."]
+
+
+async def test_instructions_that_speak_of_nobody_fail_the_step_before_a_model_is_asked(
+    tmp_path: Path,
+) -> None:
+    store = MemoryStore()
+    application = two_steps("You rename for {user_id}.", "You look.")
+    async with bench(application, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", plan=PLAN)
+        rows = await on.rows(outcome.root_plan_id)
+        with identity(token_id=TOKEN):
+            told = await on.launcher.run("Go", plan=PLAN)
+        said = await said_to(on, told.root_plan_id)
+        shown = repr(await on.rows(told.root_plan_id))
+
+    assert outcome.status == "failed"
+    assert (rows.steps[0]["status"], rows.steps[0]["reason"]) == ("failed", "missing_identity")
+    assert rows.think_acts == []
+    assert said == ["You rename for ann.", "You look."]
+    assert "canary" not in shown
+
+
+async def test_a_users_words_are_no_template(tmp_path: Path) -> None:
+    store = MemoryStore()
+    model = ScriptedModel([Script([Turn("done")])])
+    agents = (Agent("worker", "You work for {name}."),)
+    application = Application(
+        name="tests", agents=agents, model=model, session_state={"name": "{user_id}"}
+    )
+    async with bench(application, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("I am {name}, {{user_id}}", agent="worker")
+        [step] = (await on.tree(outcome.root_plan_id))["agentExecutions"]
+        messages = await on.messages(step["thinkActs"][0])
+
+    assert messages[0]["content"].endswith("You work for {user_id}.")
+    assert messages[1]["content"] == "I am {name}, {{user_id}}"

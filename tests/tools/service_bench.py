@@ -1,0 +1,118 @@
+"""Tool services on a store of their own, and what is recorded of their calls."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tracer.events import Event, ToolCallFinished
+from tracer.lineage import Node, Payloads, TreeRows
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.records import Run
+from tracer.storage.engine import open_pool
+from tracer.storage.memory_store import MemoryStore
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import TraceReader, TraceWriter, WriteAnswer
+from tracer.tools.definition import Tool
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.run_scope import ToolResources
+from tracer.tools.tool_service import CallOutcome, ToolService
+
+
+@dataclass(eq=False)
+class NotingWriter:
+    """Passes events on to a store, and notes them."""
+
+    inner: TraceWriter
+    events: list[Event] = field(default_factory=list)
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        self.events += events
+        answer = await self.inner.write(events)
+        assert answer.refused == []
+        return answer
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        await self.inner.delete_run(root_plan_id)
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        return await self.inner.request_cancel(root_plan_id)
+
+
+@dataclass
+class Service:
+    """A tool service with the store that it records to."""
+
+    tools: ToolService
+    reader: TraceReader
+    events: list[Event]
+    """All that was written, in order."""
+
+    async def rows(self, root_plan_id: UUID) -> TreeRows:
+        """Return a run's records as they stand."""
+        return await self.reader.read_tree(root_plan_id, Payloads.FULL)
+
+    async def row(self, outcome: CallOutcome) -> Node:
+        """Return a call's record as it stands."""
+        rows = await self.rows(outcome.root_plan_id)
+        [found] = [
+            each for each in rows.tool_calls if each["toolCallId"] == str(outcome.tool_call_id)
+        ]
+        return found
+
+    def endings(self, outcome: CallOutcome) -> list[ToolCallFinished]:
+        """Return the endings that were recorded of a call."""
+        return [
+            each
+            for each in self.events
+            if isinstance(each, ToolCallFinished) and each.tool_call_id == outcome.tool_call_id
+        ]
+
+
+@asynccontextmanager
+async def service(spool: Path, *tools: Tool, **resources: Any) -> AsyncIterator[Service]:
+    """Open a service over a store in memory.
+
+    Args:
+        spool: Where its spool may be.
+        tools: What it calls.
+        resources: See `ToolResources`.
+    """
+    store = MemoryStore()
+    async with _service(spool, store, store, tools, resources) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def postgres_service(
+    spool: Path, database_url: str, *tools: Tool, **resources: Any
+) -> AsyncIterator[Service]:
+    """Open a service over Postgres, the sessions included."""
+    async with open_pool(database_url) as pool:
+        resources.setdefault("sessions", PostgresSessions(pool))
+        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        async with _service(spool, writer, reader, tools, resources) as opened:
+            yield opened
+
+
+@asynccontextmanager
+async def _service(
+    spool: Path,
+    writer: TraceWriter,
+    reader: TraceReader,
+    tools: Sequence[Tool],
+    resources: dict[str, Any],
+) -> AsyncIterator[Service]:
+    noting = NotingWriter(writer)
+    async with (
+        Recorder(noting, Spool(spool / "spool.db"), patience=5) as recorder,
+        ToolService(ToolRegistry(tools), recorder, ToolResources(**resources)) as opened,
+    ):
+        yield Service(opened, reader, noting.events)

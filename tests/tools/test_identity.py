@@ -1,0 +1,241 @@
+"""Who the caller is: found by every call that it belongs to, and by no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.callers import ALL, A, B, check, resolve
+from tests.tools.service_bench import Service, service
+from tracer.context import current_identity, identity
+from tracer.errors import MissingIdentity
+from tracer.ids import new_id
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import tool
+from tracer.tools.hidden import User, UserId
+from tracer.tools.run_scope import RunScope, ToolResources
+from tracer.tools.tool_service import CallOutcome
+
+
+async def test_without_a_caller_no_hook_no_provider_and_no_tool_is_asked(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def hook(next: Callable[..., Any], arguments: Any) -> Any:
+        asked.append("hook")
+        return await next(arguments)
+
+    @tool(hooks=[hook])
+    async def secret(user_id: UserId | None) -> None:
+        asked.append("tool")
+
+    def resolve_token(token_id: str) -> str:
+        asked.append("resolver")
+        return token_id
+
+    async with service(tmp_path, secret, resolve_token=resolve_token) as on:
+        outcome = await on.tools.call("secret")
+
+    assert (outcome.status, outcome.reason) == ("failed", "missing_identity")
+    assert "with identity(token_id=…)" in outcome.for_model
+    assert asked == []
+    assert len(on.endings(outcome)) == 1
+
+
+def test_an_empty_token_is_no_caller() -> None:
+    with pytest.raises(ValueError, match="empty"), identity(token_id=""):
+        pass
+
+
+async def test_a_scope_ends_for_whatever_was_started_in_it(tmp_path: Path) -> None:
+    let_go = asyncio.Event()
+
+    async def later(on: Service) -> CallOutcome:
+        await let_go.wait()
+        assert current_identity() is None
+        return await on.tools.call("whoami", {"asked": "later"})
+
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        with identity(token_id=A) as who:
+            task = asyncio.create_task(later(on))
+        let_go.set()
+        outcome = await task
+
+    assert who.is_over
+    check(outcome, None, "later")
+
+
+async def test_scopes_nest_and_the_inner_one_counts(tmp_path: Path) -> None:
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        with identity(token_id=A):
+            with identity(token_id=B):
+                inner = await on.tools.call("whoami", {"asked": "inner"})
+            outer = await on.tools.call("whoami", {"asked": "outer"})
+
+    check(inner, B, "inner")
+    check(outer, A, "outer")
+
+
+async def test_another_caller_within_a_run_is_a_run_of_its_own(tmp_path: Path) -> None:
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        with identity(token_id=A):
+            async with on.tools.run("A's") as place:
+                mine = await on.tools.call("whoami", {"asked": "mine"})
+                with identity(token_id=B):
+                    other = await on.tools.call("whoami", {"asked": "other"})
+
+    check(mine, A, "mine")
+    check(other, B, "other")
+    assert mine.root_plan_id == place.root_plan_id
+    assert other.root_plan_id != place.root_plan_id
+
+
+async def test_a_run_keeps_its_caller_until_it_ends_and_no_longer(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+    scope_is_over = asyncio.Event()
+
+    async def whole_run(on: Service) -> list[CallOutcome]:
+        async with on.tools.run("A's"):
+            begun.set()
+            await scope_is_over.wait()
+            during = await on.tools.call("whoami", {"asked": "during"})
+            late = contextvars.copy_context()
+        calling = on.tools.call("whoami", {"asked": "after"})
+        return [during, await late.run(asyncio.create_task, calling)]
+
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        with identity(token_id=A):
+            running = asyncio.create_task(whole_run(on))
+            await begun.wait()
+        scope_is_over.set()
+        during, after = await running
+
+    check(during, A, "during")
+    check(after, None, "after")
+    assert during.root_plan_id != after.root_plan_id
+
+
+async def test_a_scope_that_is_over_starts_no_run(tmp_path: Path) -> None:
+    with identity(token_id=A) as who:
+        pass
+    async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+        scope = RunScope(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
+        with pytest.raises(MissingIdentity, match="has ended"):
+            await scope.user(scope.identity)
+
+
+# --- The resolver ------------------------------------------------------------------------------
+
+
+async def resolve_async(token_id: str) -> User:
+    await asyncio.sleep(0)
+    return User(f"of {token_id}")
+
+
+@pytest.mark.parametrize(
+    "resolver", [resolve, resolve_async, lambda token_id: User(f"of {token_id}")]
+)
+async def test_a_token_is_looked_up_once_a_run_whatever_asks(
+    tmp_path: Path, resolver: Callable[[str], Any]
+) -> None:
+    asked: list[str] = []
+
+    def counted(token_id: str) -> Any:
+        asked.append(token_id)
+        return resolver(token_id)
+
+    async with service(tmp_path, *ALL, resolve_token=counted) as on:
+        with identity(token_id=A):
+            async with on.tools.run("Twenty"):
+                outcomes = await asyncio.gather(
+                    *(on.tools.call("whoami", {"asked": str(n)}) for n in range(20))
+                )
+            await on.tools.call("whoami", {"asked": "another run"})
+
+    for number, outcome in enumerate(outcomes):
+        check(outcome, A, str(number))
+    assert asked == [A, A]
+
+
+def raise_token(token_id: str) -> str:
+    raise ValueError(f"no user for the token {token_id}, password of the directory: canary")
+
+
+async def raise_token_async(token_id: str) -> str:
+    raise_token(token_id)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("resolver", "message"),
+    [
+        (lambda token_id: None, "stands for nobody"),
+        (lambda token_id: "", "stands for nobody"),
+        (lambda token_id: User(""), "stands for nobody"),
+        (raise_token, "could not be found out"),
+        (raise_token_async, "could not be found out"),
+    ],
+)
+async def test_a_token_that_nobody_knows_refuses_the_call_in_our_words(
+    tmp_path: Path,
+    resolver: Callable[[str], Any],
+    message: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with service(tmp_path, *ALL, resolve_token=resolver) as on:
+        with identity(token_id="token-zyx"):
+            outcome = await on.tools.call("whoami", {"asked": "x"})
+        row = await on.row(outcome)
+
+    assert outcome.reason == "missing_identity"
+    assert message in outcome.for_model
+    shown = repr(outcome) + repr(row) + repr(on.events) + caplog.text + "".join(capfd.readouterr())
+    assert "zyx" not in shown
+    assert "canary" not in shown
+
+
+async def test_a_lookup_that_failed_is_tried_again_by_the_next_call(tmp_path: Path) -> None:
+    answers: list[str | None] = [None, "ann"]
+
+    async with service(tmp_path, *ALL, resolve_token=lambda token_id: answers.pop(0)) as on:
+        with identity(token_id=A):
+            async with on.tools.run("Twice"):
+                first = await on.tools.call("whoami", {"asked": "first"})
+                second = await on.tools.call("whoami", {"asked": "second"})
+
+    assert (first.reason, second.reason) == ("missing_identity", None)
+
+
+async def test_who_asks_first_and_leaves_does_not_spoil_the_lookup_for_others(
+    tmp_path: Path,
+) -> None:
+    asked = asyncio.Event()
+    let_go = asyncio.Event()
+    lookups: list[str] = []
+
+    async def slow(token_id: str) -> str:
+        lookups.append(token_id)
+        asked.set()
+        await let_go.wait()
+        return resolve(token_id)
+
+    async with service(tmp_path, *ALL, resolve_token=slow) as on:
+        with identity(token_id=A):
+            async with on.tools.run("Two"):
+                first = asyncio.create_task(on.tools.call("whoami", {"asked": "first"}))
+                await asked.wait()
+                second = asyncio.create_task(on.tools.call("whoami", {"asked": "second"}))
+                first.cancel()
+                await asyncio.wait({first})
+                let_go.set()
+                outcome = await second
+
+    check(outcome, A, "second")
+    assert lookups == [A]

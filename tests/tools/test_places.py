@@ -1,0 +1,340 @@
+"""Places: which calls run at once, which wait, and that none waits for itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.reviews import review_template
+from tests.runtime.runs import application, bench, everything, script
+from tests.tools.service_bench import service
+from tracer.context import ToolContext
+from tracer.errors import RegistrationError
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import Script, ScriptedModel, call
+from tracer.runtime.subplan_tool import subplan_tool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.batch_tool import batch_tool
+from tracer.tools.definition import EXCLUSIVE, Tool, ToolType, tool
+from tracer.tools.registry import ToolRegistry
+
+PATIENCE = 20.0
+"""Seconds after which what should have happened has not."""
+
+
+class Room:
+    """Notes who is in it at once."""
+
+    def __init__(self) -> None:
+        self.inside: list[str] = []
+        self.met: list[tuple[str, ...]] = []
+        self.most = 0
+
+    async def stay(self, who: str) -> None:
+        self.inside.append(who)
+        for _ in range(20):
+            self.most = max(self.most, len(self.inside))
+            self.met.append(tuple(sorted(self.inside)))
+            await asyncio.sleep(0)
+        self.inside.remove(who)
+
+    def met_alone(self, who: str) -> bool:
+        return all(len(each) == 1 for each in self.met if who in each)
+
+
+def visiting(room: Room, name: str, **options: Any) -> Tool:
+    """Return a tool that stays in the room for a while."""
+
+    async def visit(who: str = name) -> str:
+        await room.stay(who)
+        return who
+
+    return tool(name=name, **options)(visit)
+
+
+async def test_an_exclusive_call_is_a_barrier_in_its_batch(tmp_path: Path) -> None:
+    room = Room()
+    tools = [visiting(room, "shared"), visiting(room, "alone", concurrency=EXCLUSIVE)]
+    names = [("shared", "a"), ("shared", "b"), ("alone", "c"), ("alone", "d"), ("shared", "e")]
+    chosen = [call(name, {"who": who}) for name, who in names]
+    model = ScriptedModel([script("Go", chosen, "done")])
+    store = MemoryStore()
+
+    async with bench(application(model, tools), store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", agent="worker")
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert ("a", "b") in room.met
+    assert room.met_alone("c")
+    assert room.met_alone("d")
+    order = list(dict.fromkeys(who for each in room.met for who in each))
+    assert order == ["a", "b", "c", "d", "e"]
+    assert [each["result"] for each in rows] == ["a", "b", "c", "d", "e"]
+
+
+async def test_of_a_group_one_runs_at_a_time_and_others_run_beside_it(tmp_path: Path) -> None:
+    room, outside = Room(), Room()
+    tools = [
+        visiting(room, "read", concurrency="ledger"),
+        visiting(room, "write", concurrency="ledger"),
+        visiting(outside, "other"),
+    ]
+    async with service(tmp_path, *tools) as on, asyncio.timeout(PATIENCE):
+        await asyncio.gather(
+            *(on.tools.call(each.name) for each in tools for _ in range(4))  # runs of their own
+        )
+
+    assert room.most == 1
+    assert outside.most == 4
+
+
+async def test_a_tools_own_limit_counts_over_all_runs(tmp_path: Path) -> None:
+    room = Room()
+    async with service(tmp_path, visiting(room, "visit", max_parallel=3)) as on:
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(on.tools.call("visit") for _ in range(12)))
+
+    assert room.most == 3
+
+
+def of_agents(
+    scripts: Sequence[Script], tools: Sequence[Tool], registered: Sequence[Tool] = (), **more: Any
+) -> Application:
+    """Return an application of one agent, whose model has these scripts."""
+    worker = Agent("worker", "Do your work.", tools=tuple(tools), max_parallel=20)
+    return Application(
+        name="tests",
+        agents=(worker,),
+        model=ScriptedModel(scripts),
+        registry=ToolRegistry([*tools, *registered]),
+        **more,
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_runs_limit_counts_batch_items_sub_plans_and_calls_within_calls(
+    tmp_path: Path, limit: int
+) -> None:
+    room = Room()
+    visit = visiting(room, "visit")
+
+    @tool
+    async def outer() -> Any:
+        outcomes = await asyncio.gather(*(on.launcher.tools.call("visit") for _ in range(2)))
+        return [each.result for each in outcomes]
+
+    @tool
+    def outer_in_thread() -> Any:
+        return on.launcher.tools.call_sync("visit").result
+
+    review = subplan_tool(review_template())
+    chosen = [
+        call("visit"),
+        call("visit_each", {"items": [{}] * 4}),
+        call("review_each", {"items": [{"week": 1}, {"week": 2}]}),
+        call("review", {"week": 3}),
+    ]
+    scripts = [script("Go", chosen, "done")]
+    scripts += [script(f"Review week {n}.", [call("visit")] * 3, "fine") for n in (1, 2, 3)]
+    tools = [visit, batch_tool(visit), review, batch_tool(review), outer, outer_in_thread]
+    limited = of_agents(scripts, tools, max_parallel_calls=limit)
+    store = MemoryStore()
+    async with bench(limited, store, store, tmp_path) as on, asyncio.timeout(PATIENCE):
+        outcome = await on.launcher.run("Go", agent="worker")
+        rows = await on.rows(outcome.root_plan_id)
+
+    assert outcome.status == "succeeded"
+    assert {each["status"] for each in everything(rows)} == {"succeeded"}
+    assert room.most == limit
+
+
+@pytest.mark.parametrize("name", ["outer", "outer_in_thread"])
+async def test_a_call_within_a_call_has_the_place_of_the_one_around_it(
+    tmp_path: Path, name: str
+) -> None:
+    @tool(concurrency="ledger", max_parallel=1)
+    async def inner(depth: int) -> Any:
+        if depth == 0:
+            return "deep"
+        return (await on.launcher.tools.call("inner", {"depth": depth - 1})).result
+
+    @tool(concurrency="ledger")
+    async def outer() -> Any:
+        return (await on.launcher.tools.call("inner", {"depth": 3})).result
+
+    @tool(concurrency="ledger")
+    def outer_in_thread() -> Any:
+        return on.launcher.tools.call_sync("inner", {"depth": 3}).result
+
+    scripts = [script("Go", [call(name)] * 3, "done")]
+    limited = of_agents(scripts, [outer, outer_in_thread, inner], max_parallel_calls=1)
+    store = MemoryStore()
+    async with bench(limited, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", agent="worker", timeout=5)
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert outcome.status == "succeeded"
+    assert {each["result"] for each in rows} == {"deep"}
+    assert len(rows) == 15
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"), [({"concurrency": "ledger"}, {}), ({}, {"max_parallel_calls": 1})]
+)
+async def test_a_sub_plan_within_a_call_has_the_places_of_the_call_around_it(
+    tmp_path: Path, options: dict[str, Any], limits: dict[str, Any]
+) -> None:
+    review = subplan_tool(review_template())
+
+    @tool(**options)
+    async def look() -> str:
+        return "seen"
+
+    @tool(**options)
+    async def outer() -> Any:
+        return (await on.launcher.tools.call("review", {"week": 1})).result
+
+    scripts = [
+        script("Go", [call("outer")], "done"),
+        script("Review week 1.", [call("look")], "fine"),
+    ]
+    limited = of_agents(scripts, [outer, look, review], **limits)
+    store = MemoryStore()
+    async with bench(limited, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", agent="worker", timeout=3)
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert outcome.status == "succeeded"
+    assert {each["name"]: each["result"] for each in rows} == {
+        "outer": "fine",
+        "review": "fine",
+        "look": "seen",
+    }
+
+
+def holding(let_go: asyncio.Event, held: asyncio.Event, **options: Any) -> Tool:
+    """Return a tool that says when it holds its place, and gives it up when it may."""
+
+    @tool(name="hold", **options)
+    async def hold() -> str:
+        held.set()
+        await let_go.wait()
+        return "let go"
+
+    return hold
+
+
+@pytest.mark.parametrize("options", [{"concurrency": "ledger"}, {"max_parallel": 1}])
+async def test_waiting_for_a_place_ends_at_the_deadline_and_takes_none(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    let_go, held = asyncio.Event(), asyncio.Event()
+    async with service(tmp_path, holding(let_go, held, **options)) as on:
+        first = asyncio.create_task(on.tools.call("hold"))
+        await held.wait()
+        late = await on.tools.call("hold", timeout=0.02)
+        row = await on.row(late)
+        let_go.set()
+        third = await on.tools.call("hold")
+
+        assert (await first).status == third.status == "succeeded"
+    assert (row["status"], row["reason"]) == ("failed", "timed_out")
+    assert row["error"]["message"] == "The time was over before it was the call's turn."
+    assert len(on.endings(late)) == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_says_what_it_was_and_takes_no_place(
+    tmp_path: Path,
+) -> None:
+    let_go, held = asyncio.Event(), asyncio.Event()
+    async with service(tmp_path, holding(let_go, held, max_parallel=1)) as on:
+        async with on.tools.run("Two") as place:
+            first = asyncio.create_task(on.tools.call("hold"))
+            await held.wait()
+            waiting = asyncio.create_task(on.tools.call("hold", {}))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait({waiting}, timeout=PATIENCE)
+            let_go.set()
+            await first
+            third = await on.tools.call("hold")
+        rows = (await on.rows(place.root_plan_id)).tool_calls
+
+    assert waiting.cancelled()
+    assert third.status == "succeeded"
+    assert [(each["name"], each["arguments"], each["toolType"]) for each in rows] == [
+        ("hold", "{}", "STATELESS")
+    ] * 3
+    assert [each["status"] for each in rows] == ["succeeded", "cancelled", "succeeded"]
+
+
+async def test_a_call_that_waits_is_pending_and_running_once_it_has_its_place(
+    tmp_path: Path,
+) -> None:
+    let_go, held = asyncio.Event(), asyncio.Event()
+    statuses: list[list[str]] = []
+    limited = holding(let_go, held, max_parallel=1)
+
+    @tool
+    async def look(context: ToolContext) -> None:
+        await held.wait()
+        rows = await on.rows(context.root_plan_id)
+        statuses.append([each["status"] for each in rows.tool_calls])
+        let_go.set()
+
+    chosen = [call("hold"), call("look"), call("hold")]
+    model = ScriptedModel([script("Go", chosen, "done")])
+    store = MemoryStore()
+    async with bench(application(model, [limited, look]), store, store, tmp_path) as on:
+        async with asyncio.timeout(PATIENCE):
+            outcome = await on.launcher.run("Go", agent="worker")
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert statuses == [["running", "running", "pending"]]
+    assert [each["status"] for each in rows] == ["succeeded"] * 3
+    first, _, second = rows
+    assert second["startedAt"] >= first["finishedAt"]
+
+
+async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Path) -> None:
+    let_go, held = asyncio.Event(), asyncio.Event()
+    limited = holding(let_go, held, max_parallel=1)
+    model = ScriptedModel([script("Go", [call("hold"), call("hold")])])
+    store = MemoryStore()
+    async with bench(application(model, [limited]), store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", agent="worker", timeout=0.2)
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert [each["reason"] for each in rows] == ["timed_out", "timed_out"]
+    assert [each["startedAt"] is None for each in rows] == [False, True]
+
+
+async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Path) -> None:
+    @tool(max_parallel=1, timeout=0.01)
+    async def behave(how: str) -> None:
+        if how == "raise":
+            raise ValueError(how)
+        if how == "exit":
+            raise SystemExit(how)
+        if how == "hang":
+            await asyncio.Event().wait()
+
+    async with service(tmp_path, behave) as on, asyncio.timeout(PATIENCE):
+        for how in ("raise", "exit", "hang", "misfit", "well"):
+            last = await on.tools.call("behave", {"how": how} if how != "misfit" else {})
+
+    assert last.status == "succeeded"
+
+
+@pytest.mark.parametrize("options", [{"concurrency": EXCLUSIVE}, {"max_parallel": 2}])
+def test_what_makes_calls_of_its_own_cannot_be_limited_itself(options: dict[str, Any]) -> None:
+    async def run(arguments: dict[str, Any], context: ToolContext) -> None: ...
+
+    with pytest.raises(RegistrationError, match="limit the tools that it calls"):
+        Tool("x", "", {}, run, tool_type=ToolType.SUBPLAN, ends_by_itself=True, **options)

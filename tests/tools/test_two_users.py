@@ -1,0 +1,163 @@
+"""Two users at once, by tasks, threads and a worker: each call is its own user's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
+from tests.tools.service_bench import Service, service
+from tracer.context import identity
+from tracer.tools.definition import Tool
+from tracer.tools.tool_service import CallOutcome
+
+PATIENCE = 20.0
+"""Seconds after which what should have happened has not."""
+
+
+class Worker:
+    """Serves a queue, in a task that was started in somebody's scope."""
+
+    def __init__(self, on: Service) -> None:
+        self.items: asyncio.Queue[tuple[str | None, Tool, str]] = asyncio.Queue()
+        self.done: list[tuple[CallOutcome, str | None, str]] = []
+        self._on = on
+
+    async def serve(self) -> None:
+        while True:
+            who, wanted, asked = await self.items.get()
+            if who is None:
+                outcome = await self._on.tools.call(wanted.name, {"asked": asked})
+            else:
+                with identity(token_id=who):
+                    outcome = await self._on.tools.call(wanted.name, {"asked": asked})
+            self.done.append((outcome, who, asked))
+            self.items.task_done()
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_two_users_tasks_threads_and_a_worker_at_once_are_kept_apart(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    counts: Counter[str | None] = Counter()
+
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(60):
+        the_service.set(on)
+        worker = Worker(on)
+        with identity(token_id=A):
+            serving = asyncio.create_task(worker.serve())
+
+        async def in_task(who: str | None, name: str, asked: str) -> None:
+            await asyncio.sleep(0)
+            check(await on.tools.call(name, {"asked": asked}), who, asked)
+            counts[who] += 1
+
+        def in_thread(who: str | None, name: str, asked: str) -> None:
+            outcome = on.tools.call_sync(name, {"asked": asked})
+            check(outcome, who, asked)
+            counts[who] += 1
+
+        async def somebody(who: str | None, number: int) -> None:
+            """Make calls by several ways at once, in this user's scope."""
+            for turn in range(3):
+                asked = f"{number}.{turn}"
+                names = [random.choice(ALL).name for _ in range(3)]
+                worker.items.put_nowait((who, random.choice(ALL), f"{asked}.queue"))
+                own = contextvars.copy_context()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(in_task(who, names[0], f"{asked}.task"))
+                    group.create_task(
+                        asyncio.to_thread(in_thread, who, names[1], f"{asked}.thread")
+                    )
+                    # A plain thread, which has a context only because it is given one.
+                    thread = threading.Thread(
+                        target=own.run, args=(in_thread, who, names[2], f"{asked}.plain")
+                    )
+                    thread.start()
+                await asyncio.to_thread(thread.join)
+
+        async def user(who: str | None, number: int) -> None:
+            if who is None:
+                await somebody(None, number)
+            else:
+                with identity(token_id=who):
+                    await somebody(who, number)
+
+        await asyncio.gather(*(user([A, B, None][n % 3], n) for n in range(12)))
+        await worker.items.join()
+        serving.cancel()
+
+    assert counts == {A: 36, B: 36, None: 36}
+    assert len(worker.done) == 36
+    for outcome, who, asked in worker.done:
+        check(outcome, who, asked)
+
+
+async def test_a_worker_that_was_started_in_a_scope_is_its_callers_until_the_scope_ends(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(PATIENCE):
+        the_service.set(on)
+        worker = Worker(on)
+        with identity(token_id=A):
+            serving = asyncio.create_task(worker.serve())
+            for who in (A, B, None):
+                worker.items.put_nowait((who, whoami, "during"))
+            await worker.items.join()
+        for who in (A, B, None):
+            for each in ALL:
+                worker.items.put_nowait((who, each, "after"))
+        await worker.items.join()
+        serving.cancel()
+
+    during, after = worker.done[:3], worker.done[3:]
+    for (outcome, _, asked), who in zip(during, (A, B, A), strict=True):
+        check(outcome, who, asked)
+    for outcome, who, asked in after:
+        check(outcome, who, asked)
+
+
+async def test_a_thread_without_a_context_has_no_caller(tmp_path: Path) -> None:
+    outcomes: list[CallOutcome] = []
+
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        with identity(token_id=A):
+
+            def call() -> None:
+                outcomes.append(on.tools.call_sync("whoami", {"asked": "thread"}))
+
+            thread = threading.Thread(target=call)
+            thread.start()
+            await asyncio.to_thread(thread.join)
+
+    check(outcomes[0], None, "thread")
+
+
+async def test_a_generator_that_nobody_reads_to_its_end_leaves_no_caller_behind(
+    tmp_path: Path,
+) -> None:
+    closed = asyncio.Event()
+
+    async def items() -> AsyncIterator[int]:
+        try:
+            with identity(token_id=A):
+                yield 1
+                yield 2
+        finally:
+            closed.set()
+
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+        async for _ in items():
+            break
+        await closed.wait()
+        outcome = await on.tools.call("whoami", {"asked": "after"})
+
+    check(outcome, None, "after")
