@@ -129,3 +129,24 @@ def drop_database(server_url: str, name: str) -> None:
 def with_database(url: str, name: str) -> str:
     """Return the address of another database on the same server."""
     return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def everything_stored(url: str, besides: str = "") -> str:
+    """Return all rows of a database as text, for tests of what must not be in it.
+
+    Args:
+        url: The database.
+        besides: A schema to leave out.
+    """
+    with psycopg.connect(url) as connection:
+        tables = connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables"
+            " WHERE schemaname NOT IN (%s, 'pg_catalog', 'information_schema')",
+            [besides],
+        ).fetchall()
+        query = sql.SQL("SELECT row::text || row_to_json(row)::text FROM {} row")
+        return "\n".join(
+            row
+            for names in tables
+            for (row,) in connection.execute(query.format(sql.Identifier(*names))).fetchall()
+        )

@@ -12,7 +12,7 @@ from langchain_core.tools import tool as langchain_tool
 from pydantic import BaseModel, Field, field_validator
 
 from tests.tools.contexts import Caller
-from tests.tools.services import service
+from tests.tools.service_bench import service
 from tracer.adapters.langchain import from_langchain
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
@@ -17,9 +16,9 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import InjectedToolArg
 from langchain_core.tools import tool as langchain_tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from psycopg import sql
 
-from tests.tools.services import Service, postgres_service, service
+from tests.databases import everything_stored
+from tests.tools.service_bench import Service, postgres_service, service
 from tracer.adapters.langchain import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import ToolError
@@ -180,19 +179,6 @@ async def test_so_it_is_on_postgres(
     stored = everything_stored(database_url)
     assert "mallory" in stored  # what the model wrote stays
     assert not [user for user in USERS if user in stored]
-
-
-def everything_stored(database_url: str) -> str:
-    """Return all rows of all tables, as text."""
-    with psycopg.connect(database_url) as connection:
-        tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
-        ).fetchall()
-        rows = sql.SQL("SELECT string_agg(to_jsonb(t)::text, '') FROM {} t")
-        return "".join(
-            str(connection.execute(rows.format(sql.Identifier(table))).fetchone())
-            for (table,) in tables
-        )
 
 
 async def test_without_a_caller_every_tool_that_needs_one_is_refused(

@@ -10,7 +10,7 @@ from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
-from tests.tools.services import service
+from tests.tools.service_bench import service
 from tracer.adapters.langchain import from_langchain, to_langchain
 from tracer.context import identity
 from tracer.errors import RegistrationError

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 import orjson
-import psycopg
 import pytest
 
 from tests.api.conftest import client_of, serving_parts
+from tests.databases import everything_stored
 from tracer.errors import ToolError
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.tools.definition import Tool, tool
@@ -70,19 +70,6 @@ async def say(client: httpx2.AsyncClient, user: str, **more: str) -> list[tuple[
     return events
 
 
-def everything_in(database_url: str) -> str:
-    """Return all rows of the database as text."""
-    with psycopg.connect(database_url) as connection:
-        tables = connection.execute(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
-        ).fetchall()
-        rows = [
-            connection.execute(f'SELECT t::text FROM "{table}" AS t').fetchall()
-            for (table,) in tables
-        ]
-    return repr(rows)
-
-
 async def test_a_message_is_carried_out_for_its_user_who_is_shown_to_nobody(
     database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,7 +99,7 @@ async def test_a_message_is_carried_out_for_its_user_who_is_shown_to_nobody(
     }
     assert run["sessionId"] == "session456"
     assert seen == [(ALICE, 120)]
-    everything = repr(events) + everything_in(database_url) + "".join(capfd.readouterr())
+    everything = repr(events) + everything_stored(database_url) + "".join(capfd.readouterr())
     assert ALICE not in everything
     assert "mallory" in everything, "the model's own words are kept"
     assert "Recorded 120/80 for [hidden]." in everything
