@@ -22,6 +22,8 @@ MEDIA_TYPE = "application/problem+json"
 PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.RecordNotFound: (HTTPStatus.NOT_FOUND, "not_found"),
     errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
+    errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
+    errors.UnknownFormat: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown_format"),
     errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
     errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),

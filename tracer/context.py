@@ -11,13 +11,11 @@ calls a tool. A run takes it over when it starts and hands it down explicitly.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import UUID
-
-Anything = TypeVar("Anything")
 
 
 class Identity:
@@ -90,38 +88,62 @@ class ToolContext:
 
 
 class _Bound:
-    """A context that was made current, and what was current before."""
+    """What was made current: a place, and who the caller is there; and what was so before."""
 
-    __slots__ = ("before", "context", "is_stranded")
+    __slots__ = ("before", "context", "identity", "is_stranded")
 
-    def __init__(self, context: ToolContext | None, before: _Bound | None) -> None:
+    def __init__(self, context: ToolContext | None, identity: Identity | None) -> None:
         self.context = context
-        self.before = before
+        self.identity = identity
+        self.before = _innermost()
         self.is_stranded = False
         """Whether it was left from where it could not be taken back."""
 
 
-_current: ContextVar[_Bound | None] = ContextVar("tracer_tool_context", default=None)
-_identity: ContextVar[Identity | None] = ContextVar("tracer_identity", default=None)
+_current: ContextVar[_Bound | None] = ContextVar("tracer_current", default=None)
 
 
-def current_tool_context() -> ToolContext | None:
-    """Return the context of the tool call that this code runs in; None outside of any."""
+def _innermost() -> _Bound | None:
     bound = _current.get()
     while bound is not None and bound.is_stranded:
         bound = bound.before
-    return None if bound is None else bound.context
+    return bound
 
 
 @contextmanager
-def tool_context_bound(context: ToolContext | None) -> Iterator[None]:
-    """Make `context` the current one inside."""
-    bound = _Bound(context, _current.get())
+def _binding(context: ToolContext | None, identity: Identity | None) -> Iterator[None]:
+    bound = _Bound(context, identity)
     token = _current.set(bound)
     try:
         yield
     finally:
-        bound.is_stranded = not _restore(_current, token)
+        try:
+            _current.reset(token)
+        except ValueError:
+            # Left in another context, in which an async generator is closed that nobody read to
+            # its end: what it has set stays with its reader.
+            bound.is_stranded = True
+
+
+def current_tool_context() -> ToolContext | None:
+    """Return the context of the tool call that this code runs in; None outside of any."""
+    bound = _innermost()
+    return None if bound is None else bound.context
+
+
+def current_identity() -> Identity | None:
+    """Return who the caller is; None where nobody has said it.
+
+    That is the run's caller within a run, and who the scope around this code says elsewhere.
+    """
+    bound = _innermost()
+    who = None if bound is None else bound.identity
+    return None if who is None or who.is_over else who
+
+
+def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
+    """Make `context`, and its caller, the current one inside; None leaves a run, not its caller."""
+    return _binding(context, current_identity() if context is None else context.identity)
 
 
 @contextmanager
@@ -144,29 +166,8 @@ def identity(*, token_id: str) -> Iterator[Identity]:
     if not token_id:
         raise ValueError("An empty token_id says nothing about the caller: leave the scope out.")
     who = Identity(token_id)
-    token = _identity.set(who)
     try:
-        with tool_context_bound(None):
+        with _binding(None, who):
             yield who
     finally:
-        _restore(_identity, token)
         who.end()
-
-
-def _restore(variable: ContextVar[Anything], token: Token[Anything]) -> bool:
-    """Take back what was set, and return whether that was possible.
-
-    It is not from another context, in which an async generator is closed that nobody read to its
-    end: what it has set stays with its reader.
-    """
-    try:
-        variable.reset(token)
-    except ValueError:
-        return False
-    return True
-
-
-def current_identity() -> Identity | None:
-    """Return who the caller is, as the scope around this code says; None outside of any."""
-    who = _identity.get()
-    return None if who is None or who.is_over else who

@@ -3,7 +3,9 @@
     TracerError
     ├─ RecordNotFound        no such record in this project
     ├─ BadRequest            what was asked cannot be: the sentence says what to do
-    │  └─ BadCursor
+    │  ├─ BadCursor
+    │  ├─ TooLarge           more than is taken at once
+    │  └─ UnknownFormat      written in a way that is not read here
     ├─ StoreUnavailable      the store did not answer; asking again later may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
@@ -57,6 +59,14 @@ class BadCursor(BadRequest):
     """The cursor is not one of ours. Pass on `nextCursor` as it came, or start without one."""
 
 
+class TooLarge(BadRequest):
+    """That is more than is taken at once. Send it in several parts."""
+
+
+class UnknownFormat(BadRequest):
+    """It is written in a way that is not read here."""
+
+
 class StoreUnavailable(TracerError):
     """The store does not answer. Check that the database runs and try again."""
 
@@ -80,6 +90,9 @@ class ToolError(TracerError):
     """One of `tracer.status.Reason`, as text: errors stand below it."""
     may_pass: bool = False
     """Whether another attempt may go better, where the tool allows one."""
+    max_characters: int | None = None
+    """How much of its message is shown: its beginning and its end. It is cut after hidden values
+    were taken out: half of one would not be found."""
 
 
 class InvalidArguments(ToolError):

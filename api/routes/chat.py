@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -21,25 +21,36 @@ from tracer.records import Run
 router = APIRouter(prefix="/api/v1/chat", tags=["chat"])
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the stream carries of an event."""
+
+    type: str
+    data: dict[str, Any]
+    answer: ChatAnswer | None
+    """The answer, with the last one."""
+
+
 class ChatStream:
     """A run's events as they are recorded, until nobody reads them any more."""
 
     def __init__(self) -> None:
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[Shown] = asyncio.Queue()
         self._is_left = False
 
     def observe(self, events: Sequence[Event]) -> None:
         """Take events in."""
         for each in events if not self._is_left else ():
-            self._events.put_nowait(each)
+            # Without the payloads, which a slow reader would have us keep.
+            self._events.put_nowait(Shown(each.type, shown(each), _answer(each)))
 
-    async def read(self) -> AsyncGenerator[Event]:
+    async def read(self) -> AsyncGenerator[Shown]:
         """Yield the events up to the end of the run."""
         try:
             while True:
                 event = await self._events.get()
                 yield event
-                if isinstance(event, PlanFinished) and event.plan_id == event.root_plan_id:
+                if event.answer is not None:
                     return
         finally:
             self._is_left = True
@@ -75,7 +86,14 @@ async def chat(started: Annotated[ChatRun, Depends(_started)]) -> AsyncIterator[
     yield ServerSentEvent(event="run", data=run.model_dump(mode="json", by_alias=True))
     async with aclosing(started.stream.read()) as events:
         async for event in events:
-            yield ServerSentEvent(event=event.type, data=shown(event))
-    assert isinstance(event, PlanFinished)
-    answer = ChatAnswer.of(event).model_dump(mode="json", by_alias=True, exclude_none=True)
-    yield ServerSentEvent(event="answer", data=answer)
+            yield ServerSentEvent(event=event.type, data=event.data)
+            if event.answer is not None:
+                answer = event.answer.model_dump(mode="json", by_alias=True, exclude_none=True)
+                yield ServerSentEvent(event="answer", data=answer)
+
+
+def _answer(event: Event) -> ChatAnswer | None:
+    """Return the answer, where an event ends the run."""
+    if isinstance(event, PlanFinished) and event.plan_id == event.root_plan_id:
+        return ChatAnswer.of(event)
+    return None

@@ -277,6 +277,29 @@ async def test_sub_plans_reserve_their_tokens_before_they_ask(open_run: OpenRun)
     assert all("tokens are used up" in each["error"]["message"] for each in rows if each["error"])
 
 
+async def test_sub_plans_side_by_side_never_take_more_tokens_than_there_are(
+    open_run: OpenRun,
+) -> None:
+    review = subplan_tool(review_template())
+    weeks = range(1, 9)
+    scripts = [script("Go", [call("review", {"week": each}) for each in weeks], "done")]
+    scripts += [
+        script(f"Review week {n}.", Turn("fine", input_tokens=100, output_tokens=1100), times=None)
+        for n in weeks
+    ]
+    on = await open_run(MeteredModel(scripts), [review], budget=BudgetLimits(tokens=4000))
+
+    outcome = await on.launcher.run("Go", agent="worker")
+
+    rows = await on.rows(outcome.root_plan_id)
+    taken = sum(
+        (each["inputTokens"] or 0) + (each["outputTokens"] or 0) for each in rows.think_acts
+    )
+    assert 2400 <= taken <= 4000
+    reasons = {each["reason"] for each in rows.think_acts}
+    assert reasons == {None, "budget_exhausted"}
+
+
 async def test_a_sub_plan_without_tokens_is_a_failed_call_and_the_agent_goes_on(
     open_run: OpenRun,
 ) -> None:

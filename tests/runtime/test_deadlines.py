@@ -3,9 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import application, script
-from tracer.context import ToolContext
+from tracer.context import Identity, ToolContext
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.tools.definition import tool
 
@@ -92,3 +96,30 @@ async def test_a_retry_keeps_the_calls_id_and_counts_its_attempts(open_bench: Op
     assert [each[1] for each in seen] == [1, 2]
     assert (row["status"], row["attempt"], row["result"]) == ("succeeded", 2, "there")
     assert row["providerCallId"] == "c"
+
+
+@pytest.mark.parametrize("instructions", ["You serve {user_id}.", "You know {note}."])
+async def test_who_the_caller_is_takes_no_longer_to_find_out_than_the_run_may(
+    open_bench: OpenBench, instructions: str
+) -> None:
+    async def hangs(token_id: str) -> str:
+        await asyncio.Event().wait()
+        return token_id
+
+    on = await open_bench(
+        Application(
+            name="tests",
+            agents=(Agent("worker", instructions),),
+            model=ScriptedModel([]),
+            token_resolver=hangs,
+            run_timeout=0.05,
+        )
+    )
+
+    outcome = await on.launcher.run(
+        "Ask", agent="worker", session_id="s", identity=Identity("token")
+    )
+
+    rows = await on.rows(outcome.root_plan_id)
+    for each in (rows.steps[0], rows.plans[0]):
+        assert (each["status"], each["reason"]) == ("failed", "timed_out")

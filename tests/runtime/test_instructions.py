@@ -202,3 +202,14 @@ async def test_a_users_words_are_no_template(tmp_path: Path) -> None:
 
     assert messages[0]["content"].endswith("You work for {user_id}.")
     assert messages[1]["content"] == "I am {name}, {{user_id}}"
+
+
+async def test_a_session_that_keeps_no_state_fails_the_step_that_needs_it(tmp_path: Path) -> None:
+    worker = Agent("worker", "You know {note}.")
+    application = Application(name="tests", agents=(worker,), model=ScriptedModel([]))
+    store = MemoryStore()
+    async with bench(application, store, store, tmp_path) as on:
+        run = await on.launcher.run("Ask", agent="worker", session_id="s" * 3000)
+        [step] = (await on.rows(run.root_plan_id)).steps
+
+    assert (step["status"], step["reason"]) == ("failed", "state_conflict")

@@ -232,3 +232,23 @@ async def test_next_is_over_when_its_call_is(tmp_path: Path, hook: Callable[...,
             await later[0]()
 
     assert (outcome.result, ran) == ("at once", [])
+
+
+async def test_a_hook_that_goes_on_after_its_call_was_given_up_runs_no_tool(tmp_path: Path) -> None:
+    ran: list[int] = []
+
+    async def hook(next: Next, arguments: dict[str, Any]) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return await next(arguments)
+
+    @tool(timeout=0.05, hooks=[hook])
+    async def note(number: int) -> None:
+        ran.append(number)
+
+    async with service(tmp_path, note) as on:
+        outcome = await on.tools.call("note", {"number": 2})
+        row = await on.row(outcome)
+
+    assert (outcome.reason, row["lateStatus"], ran) == ("timed_out", None, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,27 +36,57 @@ def test_no_budget_of_a_path_is_ever_overdrawn(limits: list[int | None], uses: l
         assert limit is None or number <= limit
 
 
-def test_tokens_are_held_while_a_model_is_asked_and_then_those_that_it_took_count() -> None:
+async def ask(budget: Budget, prompt: int, answer: int) -> None:
+    async with budget.reserved_tokens(prompt) as use:
+        await asyncio.sleep(0)
+        use.tokens = prompt + answer
+
+
+async def test_questions_wait_for_each_other_until_it_is_known_what_an_answer_takes() -> None:
     above = Budget(BudgetLimits(tokens=100))
     below = Budget(BudgetLimits(), above)
-    with above.reserved_tokens(60) as use:
-        with pytest.raises(BudgetExhausted, match="100 tokens"), below.reserved_tokens(41):
-            pass
-        with below.reserved_tokens(40):
-            pass
-        use.tokens = 10
-    with below.reserved_tokens(50):
-        pass
-    with pytest.raises(BudgetExhausted), below.reserved_tokens(1):
-        pass
+    async with above.reserved_tokens(50) as use:
+        waiting = asyncio.create_task(ask(below, 10, answer=5))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        use.tokens = 60
+    await waiting
+    await ask(below, 15, answer=10)
+    with pytest.raises(BudgetExhausted, match="100 tokens"):
+        await ask(below, 1, answer=1)
 
 
-def test_a_question_that_broke_counts_as_estimated() -> None:
+async def test_a_question_that_broke_counts_as_estimated() -> None:
     budget = Budget(BudgetLimits(tokens=10))
-    with pytest.raises(ValueError, match="away"), budget.reserved_tokens(6):
-        raise ValueError("away")
-    with pytest.raises(BudgetExhausted), budget.reserved_tokens(5):
-        pass
+    with pytest.raises(ValueError, match="away"):
+        async with budget.reserved_tokens(6):
+            raise ValueError("away")
+    with pytest.raises(BudgetExhausted):
+        await ask(budget, 5, answer=0)
+
+
+@given(
+    limit=st.integers(0, 200),
+    answer=st.integers(1, 60),
+    prompts=st.lists(st.integers(0, 60), max_size=12),
+)
+async def test_answers_alike_are_never_too_many_however_many_ask_at_once(
+    limit: int, answer: int, prompts: list[int]
+) -> None:
+    root = Budget(BudgetLimits(tokens=limit))
+    taken = 0
+
+    async def one(prompt: int) -> None:
+        nonlocal taken
+        await ask(Budget(BudgetLimits(), root), prompt, answer)
+        taken += prompt + answer
+
+    ended = await asyncio.gather(*map(one, prompts), return_exceptions=True)
+
+    assert all(each is None or isinstance(each, BudgetExhausted) for each in ended)
+    # The first answer's length nobody knows.
+    assert taken <= max(limit, max(prompts, default=0) + answer)
 
 
 @pytest.mark.parametrize("name", ["tool_calls", "tokens", "seconds"])

@@ -200,6 +200,23 @@ async def test_a_secret_is_not_half_left_where_an_errors_stack_is_cut(tmp_path: 
             assert not outcome.error.stack.startswith(TOKEN[-cut:])
 
 
+async def test_a_secret_is_not_half_left_where_an_errors_message_is_cut(tmp_path: Path) -> None:
+    @tool
+    async def fail_at_length(token: TokenId, before: int) -> None:
+        error = ToolError(f"{'x' * before}{token}{'y' * 1000}")
+        error.max_characters = 100
+        raise error
+
+    async with service(tmp_path, fail_at_length) as on:
+        for before in range(50 - len(TOKEN), 51):
+            with identity(token_id=TOKEN):
+                outcome = await on.tools.call("fail_at_length", {"before": before})
+            assert outcome.error is not None
+            assert len(outcome.error.message) < 200
+            assert TOKEN[:4] not in outcome.error.message
+            assert TOKEN[-4:] not in outcome.error.message
+
+
 def _contents(folder: Path) -> list[bytes]:
     return [each.read_bytes() for each in folder.iterdir()]
 

@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.runs import application, bench, script
 from tests.tools.callers import ALL, A, B, check, resolve
 from tests.tools.service_bench import Service, service
-from tracer.context import current_identity, identity
+from tracer.context import Identity, current_identity, identity
 from tracer.errors import MissingIdentity
 from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory_store import MemoryStore
 from tracer.tools.definition import tool
 from tracer.tools.hidden import User, UserId
-from tracer.tools.run_scope import RunScope, ToolResources
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.run_scope import RunScope, ToolResources, conversation_of
+from tracer.tools.session_state import SessionState
 from tracer.tools.tool_service import CallOutcome
 
 
@@ -127,7 +131,7 @@ async def test_a_scope_that_is_over_starts_no_run(tmp_path: Path) -> None:
     async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
         scope = RunScope(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
         with pytest.raises(MissingIdentity, match="has ended"):
-            await scope.user(scope.identity)
+            await scope.user()
 
 
 # --- The resolver ------------------------------------------------------------------------------
@@ -239,3 +243,56 @@ async def test_who_asks_first_and_leaves_does_not_spoil_the_lookup_for_others(
 
     check(outcome, A, "second")
     assert lookups == [A]
+
+
+async def test_what_a_resolver_says_of_a_token_does_not_show_it(tmp_path: Path) -> None:
+    def expired(token_id: str) -> str:
+        raise MissingIdentity(f"The token {token_id} has expired.") from KeyError(token_id)
+
+    @tool
+    async def read(state: SessionState) -> int:
+        return len(state)
+
+    async with service(tmp_path, read, resolve_token=expired) as on:
+        with identity(token_id="token-zyx"):
+            outcome = await on.tools.call("read", thread_id="s")
+
+    assert outcome.reason == "missing_identity"
+    assert "has expired" in outcome.for_model
+    assert "zyx" not in repr(outcome) + repr(on.events)
+
+
+async def test_nobody_finds_a_callers_conversation_by_what_it_is_kept_under(tmp_path: Path) -> None:
+    @tool
+    async def write(state: SessionState) -> None:
+        state.set("note", "private")
+
+    @tool
+    async def read(state: SessionState) -> int:
+        return len(state)
+
+    async with service(tmp_path, write, read) as on:
+        with identity(token_id=A):
+            await on.tools.call("write", thread_id="s")
+        outcome = await on.tools.call("read", thread_id=conversation_of("s", User(A)))
+
+    assert outcome.result == "0"
+
+
+async def test_a_run_that_a_tool_starts_is_its_own_callers_whoever_stands_around(
+    tmp_path: Path,
+) -> None:
+    @tool
+    async def ask(asked: str) -> str:
+        return (await on.launcher.tools.call("whoami", {"asked": asked}, thread_id="x")).for_model
+
+    tools = [ask, *ALL]
+    model = ScriptedModel([script("Ask", [call("ask", {"asked": "x"})], "done")])
+    app = application(model, tools, registry=ToolRegistry(tools), token_resolver=resolve)
+    store = MemoryStore()
+    async with bench(app, store, store, tmp_path) as on:
+        with identity(token_id=B):
+            run = await on.launcher.run("Ask", agent="worker", identity=Identity(A))
+        [asked] = (await on.rows(run.root_plan_id)).tool_calls
+
+    assert asked["result"] == f'["of {A}","{A}","x"]'

@@ -338,3 +338,26 @@ def test_what_makes_calls_of_its_own_cannot_be_limited_itself(options: dict[str,
 
     with pytest.raises(RegistrationError, match="limit the tools that it calls"):
         Tool("x", "", {}, run, tool_type=ToolType.SUBPLAN, ends_by_itself=True, **options)
+
+
+async def test_a_call_that_waits_for_its_runs_place_keeps_no_other_from_those_within_calls(
+    tmp_path: Path,
+) -> None:
+    room = Room()
+    one = visiting(room, "one", max_parallel=1)
+
+    @tool
+    async def around() -> str:
+        for _ in range(20):  # so that the other call has come to where it waits
+            await asyncio.sleep(0)
+        return (await on.launcher.tools.call("one")).for_model
+
+    model = ScriptedModel([script("Both", [call("around"), call("one")], "done")])
+    tools = [around, one]
+    app = application(model, tools, max_parallel_calls=1, registry=ToolRegistry(tools))
+    store = MemoryStore()
+    async with bench(app, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Both", agent="worker", timeout=PATIENCE)
+
+    assert outcome.status == "succeeded"
+    assert room.most == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,13 +15,13 @@ import pytest
 from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import Service, postgres_service, service
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.sessions import SessionStates
+from tracer.sessions import Change, SessionStates, State
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.tools.definition import Tool, tool
-from tracer.tools.run_scope import ToolResources
+from tracer.tools.run_scope import ToolResources, conversation_of
 from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.tool_service import ToolService
 
@@ -48,7 +48,8 @@ async def sessions(request: pytest.FixtureRequest) -> AsyncIterator[SessionState
 
 async def kept(tools: ToolService, session_id: str) -> dict[str, Any]:
     """Return a conversation's state as it is kept."""
-    return await tools.resources.sessions.read_state(session_id, tools.resources.initial_state)
+    key = conversation_of(session_id, None)
+    return await tools.resources.sessions.read_state(key, tools.resources.initial_state)
 
 
 @tool
@@ -292,6 +293,30 @@ async def test_a_call_that_goes_on_past_its_timeout_changes_nothing(tmp_path: Pa
     assert (row["reason"], row["lateStatus"]) == ("timed_out", "succeeded")
     assert await kept(on.tools, "s") == {}
     assert row["stateChanges"] is None
+
+
+async def test_changes_that_are_being_kept_when_the_time_is_over_are_kept_and_recorded(
+    tmp_path: Path,
+) -> None:
+    class Slow(MemorySessions):
+        async def change_state(
+            self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+        ) -> State:
+            await asyncio.sleep(0.1)
+            return await super().change_state(session_id, initial, changes)
+
+    @tool(timeout=0.05)
+    async def note(state: SessionState) -> None:
+        state.set("noted", True)
+
+    async with service(tmp_path, note, sessions=Slow()) as on:
+        outcome = await on.tools.call("note", thread_id="s")
+        state = await kept(on.tools, "s")
+    row = await on.row(outcome)
+
+    assert state == {"noted": True}
+    assert (row["reason"], row["lateStatus"]) == ("timed_out", "succeeded")
+    assert row["stateChanges"] == '[{"op":"set","path":["noted"],"value":true}]'
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])

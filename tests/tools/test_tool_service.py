@@ -14,10 +14,11 @@ import pytest
 
 from tests.runtime.runs import ENDED, everything
 from tests.tools.service_bench import Service, service
-from tracer.context import ToolContext, current_tool_context
+from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
 from tracer.lineage import TreeRows
 from tracer.tools.definition import Tool, tool
+from tracer.tools.hidden import UserId
 from tracer.tools.tool_service import CallOutcome
 
 PATIENCE = 20.0
@@ -164,6 +165,28 @@ async def test_a_run_whose_body_raises_ends_as_that_says_and_the_error_goes_on(
     for each in (*rows.plans, *rows.steps):
         assert (each["status"], each["reason"]) == (status, reason)
     assert rows.tool_calls[0]["status"] == "succeeded"
+
+
+async def test_what_is_recorded_of_a_runs_error_does_not_show_the_caller(tmp_path: Path) -> None:
+    places: list[ToolContext] = []
+
+    async def breaks() -> None:
+        with identity(token_id="token-zyx"):
+            async with on.tools.run("Breaks") as place:
+                places.append(place)
+                await on.tools.call("who")
+                raise ValueError("no token-zyx, no user-zyx")
+
+    @tool
+    async def who(user_id: UserId) -> None: ...
+
+    async with service(tmp_path, who, resolve_token=lambda token_id: "user-zyx") as on:
+        with pytest.raises(ValueError, match="zyx"):
+            await breaks()
+        rows = await on.rows(places[0].root_plan_id)
+
+    assert rows.plans[0]["error"]["message"] == "no [hidden], no [hidden]"
+    assert "zyx" not in repr(rows)
 
 
 def nesting(is_async: bool) -> Tool:

@@ -66,14 +66,18 @@ class Agent:
                     f"Registered: {names}."
                 )
 
+    def log_missing(self, registry: ToolRegistry) -> None:
+        """Log which of its tools no server has brought, once the servers were asked."""
+        for each in self.tools:
+            if isinstance(each, str) and registry.find(each) is None:
+                log.warning("tool_missing", agent=self.name, tool=each)
+
     def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
         """Return its tools by name; one whose server is away is left out."""
         tools = []
         for each in self.tools:
             tool = registry.find(each) if isinstance(each, str) else each
-            if tool is None:
-                log.warning("tool_missing", agent=self.name, tool=each)
-            else:
+            if tool is not None:
                 tools.append(tool)
         return tools_by_name(f"The agent {self.name!r}", tools)
 

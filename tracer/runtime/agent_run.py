@@ -24,7 +24,9 @@ class AgentRun(RunScope):
         """
         super().__init__(*arguments, limits=application.budget, **options)
         self.application = application
-        self.instructions = Instructions(self)
+        self.instructions = Instructions(
+            self, every_text=[each.instructions for each in application.agents]
+        )
 
 
 def agent_run_of(context: ToolContext) -> AgentRun:

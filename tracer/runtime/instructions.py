@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from tracer.clock import Clock, utc_now
-from tracer.errors import MissingIdentity, StoreUnavailable
+from tracer.errors import MissingIdentity, ToolError
 from tracer.sessions import State
 from tracer.tools.hidden import Secrets
 from tracer.tools.results import result_text
@@ -28,20 +28,21 @@ OF_THE_CALLER = frozenset({"user_id", "user_info"})
 class Instructions:
     """Fills in the instructions of one run's agents."""
 
-    def __init__(self, scope: RunScope, clock: Clock = utc_now) -> None:
+    def __init__(
+        self, scope: RunScope, clock: Clock = utc_now, every_text: Iterable[str] = ()
+    ) -> None:
+        """Fill in nothing yet.
+
+        Args:
+            scope: The run.
+            clock: Tells the date.
+            every_text: The instructions of all its agents.
+        """
         self._scope = scope
         self._clock = clock
+        self._every_text = every_text
+        self._has_begun = False
         self._state: State | None = None
-
-    async def begin(self, texts: Iterable[str]) -> None:
-        """Read the conversation's state as the run finds it, where one of these wants it.
-
-        Where it cannot be read, the first agent that needs it tells.
-        """
-        names = {name for text in texts for name in _names(text)}
-        if names - OF_THE_CALLER - {"session_id", "current_date"}:
-            with suppress(MissingIdentity, StoreUnavailable):
-                self._state = await self._scope.state()
 
     async def filled(self, text: str) -> str:
         """Return instructions with their placeholders filled in, all at once.
@@ -50,8 +51,11 @@ class Instructions:
 
         Raises:
             MissingIdentity: They speak of the caller, and nobody said who that is.
-            StoreUnavailable: The state cannot be read.
+            ToolError: The state cannot be read.
         """
+        if not self._has_begun:
+            self._has_begun = True
+            await self._begin()
         names = _names(text)
         if not names:
             return text
@@ -67,13 +71,23 @@ class Instructions:
 
         return _PLACEHOLDER.sub(value, text)
 
+    async def _begin(self) -> None:
+        """Read the state as the run finds it, for the agents whose turn comes later.
+
+        Where it cannot be read, the first that needs it tells.
+        """
+        names = {name for text in self._every_text for name in _names(text)}
+        if names - OF_THE_CALLER - {"session_id", "current_date"}:
+            with suppress(ToolError):
+                self._state = await self._scope.state()
+
     async def _known(self, names: set[str]) -> dict[str, Any]:
         scope = self._scope
         known: dict[str, Any] = {"current_date": self._clock().date().isoformat()}
         if scope.session_id is not None:
             known["session_id"] = scope.session_id
         if names & OF_THE_CALLER:
-            user = await scope.user(scope.identity)
+            user = await scope.user()
             known["user_id"] = user.user_id
             known["user_info"] = dict(user.info)
         if names - known.keys():
@@ -84,13 +98,9 @@ class Instructions:
 
     async def _secrets(self) -> Secrets:
         """Return what a state that tools have written must not show."""
-        secrets = Secrets()
-        identity = self._scope.identity
-        if identity is not None:
-            secrets.add(identity.reveal())
-            with suppress(MissingIdentity):  # then no tool has had it
-                secrets.add(await self._scope.user(identity))
-        return secrets
+        with suppress(MissingIdentity):  # then no tool has had it
+            await self._scope.user()
+        return self._scope.secrets()
 
 
 def _names(text: str) -> set[str]:

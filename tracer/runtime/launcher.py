@@ -132,6 +132,8 @@ class RunLauncher:
 
     async def __aenter__(self) -> Self:
         await self.tools.__aenter__()
+        for agent in self._application.agents:
+            agent.log_missing(self._application.registry)
         self._watcher = asyncio.create_task(self._watch(), name="tracer-cancel-watcher")
         return self
 
@@ -199,9 +201,11 @@ class RunLauncher:
         runs = list(self._active.values())
         for each in runs:
             each.task.cancel()
-        if runs:
-            await asyncio.wait({each.task for each in runs})
-        await self.tools.aclose()
+        try:
+            if runs:
+                await asyncio.wait({each.task for each in runs})
+        finally:
+            await self.tools.aclose()
 
     def _launch(self, request: str, options: RunOptions) -> _Active:
         if self._is_closed:
@@ -293,7 +297,6 @@ class RunLauncher:
 
 async def _run(runner: PlanRunner, scope: AgentRun) -> Ending:
     try:
-        await scope.instructions.begin(each.instructions for each in scope.application.agents)
         return await runner.run()
     finally:
         await scope.end()

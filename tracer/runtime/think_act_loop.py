@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from tracer.runtime.thinking import Question, think
 from tracer.status import Reason
 from tracer.tools.call_batch import CallBatch
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
-from tracer.tools.waiting import has_passed
+from tracer.tools.waiting import has_passed, seconds_left
 
 log = get_logger(__name__)
 
@@ -91,7 +92,10 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
     place = replace(place, agent=agent)
     may_open_plans = place.depth < scope.application.max_depth
     try:
-        instructions = await scope.instructions.filled(agent.instructions)
+        async with asyncio.timeout(seconds_left(place.deadline)):
+            instructions = await scope.instructions.filled(agent.instructions)
+    except TimeoutError:
+        return timed_out("The time was over before the agent's instructions were filled in.")
     except ToolError as error:
         return failed(error)
     messages = [

@@ -99,7 +99,7 @@ async def think(
             )
         )
         budget = scope.budget_of(place.plan_id)
-        with budget.reserved_tokens(len(messages) // CHARACTERS_PER_TOKEN) as use:
+        async with budget.reserved_tokens(len(messages) // CHARACTERS_PER_TOKEN) as use:
             answer = await _ask(scope, question, place.deadline)
             if isinstance(answer, Generation):
                 use.tokens = _tokens(answer) or use.tokens

@@ -6,8 +6,9 @@ it begins, so that parts that run side by side cannot use more together than the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tracer.errors import BudgetExhausted, RegistrationError
@@ -38,6 +39,11 @@ class Budget:
         self._above = above
         self._tool_calls = 0
         self._tokens = 0
+        self._longest: int | None = None
+        """How many tokens the longest answer took; None before the first."""
+        self._asking = 0
+        """How many questions hold tokens now."""
+        self._settled: asyncio.Event = asyncio.Event() if above is None else above._settled
 
     def reserve_tool_call(self) -> None:
         """Count a call that is about to begin.
@@ -55,29 +61,58 @@ class Budget:
         for each in budgets:
             each._tool_calls += 1
 
-    @contextmanager
-    def reserved_tokens(self, estimate: int) -> Iterator[TokenUse]:
+    @asynccontextmanager
+    async def reserved_tokens(self, prompt: int) -> AsyncIterator[TokenUse]:
         """Hold tokens for a question to a model; afterwards those that it took count.
 
+        Besides the prompt's own, as many are held as the longest answer took that was given so far.
+        Until there was one, and where there is not enough for all, questions wait for each other.
+
         Args:
-            estimate: How many it will take at least.
+            prompt: How many the question itself will take.
 
         Raises:
             BudgetExhausted: There are fewer left, here or above.
         """
-        budgets = list(self._upwards())
-        for each in budgets:
-            limit = each._limits.tokens
-            if limit is not None and each._tokens + estimate > limit:
-                raise BudgetExhausted(f"The {limit} tokens are used up.")
-        for each in budgets:
-            each._tokens += estimate
-        use = TokenUse(estimate)
+        limited = [each for each in self._upwards() if each._limits.tokens is not None]
+        while any(each._has_to_wait(prompt) for each in limited):
+            await self._settled.wait()
+        held = [(each, each._wanted(prompt)) for each in limited]
+        for each, tokens in held:
+            each._tokens += tokens
+            each._asking += 1
+        use = TokenUse(prompt)
         try:
             yield use
         finally:
-            for each in budgets:
-                each._tokens += use.tokens - estimate
+            for each, tokens in held:
+                each._tokens += use.tokens - tokens
+                each._asking -= 1
+                if use.tokens > prompt:
+                    each._longest = max(each._longest or 0, use.tokens - prompt)
+            self._settled.set()
+            self._settled.clear()  # those who wait by now have been woken
+
+    def _has_to_wait(self, prompt: int) -> bool:
+        """Return whether a question has to wait for others.
+
+        Raises:
+            BudgetExhausted: It would wait in vain.
+        """
+        limit = self._limits.tokens
+        assert limit is not None
+        free = limit - self._tokens
+        if free > 0 and prompt + (self._longest or 0) <= free:
+            return self._longest is None and self._asking > 0
+        if not self._asking:
+            raise BudgetExhausted(f"The {limit} tokens are used up, or too few for a question.")
+        return True
+
+    def _wanted(self, prompt: int) -> int:
+        assert self._limits.tokens is not None
+        if self._longest is None:
+            return self._limits.tokens - self._tokens
+        return prompt + self._longest
 
     def _upwards(self) -> Iterator[Budget]:
         budget: Budget | None = self
@@ -88,6 +123,6 @@ class Budget:
 
 @dataclass
 class TokenUse:
-    """How many tokens a question took; the estimate, until it is known."""
+    """How many tokens a question and its answer took; the question's own, until it is known."""
 
     tokens: int

@@ -21,9 +21,12 @@ from tracer.tools.hooks import Hook
 from tracer.tools.invocation import CallNotes, call_tool, late_ending
 from tracer.tools.places import needs_place
 from tracer.tools.run_scope import RunScope
-from tracer.tools.waiting import seconds_left
+from tracer.tools.waiting import earlier, seconds_left
 
 log = get_logger(__name__)
+
+NESTED_WAIT_SECONDS = 30.0
+"""How long a call within another waits for its places: the two could wait for each other."""
 
 RUN = "run"
 """The place that a call takes up among those that its run may make at once."""
@@ -151,8 +154,12 @@ class CallBatch:
     async def _run(self, call: Call) -> None:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._slots)
+            deadline = self._place.deadline
+            if self._place.holds:
+                # Another may hold what it waits for and wait for what is held here.
+                deadline = earlier(deadline, NESTED_WAIT_SECONDS)
             try:
-                async with asyncio.timeout(seconds_left(self._place.deadline)):
+                async with asyncio.timeout(seconds_left(deadline)):
                     holds = await self._take_places(call, stack)
             except TimeoutError:
                 call.ending = timed_out("The time was over before it was the call's turn.")

@@ -62,6 +62,6 @@ async def _value(
     if kind is TokenId:
         return token_of(context.identity)
     token_of(context.identity)  # refused here, also outside of any run
-    user = await run_of(context).user(context.identity)
+    user = await run_of(context).user()
     assert kind in (UserId, User)
     return user.user_id if kind is UserId else user

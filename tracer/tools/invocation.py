@@ -23,7 +23,7 @@ from tenacity import (
 )
 
 from tracer.context import ToolContext, tool_context_bound
-from tracer.errors import LineageError, StoreUnavailable, ToolError, ToolUnavailable
+from tracer.errors import LineageError, ToolError, ToolUnavailable
 from tracer.sessions import changes_json
 from tracer.tools.arguments import Arguments, read_arguments
 from tracer.tools.definition import Tool
@@ -34,7 +34,14 @@ from tracer.tools.hooks import Hook, HookChain, HookedCall, ToolCall, hooks_of
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import run_of
 from tracer.tools.session_state import RunContext, SessionState
-from tracer.tools.waiting import GRACE_SECONDS, Waited, earlier, has_passed, wait_for_end
+from tracer.tools.waiting import (
+    GRACE_SECONDS,
+    Waited,
+    earlier,
+    has_passed,
+    seen_through,
+    wait_for_end,
+)
 
 HOOK_SECONDS = 5.0
 """How long past its deadline the hooks of a call that ends by itself may take."""
@@ -145,10 +152,12 @@ class _Invocation:
         self._of_model: Arguments = {}
         self._hidden: Arguments = {}
         self._state: SessionState | None = None
+        self._work: asyncio.Task[Any] | None = None
 
     async def run(self, text: str | None) -> Ending:
         """Return how the call ended; raises nothing but `CancelledError`."""
         scrub = self._notes.secrets.scrub
+        self._work = asyncio.current_task()
         try:
             with tool_context_bound(self._context):
                 value = await self._through_hooks(read_arguments(text))
@@ -177,6 +186,9 @@ class _Invocation:
 
     async def _execute(self, arguments: Arguments) -> Any:
         """Run the tool with what the hooks handed on, as often as it takes."""
+        if self._is_given_up():
+            # By a hook that goes on regardless. The call's ending is recorded.
+            raise asyncio.CancelledError
         tool, notes = self._tool, self._notes
         arguments = self._cleaned(arguments)
         values = tool.checked(arguments)
@@ -217,7 +229,7 @@ class _Invocation:
             retrying = AsyncRetrying(
                 stop=stop_after_attempt(tool.max_attempts),
                 wait=_wait,
-                retry=retry_if_exception(_may_pass),
+                retry=retry_if_exception(self._may_pass),
                 reraise=True,
             )
             return await retrying(attempt)
@@ -233,22 +245,29 @@ class _Invocation:
         if not wanted:
             return None
         scope = run_of(self._context)
-        try:
-            self._state = SessionState(await scope.state())
-        except StoreUnavailable as error:
-            raise ToolUnavailable("The conversation's state can't be read now.") from error
+        self._state = SessionState(await scope.state())
         return RunContext(scope.root_plan_id, scope.session_id, self._state)
 
     async def _keep_state(self) -> None:
         changes = self._state.changes if self._state is not None else ()
         # Not of a call that was given up: it is recorded as failed.
-        if not changes or _is_given_up():
+        if not changes or self._is_given_up():
             return
-        try:
-            await run_of(self._context).change_state(changes)
-        except StoreUnavailable as error:
-            raise ToolUnavailable("The conversation's state can't be kept now.") from error
+        # To its end, also where the call is given up meanwhile: its late end tells of it then.
+        await seen_through(asyncio.ensure_future(run_of(self._context).change_state(changes)))
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Return whether another attempt may go better: not where the tool itself refused.
+
+        And not where the call was given up meanwhile: its ending is recorded.
+        """
+        if self._is_given_up() or isinstance(error, LineageError):
+            return False
+        return error.may_pass if isinstance(error, ToolError) else isinstance(error, Exception)
+
+    def _is_given_up(self) -> bool:
+        return self._work is not None and self._work.cancelling() > 0
 
 
 def _as_text(arguments: Arguments) -> str:
@@ -264,18 +283,3 @@ def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, ToolUnavailable) else None
     return _back_off(state) if asked is None else min(max(asked, 0), MAX_RETRY_SECONDS)
-
-
-def _may_pass(error: BaseException) -> bool:
-    """Return whether another attempt may go better: not where the tool itself refused.
-
-    And not where the call was given up meanwhile: its ending is recorded.
-    """
-    if not isinstance(error, Exception) or isinstance(error, LineageError) or _is_given_up():
-        return False
-    return not isinstance(error, ToolError) or error.may_pass
-
-
-def _is_given_up() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -35,6 +35,8 @@ class ToolRegistry:
         """
         self._tools: dict[str, Tool] = {}
         self._servers: dict[str, McpServer] = {}
+        self._told: set[tuple[str, str]] = set()
+        """The servers' tools that are hidden by another of their name, once that was logged."""
         for tool in tools:
             self.register(tool)
         for server in servers:
@@ -75,6 +77,8 @@ class ToolRegistry:
     def add_server(self, server: McpServer) -> McpServer:
         """Add an MCP server, and return it; its tools are here once it is connected.
 
+        A `ToolService` connects those that are there when it starts.
+
         Raises:
             RegistrationError: There is one of its name.
         """
@@ -107,10 +111,11 @@ class ToolRegistry:
         found = dict(self._tools)
         for server in self._servers.values():
             for tool in server.mirrored:
-                if tool.name in found:
-                    log.warning("mcp_tool_hidden", server=server.name, tool=tool.name)
-                else:
+                if tool.name not in found:
                     found[tool.name] = tool
+                elif (server.name, tool.name) not in self._told:
+                    self._told.add((server.name, tool.name))
+                    log.warning("mcp_tool_hidden", server=server.name, tool=tool.name)
         return MappingProxyType(found)
 
     def __iter__(self) -> Iterator[Tool]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from tracer.errors import ToolError
 from tracer.events import ErrorInfo
 
 MODEL_VIEW_CHARACTERS = 64_000
@@ -72,7 +73,10 @@ def error_info(error: BaseException, scrub: Callable[[str], str] = str) -> Error
     kind = type(error)
     is_known = kind.__module__ == "builtins" or kind.__module__.startswith("tracer.")
     name = kind.__qualname__ if is_known else _type_name(error)
-    return ErrorInfo(type=name, message=scrub(error_message(error)), stack=_stack(error, scrub))
+    message = scrub(error_message(error))
+    if isinstance(error, ToolError) and error.max_characters is not None:
+        message = model_view(message, error.max_characters)
+    return ErrorInfo(type=name, message=message, stack=_stack(error, scrub))
 
 
 def error_message(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from tracer.tools.executors.http_clients import HttpClients
 from tracer.tools.hidden import Secrets, User
 from tracer.tools.places import Places
 from tracer.tools.thread_context import ThreadContextManager
+from tracer.tools.waiting import seen_through
 
 log = get_logger(__name__)
 
@@ -170,17 +171,20 @@ class RunScope:
         Raises:
             asyncio.CancelledError: The task was cancelled meanwhile.
         """
-        writing = asyncio.ensure_future(self._recorder.record(*events))
-        cancellation: asyncio.CancelledError | None = None
-        while not writing.done():
-            try:
-                await asyncio.shield(writing)
-            except asyncio.CancelledError as error:
-                cancellation = error
+        cancellation = await seen_through(asyncio.ensure_future(self._recorder.record(*events)))
         if self._observe is not None:
             self._observe(events)
         if cancellation is not None:
             raise cancellation
+
+    def secrets(self) -> Secrets:
+        """Return what is known of the caller by now, and must not be shown."""
+        secrets = Secrets()
+        if self.identity is not None:
+            secrets.add(self.identity.reveal())
+        if self._user is not None and self._user.done() and not self._user.cancelled():
+            secrets.add(None if self._user.exception() else self._user.result())
+        return secrets
 
     def cancelled(self) -> Ending:
         """Return the ending of what this run's cancellation ends."""
@@ -205,13 +209,13 @@ class RunScope:
         """Return the place of the next call that no model chose, under a step or a call."""
         return next(self._positions.setdefault(under, count()))
 
-    async def user(self, identity: Identity | None) -> User:
+    async def user(self) -> User:
         """Return who the caller is. Asked once a run, whoever asks.
 
         Raises:
             MissingIdentity: Nobody said so, or the token stands for nobody.
         """
-        token_id = token_of(identity)
+        token_id = token_of(self.identity)
         if self._user is None:
             self._user = asyncio.create_task(self.resources.user_of(token_id))
         resolving = self._user
@@ -232,7 +236,7 @@ class RunScope:
         """
         if self.session_id is None:
             return self.thread_id
-        user = None if self.identity is None else await self.user(self.identity)
+        user = None if self.identity is None else await self.user()
         return conversation_of(self.session_id, user)
 
     async def state(self) -> State:

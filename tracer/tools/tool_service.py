@@ -11,34 +11,29 @@ a call outside of any is a run of its own. Every call takes the path that the ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
-from tracer.context import ToolContext, current_identity, current_tool_context, tool_context_bound
+from tracer.context import ToolContext, current_identity, current_tool_context
 from tracer.errors import UnknownTool
 from tracer.events import (
     ErrorInfo,
-    PlanFinished,
-    PlannedStep,
-    PlanStarted,
-    StepFinished,
-    StepStarted,
 )
 from tracer.ids import IdSource, new_id
 from tracer.recorder.recorder import Recorder
 from tracer.status import Status
-from tracer.tools.budget import BudgetLimits
 from tracer.tools.call_batch import Call, CallBatch
 from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending, failed, succeeded
+from tracer.tools.ending import Ending
+from tracer.tools.own_run import OwnRun, OwnRunOptions, recorded
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import RunScope, ToolResources, conversation_of
-from tracer.tools.waiting import earlier
+from tracer.tools.waiting import earlier, seen_through
 
 SETTLE_SECONDS = 1.0
 """How long closing waits for tools that were given up."""
@@ -100,7 +95,11 @@ class ToolService:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        await asyncio.gather(*(each.start() for each in self.registry.servers))
+        try:
+            await asyncio.gather(*(each.start() for each in self.registry.servers))
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -112,16 +111,29 @@ class ToolService:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what the tools have opened; those that were given up have a moment to end."""
+        """Close what the tools have opened; those that were given up have a moment to end.
+
+        It goes on to its end when it is cancelled: all is bounded in time.
+
+        Raises:
+            asyncio.CancelledError: The task was cancelled meanwhile.
+        """
         self._loop = None
+        cancellation = await seen_through(asyncio.ensure_future(self._close()))
+        if cancellation is not None:
+            raise cancellation
+
+    async def _close(self) -> None:
         if self.left_behind:
             await asyncio.wait(self.left_behind, timeout=SETTLE_SECONDS)
         for task in list(self.left_behind):
             task.cancel()
-        async with AsyncExitStack() as stack:  # each is closed, whatever the others raise
-            stack.push_async_callback(self.resources.aclose)
-            for server in self.registry.servers:
-                stack.push_async_callback(server.aclose)
+        # Side by side, and each to its end: a server that hangs keeps nothing else open.
+        servers = (each.aclose() for each in self.registry.servers)
+        ends = await asyncio.gather(self.resources.aclose(), *servers, return_exceptions=True)
+        for each in ends:
+            if each is not None:
+                raise each
 
     async def call(
         self,
@@ -145,7 +157,7 @@ class ToolService:
         if place is not None and _goes_on(place) and thread_id in (None, place.thread_id):
             outcome, _ = await self._call(place, name, text, options)
             return outcome
-        async with self._recorded(title=name, request=text, session_id=thread_id) as own:
+        async with self._own_run(name, {"request": text, "session_id": thread_id}) as own:
             outcome, own.ending = await self._call(own.place, name, text, options)
             return outcome
 
@@ -186,103 +198,34 @@ class ToolService:
             MissingIdentity: Who the caller is cannot be found out.
         """
         who = current_identity()
-        if who is not None:
-            user = await self.resources.user_of(str(who.reveal()))
-            thread_id = conversation_of(thread_id, user)
-        await self.resources.threads.end_thread(thread_id)
+        user = None if who is None else await self.resources.user_of(str(who.reveal()))
+        await self.resources.threads.end_thread(conversation_of(thread_id, user))
 
     @asynccontextmanager
-    async def run(
-        self,
-        title: str,
-        *,
-        request: str | None = None,
-        agent_name: str | None = None,
-        session_id: str | None = None,
-        limits: BudgetLimits | None = None,
-        tags: Sequence[str] = (),
-    ) -> AsyncIterator[ToolContext]:
+    async def run(self, title: str, **options: Unpack[OwnRunOptions]) -> AsyncIterator[ToolContext]:
         """Record what happens inside as one run: a plan of one step, whose tool calls follow.
 
         Gives the place of that step; calls made inside find it by themselves.
 
         Args:
             title: What the run is called.
-            request: What was asked.
-            agent_name: Who makes the calls.
-            session_id: The conversation that it belongs to.
-            limits: What it may use up.
-            tags: Labels.
+            options: See `OwnRunOptions`.
         """
-        async with self._recorded(
-            title=title,
-            request=request,
-            agent_name=agent_name,
-            session_id=session_id,
-            limits=limits,
-            tags=tags,
-        ) as own:
+        async with self._own_run(title, options) as own:
             yield own.place
 
-    @asynccontextmanager
-    async def _recorded(
-        self,
-        *,
-        title: str,
-        request: str | None = None,
-        agent_name: str | None = None,
-        session_id: str | None = None,
-        limits: BudgetLimits | None = None,
-        tags: Sequence[str] = (),
-    ) -> AsyncIterator[_OwnRun]:
+    def _own_run(self, title: str, options: OwnRunOptions) -> AbstractAsyncContextManager[OwnRun]:
         scope = RunScope(
             self._recorder,
             self.resources,
             self._ids(),
             self._ids,
             self.left_behind,
-            session_id=session_id,
+            session_id=options.get("session_id"),
             identity=current_identity(),
-            limits=limits,
+            limits=options.get("limits"),
         )
-        own = _OwnRun(scope, self._ids(), earlier(None, limits.seconds if limits else None))
-        step = PlannedStep(step_id=own.place.step_id, agent_name=agent_name, request=request)
-        try:
-            await scope.record(
-                PlanStarted(
-                    **scope.stamp(),
-                    plan_id=scope.root_plan_id,
-                    depth=0,
-                    title=title,
-                    user_request=request,
-                    agent_name=agent_name,
-                    session_id=session_id,
-                    tags=tuple(tags),
-                    steps=(step,),
-                ),
-                StepStarted(
-                    **scope.stamp(),
-                    plan_id=scope.root_plan_id,
-                    step_id=step.step_id,
-                    position=0,
-                    agent_name=agent_name,
-                    request=request,
-                ),
-            )
-            with tool_context_bound(own.place):
-                yield own
-        except (asyncio.CancelledError, GeneratorExit):
-            own.ending = scope.cancelled()
-            raise
-        except BaseException as error:
-            own.ending = failed(error)
-            raise
-        finally:
-            try:
-                await own.record_ending()
-            finally:
-                # Also where recording it was cancelled: nobody acts for the caller any more.
-                await scope.end()
+        return recorded(scope, title, options)
 
     async def _call(
         self, place: ToolContext, name: str, text: str, options: CallOptions
@@ -324,37 +267,3 @@ def _goes_on(place: ToolContext) -> bool:
 
 def _with_timeout(place: ToolContext, timeout: float | None) -> ToolContext:
     return place if timeout is None else replace(place, deadline=earlier(place.deadline, timeout))
-
-
-class _OwnRun:
-    """A run that no planner has made: one plan of one step."""
-
-    def __init__(self, scope: RunScope, step_id: UUID, deadline: float | None) -> None:
-        self.ending = succeeded(None)
-        self.place = ToolContext(
-            toolcallId=None,
-            root_plan_id=scope.root_plan_id,
-            plan_id=scope.root_plan_id,
-            step_id=step_id,
-            deadline=deadline,
-            identity=scope.identity,
-            thread_id=scope.thread_id,
-            run=scope,
-        )
-        self._scope = scope
-
-    async def record_ending(self) -> None:
-        """Record how the step and its plan ended."""
-        scope, place, ending = self._scope, self.place, self.ending
-        await scope.record(
-            StepFinished(
-                **scope.stamp(),
-                **ending.fields,
-                plan_id=place.plan_id,
-                step_id=place.step_id,
-                result=ending.result,
-            ),
-            PlanFinished(
-                **scope.stamp(), **ending.fields, plan_id=place.plan_id, summary=ending.result
-            ),
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from uuid import UUID
 
@@ -20,6 +22,30 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
         "traceparent": f"00-{context.root_plan_id.hex}-{span_id(context.toolcallId)}-01",
         "tracestate": f"tracer={context.toolcallId}",
     }
+
+
+@contextmanager
+def call_as_span(context: ToolContext) -> Iterator[None]:
+    """Make a tool call OpenTelemetry's current span inside, unless there is one or no call.
+
+    For libraries that write the trace of a span of their own over ours once an SDK is set up: that
+    span is then one below the call, in the run's trace.
+    """
+    from opentelemetry import trace  # where such a library is imported, this is too
+
+    if context.toolcallId is None or trace.get_current_span().get_span_context().is_valid:
+        yield
+        return
+    of_call = trace.SpanContext(
+        trace_id=context.root_plan_id.int,
+        span_id=int(span_id(context.toolcallId), 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+        trace_state=trace.TraceState([("tracer", str(context.toolcallId))]),
+    )
+    span = trace.NonRecordingSpan(of_call)
+    with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+        yield
 
 
 def span_id(tool_call_id: UUID) -> str:

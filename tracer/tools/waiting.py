@@ -51,6 +51,24 @@ async def wait_for_end(
     return waited
 
 
+async def seen_through(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+    """Wait for the end of what must not be left half-way, also when we are cancelled meanwhile.
+
+    Returns:
+        Our cancellation, for the caller to heed.
+
+    Raises:
+        Exception: What `work` raised.
+    """
+    cancellation: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return cancellation
+
+
 def seconds_left(deadline: float | None) -> float | None:
     """Return how long there is until a deadline, 0 once it has passed; None without one."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import Context
 from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,8 +20,7 @@ from tracer.tools.executors.mcp_config import McpConfig
 from tracer.tools.executors.mcp_connection import McpConnection
 from tracer.tools.executors.mcp_results import ERROR_CHARACTERS, result_of
 from tracer.tools.executors.mcp_tools import mirrored
-from tracer.tools.results import model_view
-from tracer.tools.trace_headers import trace_headers
+from tracer.tools.trace_headers import call_as_span, trace_headers
 from tracer.tools.waiting import earlier, seconds_left
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ log = get_logger(__name__)
 
 CALL_ID_KEY = "com.tracer/tool-call-id"
 """Where a call's `_meta` has our id of it. The ids of JSON-RPC are the library's own."""
+
+RETRY_SECONDS = 10.0
 
 SLACK_SECONDS = 0.25
 """How much later than the deadline a call gives up by itself: whoever runs the tool with a deadline
@@ -50,6 +53,8 @@ class McpServer:
         self,
         config: McpConfig,
         on_tools_changed: Callable[[tuple[Tool, ...]], None] | None = None,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """Describe a server; nothing is connected yet.
 
@@ -57,8 +62,12 @@ class McpServer:
             config: The server.
             on_tools_changed: Receives its tools whenever it has listed them: when connected, and
                 when it says that they changed.
+            retry_seconds: How long to wait before one that could not be reached at the start is
+                tried again.
         """
         self.config = config
+        self._retry_seconds = retry_seconds
+        self._retrying: asyncio.Task[None] | None = None
         self._on_tools_changed = on_tools_changed
         self._tools: tuple[Tool, ...] | None = None
         self._connection: McpConnection | None = None
@@ -88,16 +97,25 @@ class McpServer:
         await self.aclose()
 
     async def start(self) -> None:
-        """Connect. A server that can't be reached is logged, and tried again by each call."""
+        """Connect. A server that can't be reached is logged, and tried again by each call.
+
+        And in between, while its tools are not known: nobody can call them.
+        """
         self._is_closed = False
         try:
             await self._current().session()
         except ToolUnavailable as error:
             log.warning("mcp_server_unavailable", server=self.config.name, reason=str(error))
+            if self._retrying is None:
+                # In a context of its own, as the connection is.
+                self._retrying = asyncio.create_task(self._retry(), context=Context())
 
     async def aclose(self) -> None:
         """End the connection, and a server's process with all that it started. Any task may."""
         self._is_closed = True
+        if self._retrying is not None:
+            self._retrying.cancel()
+            self._retrying = None
         if self._connection is not None:
             self._let_end(self._connection)
             self._connection = None
@@ -131,8 +149,9 @@ class McpServer:
         if context.toolcallId is not None:
             meta[CALL_ID_KEY] = str(context.toolcallId)
         try:
-            async with asyncio.timeout(limit):
-                answer = await self._answer(name, arguments, meta, limit)
+            with call_as_span(context):
+                async with asyncio.timeout(limit):
+                    answer = await self._answer(name, arguments, meta, limit)
         except TimeoutError as error:
             raise TimeoutError(
                 f"The MCP server {self.config.name!r} did not answer in time."
@@ -156,6 +175,13 @@ class McpServer:
             return await _sent(await self._current().session(), name, arguments, meta, limit)
         except MCPError as error:
             raise self._refusal(error) from error
+
+    async def _retry(self) -> None:
+        while self._tools is None:
+            await asyncio.sleep(self._retry_seconds)
+            with suppress(ToolUnavailable):
+                await self._current().session()
+        self._retrying = None
 
     def _current(self) -> McpConnection:
         """Return the connection for a call: a new one where there is none that works.
@@ -185,17 +211,20 @@ class McpServer:
         from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
         name = self.config.name
-        said = model_view(error.message, ERROR_CHARACTERS)
-        if error.message.startswith("SSE stream failed"):
-            # The connection goes on: this one message was too big, or none of the protocol.
-            return ToolError(f"The answer of the MCP server {name!r} can't be read: {said}")
+        said = error.message
         if error.code == CONNECTION_CLOSED:
             return ToolUnavailable(
                 f"The connection to the MCP server {name!r} ended before the tool had answered: "
                 "whether it did its work is not known."
             )
-        kind = ToolUnavailable if error.code == INTERNAL_ERROR else ToolError
-        return kind(f"The MCP server {name!r} refused the call: {said}")
+        if said.startswith("SSE stream failed"):
+            # The connection goes on: this one message was too big, or none of the protocol.
+            refusal = ToolError(f"The answer of the MCP server {name!r} can't be read: {said}")
+        else:
+            kind = ToolUnavailable if error.code == INTERNAL_ERROR else ToolError
+            refusal = kind(f"The MCP server {name!r} refused the call: {said}")
+        refusal.max_characters = ERROR_CHARACTERS
+        return refusal
 
 
 async def _sent(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracer.errors import InvalidArguments, InvalidResult, ToolError
 from tracer.tools.arguments import JsonSchema, schema_check
-from tracer.tools.results import model_view, result_text
+from tracer.tools.results import result_text
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -31,7 +31,9 @@ def result_of(answer: CallToolResult, max_bytes: int) -> Any:
     """
     if answer.is_error:
         said = "\n".join(_texts(answer.content)) or "The tool failed and did not say why."
-        raise ToolError(model_view(said, ERROR_CHARACTERS))
+        error = ToolError(said)
+        error.max_characters = ERROR_CHARACTERS
+        raise error
     result = answer.structured_content
     if result is None:
         texts = _texts(answer.content)

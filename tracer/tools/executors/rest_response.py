@@ -63,9 +63,10 @@ async def rest_failure(response: httpx2.Response, credential: Credential) -> Too
     said = _shown(excerpt.decode(_charset(response), "replace"), credential)
     message = f"The API answered {status} {httpx2.codes.get_reason_phrase(status)}".rstrip()
     message = f"{message}: {said}" if said else f"{message}."
-    if status in _PASSING:
-        return ToolUnavailable(message, retry_after(response))
-    return ToolError(message)
+    passing = status in _PASSING
+    error = ToolUnavailable(message, retry_after(response)) if passing else ToolError(message)
+    error.max_characters = EXCERPT_CHARACTERS
+    return error
 
 
 def retry_after(response: httpx2.Response) -> float | None:
@@ -125,7 +126,7 @@ def _text(body: bytes, response: httpx2.Response) -> str:
 
 def _shown(text: str, credential: Credential) -> str:
     printable = "".join(each if each.isprintable() else " " for each in text)
-    return str(credential.hide(" ".join(printable.split())))[:EXCERPT_CHARACTERS]
+    return str(credential.hide(" ".join(printable.split())))
 
 
 def _found(answer: Any, place: str) -> Any:

@@ -1,0 +1,77 @@
+"""Who leaves a chat's stream does not stop the run, and is not written to any more."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import orjson
+import uvicorn
+
+from api.app import create_app
+from tests.api.conftest import serving_parts
+from tracer.assembly import Parts
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+from tracer.status import Status
+from tracer.tools.definition import tool
+from tracer.tools.hidden import UserId
+
+PATIENCE = 20.0
+"""Seconds after which what should have happened has not."""
+
+
+@asynccontextmanager
+async def on_loopback(parts: Parts) -> AsyncIterator[str]:
+    """Serve parts, and give the address: a client in this process could not leave half way."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def test_a_run_goes_on_for_its_user_when_the_stream_is_left(
+    database_url: str, tmp_path: Path
+) -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+    seen: list[str] = []
+
+    @tool
+    async def record(user_id: UserId) -> str:
+        begun.set()
+        await let_go.wait()
+        seen.append(user_id)
+        return "recorded"
+
+    turns = [Turn(calls=[call("record")]), Turn(calls=[call("record")]), Turn("done")]
+    model = ScriptedModel([Script(turns)])
+    async with (
+        asyncio.timeout(PATIENCE),
+        serving_parts(database_url, tmp_path, model, [record]) as parts,
+        on_loopback(parts) as address,
+        httpx2.AsyncClient(base_url=address, timeout=PATIENCE) as client,
+    ):
+        asked = {"message": "Hi", "user_id": "ann-canary", "agent": "nurse"}
+        async with client.stream("POST", "/api/v1/chat", json=asked) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data:"):
+                    root_plan_id = UUID(orjson.loads(line.removeprefix("data:"))["rootPlanId"])
+                    break
+            await begun.wait()
+        let_go.set()
+        run = await parts.reader.read_run(root_plan_id)
+        while run.status is Status.RUNNING:
+            await asyncio.sleep(0.01)
+            run = await parts.reader.read_run(root_plan_id)
+
+    assert run.status is Status.SUCCEEDED
+    assert seen == ["ann-canary"] * 2
+    model.check_used_up()

@@ -1,0 +1,129 @@
+"""MCP tools on the path that every call takes: what is recorded, and what the server is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.runtime.runs import application, bench, script
+from tests.tools.mcp_servers import LiveServer, live_server
+from tests.tools.service_bench import Service, service
+from tracer.runtime.scripted_model import ScriptedModel, call
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.executors.mcp import CALL_ID_KEY, McpServer
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.trace_headers import span_id
+
+KINDS = ["stdio", "http"]
+
+ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def mirrored(home: Path, live: LiveServer) -> AsyncIterator[Service]:
+    """Open a service that has the tools of a server."""
+    async with service(home) as on:
+        await on.tools.registry.add_server(McpServer(live.config())).start()
+        yield on
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_server_is_told_the_id_and_the_trace_that_are_recorded(
+    tmp_path: Path, kind: str
+) -> None:
+    async with live_server(tmp_path, kind) as live, mirrored(tmp_path, live) as on:
+        outcome = await on.tools.call("echo_meta")
+        row = await on.row(outcome)
+
+    meta = json.loads(outcome.result or "")
+    assert meta[CALL_ID_KEY] == row["toolCallId"] == str(outcome.tool_call_id)
+    span = span_id(outcome.tool_call_id)
+    assert meta["traceparent"] == f"00-{outcome.root_plan_id.hex}-{span}-01"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trace_is_the_runs_where_opentelemetry_is_set_up_too(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-m", "tests.tools.traced_mcp_process", str(tmp_path), kind]
+    ended = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=60)
+
+    told = json.loads(ended.stdout.splitlines()[-1])
+    _, trace, span, _ = told["traceparent"].split("-")
+    assert trace == told["run"]
+    assert span != span_id(UUID(told["call"])), "a span of the library's own, below the call's"
+    assert told["tracestate"] == f"tracer={told['call']}"
+    assert told[CALL_ID_KEY] == told["call"]
+
+
+async def test_a_server_killed_in_a_call_is_a_failed_call_and_the_next_works(
+    tmp_path: Path,
+) -> None:
+    async with live_server(tmp_path, "stdio") as live, mirrored(tmp_path, live) as on:
+        started = time.monotonic()
+        others = [asyncio.create_task(on.tools.call("slow")) for _ in range(3)]
+        await live.until_noted("call slow", 3)
+        killed = await on.tools.call("die", timeout=60)
+        others_ended = [await each for each in others]
+        took = time.monotonic() - started
+        after = await on.tools.call("number", {"n": 20})
+        rows = [await on.row(each) for each in (killed, *others_ended)]
+
+    assert took < 10  # of 20 s, and of 60
+    assert [(each["status"], each["reason"]) for each in rows] == [("failed", "unavailable")] * 4
+    assert [each["attempt"] for each in rows] == [1] * 4
+    assert "ended before the tool had answered" in killed.for_model
+    assert (after.status, after.result) == ("succeeded", "20")
+    # Nothing was called twice: nobody knows what it had done.
+    assert (live.counted("call die"), live.counted("call slow")) == (1, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_that_is_cancelled_or_too_slow_is_so_recorded_and_stopped_at_the_server(
+    tmp_path: Path, kind: str
+) -> None:
+    async with live_server(tmp_path, kind) as live, mirrored(tmp_path, live) as on:
+        calling = asyncio.create_task(on.tools.call("slow"))
+        await live.until_noted("call slow")
+        calling.cancel()
+        await asyncio.wait({calling})
+        await live.until_noted("cancelled")
+        too_slow = await on.tools.call("slow", timeout=0.2)
+        await live.until_noted("cancelled", 2)
+        roots = dict.fromkeys(each.root_plan_id for each in on.events)
+        rows = [each for root in roots for each in (await on.rows(root)).tool_calls]
+
+    assert calling.cancelled()
+    assert too_slow.reason == "timed_out"
+    assert [(each["status"], each["reason"]) for each in rows] == [
+        ("cancelled", None),
+        ("failed", "timed_out"),
+    ]
+
+
+async def test_what_a_server_calls_an_error_is_told_to_the_model_that_goes_on(
+    tmp_path: Path,
+) -> None:
+    async with live_server(tmp_path, "stdio") as live:
+        registry = ToolRegistry(servers=[McpServer(live.config())])
+        model = ScriptedModel([script("Go", [call("fail"), call("number", {"n": 20})], "done")])
+        store = MemoryStore()
+        names = ("fail", "number")
+        of_agents = application(model, names, registry=registry)  # type: ignore[arg-type]
+        async with bench(of_agents, store, store, tmp_path) as on:
+            outcome = await on.launcher.run("Go", agent="worker")
+            rows = (await on.rows(outcome.root_plan_id)).tool_calls
+
+    assert outcome.status == "succeeded"
+    assert [(each["name"], each["toolType"], each["status"], each["reason"]) for each in rows] == [
+        ("fail", "MCP", "failed", "tool_error"),
+        ("number", "MCP", "succeeded", None),
+    ]
+    assert rows[0]["error"]["message"] == "There is no such city."
