@@ -1,0 +1,53 @@
+"""Every capture gives exactly the calls, statuses, sub-agents, parents and tokens of its run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.otel.captured import NAMES, expected_facts, projected, seen_facts, spans_of
+from tracer.otel.lost_agents import BY_TEXT, BY_TIME
+from tracer.records import Kind
+
+LOST_WITHIN_THE_TRACE = ["agno-openinference-team-single", "openai-agents-traceloop-single"]
+CONTENT = ("messages", "arguments", "result", "parameters", "value", "content")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_gives_what_really_happened(name: str) -> None:
+    seen = seen_facts(projected(spans_of(name)), name)
+
+    assert seen == expected_facts(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_joined_without_a_link_says_so_and_nothing_else_does(name: str) -> None:
+    plans = [plan for run in projected(spans_of(name)) for plan in run.records[Kind.PLAN].values()]
+    joined = [plan["evidence"] for plan in plans if plan["inferred"] and "tool_call_id" in plan]
+
+    assert joined == ([BY_TEXT] * 2 if name in LOST_WITHIN_THE_TRACE else [])
+
+
+@pytest.mark.parametrize("name", LOST_WITHIN_THE_TRACE)
+def test_without_content_a_lost_agent_is_joined_by_time(name: str) -> None:
+    bare = [
+        replace(
+            span,
+            attributes={
+                key: value
+                for key, value in span.attributes.items()
+                if not any(part in CONTENT for part in key.split("."))
+            },
+        )
+        for span in spans_of(name)
+    ]
+
+    (run,) = projected(bare)
+
+    calls, plans = run.records[Kind.TOOL_CALL], run.records[Kind.PLAN].values()
+    openers = [calls[plan["tool_call_id"]]["name"] for plan in plans if "tool_call_id" in plan]
+    delegating = Counter(call["name"] for call in calls.values())[openers[0]]
+    assert len(openers) == delegating == 2
+    assert [plan["evidence"] for plan in plans if plan["inferred"]] == [BY_TIME] * 2

@@ -1,0 +1,271 @@
+"""Request bodies in and out: exact, and unmoved by what is hostile in them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from tests.otel.captured import NAMES, bodies, spans_of
+from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
+from tracer.otel.decode import decode_protobuf
+from tracer.otel.decode_json import decode_json
+from tracer.otel.encode import encode_json, encode_protobuf
+from tracer.otel.projection import project
+from tracer.otel.spans import Span, merge_spans
+from tracer.otel.wire import bytes_field
+from tracer.otel.wire_spans import UndecodableTraces
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_export_imported_again_is_the_same_to_the_byte(name: str) -> None:
+    spans = list(merge_spans(spans_of(name)).values())
+
+    exported = encode_protobuf(spans)
+
+    assert decode_protobuf(exported).spans == spans
+    assert encode_protobuf(decode_protobuf(exported).spans) == exported
+    assert len(ExportTraceServiceRequest.FromString(exported).resource_spans) == len(spans)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_and_protobuf_give_the_same_spans(name: str) -> None:
+    spans = spans_of(name)
+
+    assert decode_json(encode_json(spans)).spans == spans
+
+
+def test_json_has_hex_ids_and_numbers_for_enums() -> None:
+    (span,) = spans_from(made(7, "chat", {"n": 5}, parent=1, kind=3))
+
+    exported = json.loads(encode_json([span]))["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+
+    assert exported["traceId"] == TRACE_ID
+    assert exported["spanId"] == "0000000000000007"
+    assert exported["parentSpanId"] == "0000000000000001"
+    assert (exported["kind"], exported["attributes"][0]["value"]) == (3, {"intValue": "5"})
+
+
+def test_integers_come_as_text_or_as_numbers_and_unknown_fields_are_ignored() -> None:
+    span = made(1, "x")
+    span["startTimeUnixNano"] = 17
+    span["attributes"] = [{"key": "n", "value": {"intValue": 5}}]
+    span["brandNew"] = {"deep": [1]}
+
+    (taken,) = spans_from(span)
+
+    assert (taken.start, taken.attributes) == (17, {"n": 5})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("traceId", "00" * 16),
+        ("traceId", "ab" * 15),
+        ("traceId", "nonsense"),
+        ("traceId", 5),
+        ("traceId", None),
+        ("spanId", ""),
+        ("spanId", "00" * 8),
+        ("spanId", "ab" * 9),
+        ("parentSpanId", "abcd"),
+        ("startTimeUnixNano", str(2**63)),
+        ("endTimeUnixNano", "-1"),
+        ("attributes", "none"),
+        ("attributes", [{"key": "n", "value": {"intValue": str(2**70)}}]),
+    ],
+)
+def test_a_span_that_cannot_be_kept_is_refused_alone(field: str, value: Any) -> None:
+    good, bad, also_good = made(1, "a"), {**made(2, "b"), field: value}, made(3, "c")
+
+    decoded = decode_json(body_of(good, bad, also_good))
+
+    assert [span.name for span in decoded.spans] == ["a", "c"]
+    assert [refused.index for refused in decoded.refused] == [1]
+
+
+@pytest.mark.parametrize("end", [0, 1, 2**63 - 1])
+def test_times_of_zero_and_far_off_are_kept(end: int) -> None:
+    span = {**made(1, "chat x", {"gen_ai.operation.name": "chat"}), "startTimeUnixNano": "0"}
+    span["endTimeUnixNano"] = str(end)
+
+    run = projection_of(span)
+
+    assert spans_from(span)[0].end == end
+    assert len(run.records) == 4
+
+
+def test_one_bad_string_refuses_its_span_and_no_other() -> None:
+    body = encode_protobuf(spans_from(made(1, "fine"), made(2, "b@d"), made(3, "also fine")))
+
+    decoded = decode_protobuf(body.replace(b"b@d", b"b\xffd"))
+
+    assert [span.name for span in decoded.spans] == ["fine", "also fine"]
+    assert [(refused.index, "UTF-8" in refused.reason) for refused in decoded.refused] == [
+        (1, True)
+    ]
+
+
+@pytest.mark.parametrize("depth", [30, 44, 46, 47, 48, 49, 60, 10_000])
+def test_a_value_that_nests_too_deeply_refuses_its_span_and_no_other(depth: int) -> None:
+    deep = AnyValue(string_value="bottom").SerializeToString()
+    for _ in range(depth):
+        deep = bytes_field(5, bytes_field(1, deep))
+    attribute = bytes_field(1, b"x") + bytes_field(2, deep)
+    deep_span, flat_span = spans_from(made(1, "deep"), made(2, "flat"))
+    body = bytes_field(9, attribute)
+    scope_spans = bytes_field(2, _span_bytes(deep_span) + body)
+
+    decoded = decode_protobuf(
+        bytes_field(1, bytes_field(2, scope_spans)) + encode_protobuf([flat_span])
+    )
+
+    assert [span.name for span in decoded.spans] == (["deep"] if depth < 48 else []) + ["flat"]
+    assert decode_json(encode_json(decoded.spans)).spans == decoded.spans
+    project(decoded.spans)
+
+
+def _span_bytes(span: Span) -> bytes:
+    (found,) = ResourceSpans.FromString(span.body).scope_spans[0].spans
+    return bytes(found.SerializeToString())
+
+
+def test_json_that_nests_too_deeply_is_refused() -> None:
+    deep: str = '{"arrayValue":{"values":[' * 300 + '{"stringValue":"x"}' + "]}}" * 300
+    span = json.dumps({**made(1, "a"), "attributes": []})
+    bad = span.replace('"attributes": []', '"attributes": [{"key":"k","value":' + deep + "}]")
+    body = f'{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{bad},{span}]}}]}}]}}'
+
+    decoded = decode_json(body.encode())
+
+    assert [len(decoded.spans), len(decoded.refused)] == [1, 1]
+    with pytest.raises(UndecodableTraces):
+        decode_json(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"7",
+        b'"x"',
+        b"{",
+        b'{"resourceSpans": 5}',
+        b'{"resourceSpans": [5]}',
+        b'{"resourceSpans": [{"scopeSpans": [null]}]}',
+        b"\xff\xfe",
+    ],
+)
+def test_what_is_no_request_in_json_is_refused_whole(body: bytes) -> None:
+    with pytest.raises(UndecodableTraces):
+        decode_json(body)
+
+
+def test_an_empty_request_holds_nothing() -> None:
+    assert decode_protobuf(b"").count == 0
+    assert decode_json(b"{}").count == 0
+
+
+def test_nul_and_lone_surrogates_are_kept() -> None:
+    call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.arguments": "a\0b"}
+    body = body_of(made(1, "execute_tool x", call)).replace(b"execute_tool x", rb"x \ud800")
+
+    decoded = decode_json(body)
+
+    (fields,) = project(decoded.spans).records["toolCall"].values()  # type: ignore[index]
+    assert decoded.spans[0].name == "x ␛d800"
+    assert fields["arguments"] == "a␛0000b"
+    assert decode_protobuf(encode_protobuf(decoded.spans)).spans == decoded.spans
+
+
+@given(st.sampled_from(NAMES), st.data())
+@settings(max_examples=200, deadline=None)
+def test_no_damaged_body_does_anything_but_be_refused(name: str, data: st.DataObject) -> None:
+    body = bytearray(data.draw(st.sampled_from(bodies(name))))
+    for _ in range(data.draw(st.integers(0, 5))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(body)))
+
+    try:
+        spans = decode_protobuf(bytes(body[:end])).spans
+    except UndecodableTraces:
+        return
+    for span in spans:
+        project([span])
+    assert decode_protobuf(encode_protobuf(spans)).spans == spans
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_no_bytes_do_anything_but_be_refused(body: bytes) -> None:
+    for decode in (decode_protobuf, decode_json):
+        with suppress(UndecodableTraces):
+            decode(body)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["key", "value", "spans", "attributes", "stringValue", "kvlistValue", "x"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    st.fixed_dictionaries({}, optional=dict.fromkeys(made(1, "x"), _JSON)),
+    st.fixed_dictionaries({}, optional={"resource": _JSON, "schemaUrl": _JSON}),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_json_does_anything_but_be_refused(span: dict[str, Any], around: Any) -> None:
+    request = json.loads(body_of({**made(1, "x"), **span}))
+    request["resourceSpans"][0].update(around)
+
+    decoded = decode_json(json.dumps(request).encode())
+
+    assert decoded.count == 1
+    for each in decoded.spans:
+        project([each])
+
+
+def test_ten_thousand_attributes_and_deep_nesting_are_projected() -> None:
+    many = {f"llm.input_messages.{n}.message.content": "x" for n in range(10_000)}
+    wide = made(1, "x", {"openinference.span.kind": "LLM", **many})
+    deep = [made(n, "deep", {}, parent=n - 1 if n > 2 else None) for n in range(2, 3_000)]
+    below = [
+        made(n + 10_000, "execute_tool x", {"gen_ai.tool.name": "x"}, parent=n)
+        for n in range(2, 3_000)
+    ]
+    agents = [made(n + 20_000, f"invoke_agent a{n}", parent=n) for n in range(2, 3_000)]
+    spans = spans_from(wide, *deep, *below, *agents)
+
+    run = project(spans)
+
+    assert len(run.record_of) == len(spans)
+
+
+def test_attributes_of_every_type_are_kept() -> None:
+    attributes = {"list": [1, "a", {"b": [True, 2.5]}], "empty": "", "none": []}
+
+    spans = spans_from(made(1, "x", attributes))
+
+    assert spans[0].attributes == attributes
+    assert decode_protobuf(encode_protobuf(spans)).spans[0].attributes == attributes
+    json_format.Parse(encode_json(spans), ExportTraceServiceRequest())

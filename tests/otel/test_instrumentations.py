@@ -1,0 +1,137 @@
+"""OpenInference and OpenLLMetry, and LangChain's ways in both."""
+
+from __future__ import annotations
+
+import json
+
+from tests.otel.made_traces import made, outline, projection_of, the_call
+from tracer.records import Kind
+
+
+def test_openllmetry_wraps_the_arguments_of_langchain_s_tools() -> None:
+    envelope = {"input_str": "{}", "tags": [], "inputs": {"q": "x"}, "kwargs": {}}
+    answer = {
+        "output": {"lc": 1, "kwargs": {"content": "503", "status": "error", "tool_call_id": "c"}}
+    }
+    run = projection_of(
+        made(1, "planner.workflow", {"traceloop.span.kind": "workflow"}),
+        made(2, "tools.task", {"traceloop.span.kind": "task"}, parent=1),
+        made(
+            3,
+            "search.tool",
+            {
+                "traceloop.span.kind": "tool",
+                "traceloop.entity.name": "search",
+                "traceloop.entity.input": json.dumps(envelope),
+                "traceloop.entity.output": json.dumps(answer),
+            },
+            parent=2,
+        ),
+    )
+
+    call = the_call(run)
+    assert (call["name"], call["arguments"], call["result"]) == ("search", '{"q":"x"}', "503")
+    assert (call["status"].value, call["provider_call_id"]) == ("failed", "c")
+
+
+def test_langchain_s_workflow_within_the_agent_of_that_name_is_the_same_agent() -> None:
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
+    run = projection_of(
+        made(1, "create_agent planner", {"gen_ai.operation.name": "create_agent"}, at=(0, 1)),
+        made(2, "invoke_agent planner", agent, at=(1, 9)),
+        made(3, "planner.workflow", {**agent, "traceloop.span.kind": "workflow"}, parent=2),
+        made(4, "execute_task model", {"gen_ai.operation.name": "execute_task"}, parent=3),
+        made(
+            5,
+            "ChatOpenAI.chat",
+            {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 3},
+            parent=4,
+        ),
+    )
+
+    assert outline(run) == ["plan planner", "  step planner", "    round 3"]
+
+
+def test_a_tool_that_answers_with_an_error_has_failed_under_an_ok_span() -> None:
+    message = {"content": "503", "type": "tool", "tool_call_id": "c1", "status": "error"}
+    run = projection_of(
+        made(
+            1,
+            "tools",
+            {
+                "openinference.span.kind": "CHAIN",
+                "input.value": json.dumps([{"name": "search", "args": {"q": "x"}, "id": "c1"}]),
+            },
+        ),
+        made(
+            2,
+            "search",
+            {
+                "openinference.span.kind": "TOOL",
+                "tool.name": "search",
+                "input.value": "x",
+                "output.value": json.dumps({"type": "tool", "data": message}),
+            },
+            parent=1,
+        ),
+    )
+
+    call = the_call(run)
+    assert (call["status"].value, call["reason"], call["error_message"]) == (
+        "failed",
+        "tool_error",
+        "503",
+    )
+    assert (call["arguments"], call["provider_call_id"]) == ('{"q":"x"}', "c1")
+
+
+def test_langgraph_without_named_agents_has_a_sub_plan_under_the_tool() -> None:
+    chain, llm, tool = ({"openinference.span.kind": kind} for kind in ("CHAIN", "LLM", "TOOL"))
+    run = projection_of(
+        made(1, "LangGraph", chain),
+        made(2, "agent", chain, parent=1, at=(0, 1)),
+        made(3, "ChatOpenAI", {**llm, "llm.token_count.prompt": 1}, parent=2, at=(0, 1)),
+        made(4, "ask", {**tool, "input.value": "{'a': 1, 'b': 'x'}"}, parent=1, at=(1, 9)),
+        made(5, "LangGraph", chain, parent=4, at=(2, 8)),
+        made(6, "agent", chain, parent=5, at=(2, 3)),
+        made(7, "ChatOpenAI", {**llm, "llm.token_count.prompt": 2}, parent=6, at=(2, 3)),
+        made(8, "search", tool, parent=5, at=(3, 4)),
+    )
+
+    assert outline(run) == [
+        "plan LangGraph",
+        "  step LangGraph",
+        "    round 1",
+        '      call ask {"a":1,"b":"x"} (inferred)',
+        "        plan LangGraph",
+        "          step LangGraph",
+        "            round 2",
+        "              call search None (inferred)",
+    ]
+
+
+def test_retrievers_embeddings_rerankers_and_guardrails_are_calls_of_their_kind() -> None:
+    kinds = ("RETRIEVER", "EMBEDDING", "RERANKER", "GUARDRAIL")
+    run = projection_of(
+        made(1, "a", {"openinference.span.kind": "AGENT", "agent.name": "a"}),
+        *(
+            made(n, f"x{n}", {"openinference.span.kind": kind}, parent=1, at=(n, n + 1))
+            for n, kind in enumerate(kinds, start=2)
+        ),
+        made(8, "embeddings e", {"gen_ai.operation.name": "embeddings"}, parent=1, at=(8, 9)),
+    )
+
+    kept = run.records[Kind.TOOL_CALL].values()
+    assert [call["tool_type"] for call in kept] == [*kinds, "EMBEDDING"]
+
+
+def test_a_redacted_value_is_no_value() -> None:
+    run = projection_of(
+        made(
+            1,
+            "search",
+            {"openinference.span.kind": "TOOL", "input.value": "__REDACTED__"},
+        )
+    )
+
+    assert the_call(run)["arguments"] is None

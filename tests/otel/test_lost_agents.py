@@ -1,0 +1,120 @@
+"""Agents that lost the link to the call that opened them: joined where one call is left."""
+
+from __future__ import annotations
+
+from tests.otel.made_traces import agent, made, outline, projection_of, tool
+from tracer.records import Kind
+
+
+def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:
+    run = projection_of(
+        made(1, "workflow"),
+        agent(2, "a", parent=1),
+        tool(3, "ask", '{"q":"one"}', parent=2, at=(1, 9)),
+        tool(4, "ask", '{"q":"two"}', parent=2, at=(1, 9)),
+        agent(5, "b", asked="two", parent=1, at=(2, 8)),
+        agent(6, "b", asked="one", parent=1, at=(2, 8)),
+    )
+
+    assert outline(run) == [
+        "plan a",
+        "  step a",
+        '    call ask {"q":"one"}',
+        "      plan b (inferred)",
+        "        step b",
+        '    call ask {"q":"two"}',
+        "      plan b (inferred)",
+        "        step b",
+    ]
+
+
+def test_a_lost_agent_is_joined_by_time_where_one_call_is_left() -> None:
+    run = projection_of(
+        made(1, "workflow"),
+        agent(2, "a", parent=1),
+        tool(3, "ask", parent=2, at=(1, 9)),
+        tool(4, "weather", parent=2, at=(1, 3)),
+        agent(5, "b", parent=1, at=(2, 8)),
+    )
+
+    (sub_plan,) = (plan for plan in run.records[Kind.PLAN].values() if plan["title"] == "b")
+    assert sub_plan["evidence"] == "the only call of the run that was running all the while"
+    assert outline(run)[2:4] == ["    call ask None", "      plan b (inferred)"]
+
+
+def test_time_joins_no_agent_whose_parent_may_still_come() -> None:
+    run = projection_of(
+        agent(1, "a"), tool(2, "x", parent=1, at=(1, 9)), agent(3, "b", parent=99, at=(2, 8))
+    )
+
+    assert outline(run)[2:] == ["    call x None", "unplaced", "  plan b unknown", "    step b"]
+
+
+def test_time_joins_no_run_to_another_of_its_kind_beside_it() -> None:
+    run = projection_of(
+        made(1, "both"),
+        agent(2, "a", parent=1),
+        tool(3, "x", parent=2, at=(1, 9)),
+        agent(4, "a", parent=1, at=(2, 8)),
+    )
+
+    assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
+
+
+def test_two_calls_that_can_have_opened_an_agent_are_not_guessed_between() -> None:
+    run = projection_of(
+        agent(2, "a"),
+        tool(3, "ask", '{"q":"same"}', parent=2, at=(1, 9)),
+        tool(4, "ask", '{"q":"same"}', parent=2, at=(1, 9)),
+        agent(5, "b", asked="same", parent=2, at=(2, 8)),
+    )
+
+    assert outline(run)[2:] == [
+        '    call ask {"q":"same"}',
+        '    call ask {"q":"same"}',
+        "    plan b",
+        "      step b",
+    ]
+
+
+def test_a_hand_off_with_the_words_of_an_earlier_call_stays_a_hand_off() -> None:
+    run = projection_of(
+        agent(1, "a", asked="plan"),
+        tool(2, "search", '{"q":"plan"}', parent=1, at=(1, 2)),
+        agent(3, "b", asked="plan", parent=1, at=(3, 8)),
+    )
+
+    assert outline(run)[2:] == ['    call search {"q":"plan"}', "    plan b", "      step b"]
+
+
+def test_a_call_that_only_starts_the_agent_it_names_opened_it() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "delegate", '{"to":"b","task":"plan"}', parent=1, at=(1, 2)),
+        agent(3, "b", asked="plan", parent=1, at=(3, 8)),
+    )
+
+    assert outline(run)[3] == "      plan b (inferred)"
+
+
+def test_the_same_question_asked_again_is_not_joined_to_the_call_that_has_its_agent() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "ask_b", '{"q":"x"}', parent=1, at=(0, 2)),
+        agent(3, "b", asked="x", parent=2, at=(0, 2)),
+        agent(4, "b", asked="x", parent=99, at=(3, 4)),
+    )
+
+    assert outline(run)[-3:] == ["unplaced", "  plan b unknown", "    step b"]
+
+
+def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
+    run = projection_of(
+        made(1, "workflow"),
+        agent(2, "a", asked="x", parent=1, at=(0, 5)),
+        tool(3, "ask", '{"q":"y"}', parent=2, at=(0, 5)),
+        agent(4, "b", asked="y", parent=1, at=(0, 5)),
+        tool(5, "ask", '{"q":"x"}', parent=4, at=(0, 5)),
+    )
+
+    assert outline(run)[:3] == ["plan workflow", "  step None", "    plan a"]

@@ -1,0 +1,259 @@
+"""The rules of projection, whatever the convention."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from tests.otel.made_traces import TRACE_ID, agent, chat, made, outline, projection_of, tool
+from tracer.records import Kind
+
+
+def test_the_trace_id_is_the_root_plan_s_id() -> None:
+    run = projection_of(agent(1, "a"))
+
+    assert run.root_plan_id == UUID(TRACE_ID)
+    assert run.root_plan_id in run.records[Kind.PLAN]
+
+
+def test_an_agent_under_an_agent_is_a_hand_off() -> None:
+    run = projection_of(agent(1, "a"), chat(2, parent=1), agent(3, "b", parent=1))
+
+    assert outline(run) == [
+        "plan a",
+        "  step a",
+        "    round 1",
+        "    plan b",
+        "      step b",
+    ]
+
+
+def test_several_root_agents_are_handed_to_by_a_synthetic_root_plan() -> None:
+    run = projection_of(
+        made(1, "POST /chat"),
+        agent(2, "a", parent=1, at=(0, 1)),
+        agent(3, "b", parent=1, at=(1, 2)),
+    )
+
+    assert outline(run) == [
+        "plan POST /chat",
+        "  step None",
+        "    plan a",
+        "      step a",
+        "    plan b",
+        "      step b",
+    ]
+
+
+def test_work_without_an_agent_belongs_to_the_root_plan_s_own_step() -> None:
+    run = projection_of(made(1, "job"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
+
+    assert run.is_agent_work
+    assert outline(run) == [
+        "plan job",
+        "  step None",
+        "    round 1",
+        "      call x None (inferred)",
+    ]
+
+
+def test_a_trace_without_any_such_work_has_a_root_plan_alone() -> None:
+    run = projection_of(made(1, "GET /"), made(2, "SELECT", parent=1))
+
+    assert not run.is_agent_work
+    assert outline(run) == ["plan GET /"]
+
+
+def test_colliding_call_ids_are_told_apart_by_round_and_arguments() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        chat(2, ("call_0", "x", '{"n":1}'), ("call_0", "x", '{"n":2}'), parent=1, at=(0, 1)),
+        tool(3, "x", '{"n": 2}', "call_0", parent=1, at=(1, 2)),
+        tool(4, "x", '{"n": 1}', "call_0", parent=1, at=(1, 2)),
+        chat(5, ("call_0", "x", '{"n":1}'), tokens=5, parent=1, at=(2, 3)),
+        tool(6, "x", '{"n": 1}', "call_0", parent=1, at=(3, 4)),
+    )
+
+    assert outline(run) == [
+        "plan a",
+        "  step a",
+        "    round 1",
+        '      call x {"n": 2}',
+        '      call x {"n": 1}',
+        "    round 5",
+        '      call x {"n": 1}',
+    ]
+
+
+def test_empty_call_ids_are_no_ids() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        chat(2, ("", "x", '{"n":1}'), parent=1, at=(0, 1)),
+        chat(3, ("", "y", '{"n":2}'), tokens=3, parent=1, at=(1, 2)),
+        tool(4, "x", '{"n":1}', "", parent=1, at=(2, 3)),
+    )
+
+    assert outline(run)[2:4] == ["    round 1", '      call x {"n":1}']
+
+
+def test_a_call_that_no_round_asked_for_goes_to_the_latest_one_before_it_inferred() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        chat(2, parent=1, at=(0, 1)),
+        chat(3, tokens=3, parent=1, at=(2, 3)),
+        chat(4, tokens=4, parent=1, at=(6, 7)),
+        tool(5, "x", parent=1, at=(4, 5)),
+    )
+
+    assert outline(run)[2:] == [
+        "    round 1",
+        "    round 3",
+        "      call x None (inferred)",
+        "    round 4",
+    ]
+
+
+def test_what_a_model_asks_for_makes_no_calls() -> None:
+    run = projection_of(agent(1, "a"), chat(2, ("c", "x", "{}"), parent=1))
+
+    assert run.records[Kind.TOOL_CALL] == {}
+
+
+def test_a_model_that_a_tool_asks_chooses_none_of_the_agent_s_calls() -> None:
+    run = projection_of(
+        agent(1, "a"),
+        chat(2, parent=1, at=(0, 1)),
+        tool(3, "summarise", parent=1, at=(1, 5)),
+        chat(4, tokens=7, parent=3, at=(2, 3)),
+        tool(5, "x", parent=1, at=(4, 5)),
+    )
+
+    assert outline(run)[2:] == [
+        "    round 1",
+        "      call summarise None (inferred)",
+        "      call x None (inferred)",
+        "    round 7",
+    ]
+
+
+def test_a_tool_within_a_tool_is_an_item_of_it() -> None:
+    run = projection_of(agent(1, "a"), tool(2, "outer", parent=1), tool(3, "inner", parent=2))
+
+    assert outline(run)[2:] == ["    call outer None", "      call inner None"]
+
+
+def test_tokens_of_models_within_models_count_once() -> None:
+    silent = made(2, "chat m", {"gen_ai.operation.name": "chat"}, parent=1)
+    run = projection_of(
+        agent(1, "a"), silent, chat(3, tokens=5, parent=2), chat(4, tokens=5, parent=3)
+    )
+
+    assert outline(run)[2:] == ["    round 5"]
+
+
+def test_what_hangs_under_a_span_that_has_not_come_is_found_under_a_placeholder() -> None:
+    above = [agent(1, "a"), tool(2, "ask", parent=1, at=(1, 9))]
+    below = [chat(4, parent=3), tool(5, "x", parent=3, at=(2, 3))]
+    agent_between = agent(3, "b", parent=2, at=(1, 9))
+
+    before = projection_of(*above, *below)
+    after = projection_of(*above, *below, agent_between)
+
+    assert outline(before) == [
+        "plan a",
+        "  step a",
+        "    call ask None",
+        "unplaced",
+        "  plan None unknown",
+        "    step None unknown",
+        "      round 1",
+        "        call x None (inferred)",
+    ]
+    assert outline(after) == [
+        "plan a",
+        "  step a",
+        "    call ask None",
+        "      plan b",
+        "        step b",
+        "          round 1",
+        "            call x None (inferred)",
+    ]
+    assert set(before.records[Kind.STEP]) == set(after.records[Kind.STEP])
+    assert set(before.records[Kind.PLAN]) == set(after.records[Kind.PLAN])
+
+
+def test_an_agent_whose_opener_has_not_come_is_unplaced_with_its_step_whole() -> None:
+    run = projection_of(agent(1, "a"), agent(3, "b", parent=2))
+
+    assert outline(run)[2:] == ["unplaced", "  plan b unknown", "    step b"]
+
+
+def test_before_any_root_comes_the_earliest_agent_has_the_root_plan() -> None:
+    run = projection_of(chat(3, parent=2, at=(5, 6)), chat(4, tokens=4, parent=1, at=(0, 1)))
+
+    assert outline(run) == [
+        "plan None running (inferred)",
+        "  step None unknown",
+        "    round 4",
+        "unplaced",
+        "  plan None unknown",
+        "    step None unknown",
+        "      round 1",
+    ]
+
+
+def test_an_unfinished_span_is_running_and_its_later_version_wins() -> None:
+    before = tool(2, "x", parent=1, at=(1, None))
+    after = tool(2, "x", "{}", parent=1, at=(1, 2))
+
+    assert outline(projection_of(agent(1, "a"), before))[2:] == ["    call x None running"]
+    for versions in ([before, after], [after, before]):
+        assert outline(projection_of(agent(1, "a"), *versions))[2:] == ["    call x {}"]
+
+
+def test_a_failed_span_says_why_and_a_cancelled_one_is_told_apart() -> None:
+    error = {"exception.type": "asyncio.exceptions.CancelledError", "exception.message": ""}
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "x", parent=1, failed="503", at=(1, 2)),
+        tool(
+            3,
+            "y",
+            parent=1,
+            failed="",
+            at=(2, 3),
+            events=[{"name": "exception", "attributes": error}],
+        ),
+    )
+
+    failed, cancelled = run.records[Kind.TOOL_CALL].values()
+    assert (failed["status"].value, failed["error_message"]) == ("failed", "503")
+    assert cancelled["status"].value == "cancelled"
+
+
+def test_spans_in_a_circle_are_kept() -> None:
+    run = projection_of(agent(1, "a", parent=2), tool(2, "x", parent=3), chat(3, parent=1))
+
+    assert len(run.record_of) == 3
+
+
+def test_a_span_that_is_its_own_parent_is_a_root() -> None:
+    run = projection_of(agent(1, "a", parent=1))
+
+    assert outline(run) == ["plan a", "  step a"]
+
+
+def test_conversation_and_user_become_the_run_s() -> None:
+    run = projection_of(
+        made(
+            1,
+            "a",
+            {
+                "openinference.span.kind": "AGENT",
+                "agent.name": "a",
+                "session.id": "s",
+                "user.id": "u",
+            },
+        )
+    )
+
+    assert run.run == {"session_id": "s", "subject": "u"}

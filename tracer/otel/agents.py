@@ -1,0 +1,116 @@
+"""Agents: who they are, what is theirs, and who opened them.
+
+An agent is a span, or is known only by what hangs under a span that has not come. What opened an
+agent is the nearest tool call above it, else the nearest agent: a hand-off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracer.otel.dialects.reading import Role
+from tracer.otel.forest import Above, Forest, Place
+
+
+@dataclass
+class Agent:
+    """One agent's work: a plan of one step."""
+
+    span_id: bytes
+    """Its span, which may not have come."""
+    is_there: bool
+    opener: Place
+    """The tool call or the agent that opened it, as it stands in the spans, or how the way ends."""
+    models: list[bytes] = field(default_factory=list)
+    """Its rounds by time, those within its tools included."""
+    calls: list[bytes] = field(default_factory=list)
+    """Its tool calls by time, those within other calls included."""
+    inferred: bytes | None = None
+    """The tool call that can have opened it, where the context was lost."""
+    evidence: str | None = None
+
+
+@dataclass
+class Agents:
+    """The agents of a trace, and what belongs to none of them."""
+
+    by_id: dict[bytes, Agent]
+    of: dict[bytes, bytes | None]
+    """The agent of each round and each tool call."""
+    loose: list[bytes]
+    """Rounds and tool calls by time that have no agent above them."""
+
+    def call_of(self, agent: Agent, forest: Forest) -> bytes | None:
+        """Return the tool call that opened an agent, recorded or inferred."""
+        if agent.inferred is not None:
+            return agent.inferred
+        if agent.opener[0] is Above.SPAN:
+            span_id = agent.opener[1]
+            return span_id if forest.role(span_id) is Role.TOOL else None
+        return None
+
+    def agent_above(self, agent: Agent, forest: Forest) -> bytes | None:
+        """Return the agent that opened an agent, by a tool call or a hand-off."""
+        call = self.call_of(agent, forest)
+        if call is not None:
+            return self.of[call]
+        if agent.opener[0] is Above.SPAN:
+            return agent.opener[1]
+        return None
+
+
+def find_agents(forest: Forest) -> Agents:
+    """Return the agents of a trace with what is theirs and who opened them."""
+    agents = Agents({}, {}, [])
+    for span_id in forest.having(Role.AGENT):
+        agents.by_id[span_id] = Agent(
+            span_id, is_there=True, opener=_first_above(forest, span_id, (Role.TOOL, Role.AGENT))
+        )
+    for span_id in forest.order:
+        role = forest.role(span_id)
+        if role not in (Role.MODEL, Role.TOOL):
+            continue
+        above, owner = _first_above(forest, span_id, (Role.AGENT,))
+        if above is Above.TOP:
+            agents.of[span_id] = None
+            agents.loose.append(span_id)
+            continue
+        if owner not in agents.by_id:
+            agents.by_id[owner] = Agent(owner, is_there=False, opener=(Above.MISSING, owner))
+        agents.of[span_id] = owner
+        agent = agents.by_id[owner]
+        (agent.models if role is Role.MODEL else agent.calls).append(span_id)
+    return agents
+
+
+def _first_above(forest: Forest, span_id: bytes, roles: tuple[Role, ...]) -> Place:
+    above, at = forest.places[span_id]
+    while above is Above.SPAN and forest.role(at) not in roles:
+        above, at = forest.places[at]
+    return above, at
+
+
+def first_message(forest: Forest, agent: Agent) -> str | None:
+    """Return what an agent was asked: what it says itself, else its first round."""
+    if agent.is_there and forest.readings[agent.span_id].request:
+        return forest.readings[agent.span_id].request
+    requests = (forest.readings[span_id].request for span_id in agent.models)
+    return next((request for request in requests if request), None)
+
+
+def name_of(forest: Forest, agent: Agent) -> str | None:
+    """Return an agent's name: its own, else the one that all that is its own gives it."""
+    if agent.is_there:
+        return forest.readings[agent.span_id].name
+    names = {forest.readings[each].agent for each in (*agent.models, *agent.calls)}
+    return names.pop() if len(names) == 1 else None
+
+
+def interval(forest: Forest, agent: Agent) -> tuple[int, int]:
+    """Return when an agent began and ended, as far as is known; an end of 0 is no end yet."""
+    if agent.is_there:
+        span = forest.spans[agent.span_id]
+        return span.start, span.end
+    within = [forest.spans[span_id] for span_id in (*agent.models, *agent.calls)]
+    ends = [span.end for span in within]
+    return min(span.start for span in within), max(ends) if all(ends) else 0

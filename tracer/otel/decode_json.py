@@ -1,0 +1,120 @@
+"""OTLP request bodies in JSON to spans. What cannot be stored is refused by itself."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any
+
+import orjson
+from google.protobuf import json_format
+from google.protobuf.message import Error
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+from tracer.otel.wire_spans import (
+    Around,
+    Decoded,
+    UndecodableTraces,
+    parsed_in_request,
+    refuse,
+    refuse_all,
+    take,
+)
+from tracer.text import storable
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_NOT_OF_THAT_SHAPE = (json_format.Error, Error, ValueError, TypeError, RecursionError)
+"""What making a message of JSON raises, and what serializing and parsing it does."""
+
+
+def decode_json(body: bytes) -> Decoded:
+    """Return the spans of an OTLP/JSON request: hex ids, 64-bit integers as text or numbers.
+
+    Fields that are not known are ignored.
+
+    Raises:
+        UndecodableTraces: The body is no JSON, or not of that shape.
+    """
+    decoded = Decoded()
+    for resource_spans in _objects(_parsed(body), "resourceSpans", "resource_spans"):
+        for scope_spans in _objects(resource_spans, "scopeSpans", "scope_spans"):
+            spans = _objects(scope_spans, "spans", "spans")
+            try:
+                around = _around_of_json(resource_spans, scope_spans)
+            except _NOT_OF_THAT_SHAPE:
+                refuse_all(decoded, spans)
+                continue
+            for span in spans:
+                try:
+                    wire_span = _wire_span(span).SerializeToString()
+                    take(decoded, around, parsed_in_request(around, wire_span))
+                except _NOT_OF_THAT_SHAPE:
+                    refuse(decoded, "It is no OTLP span, or nests too deeply.")
+    return decoded
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        # Python's own parser takes lone surrogates, which JSON's grammar allows, and UTF-16.
+        return _storable(json.loads(body))
+    except (ValueError, RecursionError) as error:
+        raise UndecodableTraces("The body is no JSON, or nests too deeply.") from error
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATES.sub(lambda match: storable(match[0]), value)
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(key): _storable(item) for key, item in value.items()}
+    return value
+
+
+def _objects(parent: Any, name: str, other_name: str) -> list[dict[str, Any]]:
+    if not isinstance(parent, dict):
+        raise UndecodableTraces("The body is no OTLP trace request: an object is missing in it.")
+    items = parent.get(name, parent.get(other_name))
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise UndecodableTraces(f"The body is no OTLP trace request: {name!r} is no array.")
+    return items
+
+
+def _around_of_json(resource_spans: dict[str, Any], scope_spans: dict[str, Any]) -> Around:
+    outer, inner = ResourceSpans(), ScopeSpans()
+    for message, fields in ((outer, resource_spans), (inner, scope_spans)):
+        alone = {name: fields[name] for name in fields if name not in _SPANS}
+        json_format.ParseDict(alone, message, ignore_unknown_fields=True)
+    return Around.of_messages(outer, inner)
+
+
+_SPANS = {"scopeSpans", "scope_spans", "spans"}
+_IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
+
+
+def _wire_span(span: Any) -> WireSpan:
+    """Return the message; ids are hex in OTLP's JSON, where other bytes are base64."""
+    if not isinstance(span, dict):
+        raise ValueError("no object")
+    fields = _with_base64_ids(span)
+    if isinstance(fields.get("links"), list):
+        fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
+    message = WireSpan()
+    json_format.ParseDict(fields, message, ignore_unknown_fields=True)
+    return message
+
+
+def _with_base64_ids(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS and value else value
+        for key, value in fields.items()
+    }

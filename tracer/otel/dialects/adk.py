@@ -1,0 +1,40 @@
+"""Google ADK: native spans, by its current and its older schema."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role
+from tracer.otel.spans import Span
+
+SCOPES = ("gcp.vertex.agent", "google.adk", "google_adk")
+_MERGED = "(merged tools)"
+_EMPTY = ("{}", "N/A")
+
+
+def read(span: Span) -> Reading | None:
+    """Return what ADK says of a span; None where it is not ADK's.
+
+    `execute_tool (merged)` sums a batch up under the id of an event: it is no call. The older
+    schema writes `{}` for content that it withholds, and wraps each agent in `agent_run [name]`.
+    """
+    if span.scope not in SCOPES:
+        return None
+    if span.attributes.get("gen_ai.tool.name") == _MERGED or span.name.endswith("(merged)"):
+        return WRAPPER
+    if span.name == "call_llm":
+        return genai.speaking_reading(span, Role.MODEL)
+    if span.name.startswith("agent_run ["):
+        reading = genai.speaking_reading(span, Role.AGENT)
+        return replace(reading, name=span.name.removeprefix("agent_run [").removesuffix("]"))
+    reading = genai.read(span) or WRAPPER
+    if reading.role is Role.TOOL and "gen_ai.tool.call.arguments" not in span.attributes:
+        return replace(
+            reading, arguments=_content(reading.arguments), result=_content(reading.result)
+        )
+    return reading
+
+
+def _content(text: str | None) -> str | None:
+    return None if text in _EMPTY else text

@@ -1,0 +1,248 @@
+"""OpenTelemetry's GenAI conventions, current and older spellings, and what native emitters add.
+
+Emitters: pydantic-ai, agent-framework, Google ADK, OpenAI Agents, Strands, VS Code and others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tracer.otel.dialects.messages import (
+    all_calls,
+    first_request,
+    flattened,
+    last_answer,
+    read_messages,
+)
+from tracer.otel.dialects.reading import (
+    Reading,
+    Role,
+    count,
+    first,
+    first_text,
+    money,
+    parsed,
+    text,
+)
+from tracer.otel.spans import Span
+
+OPERATIONS: dict[str, tuple[Role, str | None]] = {
+    "invoke_agent": (Role.AGENT, None),
+    "invoke_workflow": (Role.WORKFLOW, None),
+    "chat": (Role.MODEL, None),
+    "generate_content": (Role.MODEL, None),
+    "text_completion": (Role.MODEL, None),
+    "completion": (Role.MODEL, None),
+    "response": (Role.MODEL, None),
+    "execute_tool": (Role.TOOL, None),
+    "embeddings": (Role.TOOL, "EMBEDDING"),
+    "retrieval": (Role.TOOL, "RETRIEVER"),
+    "retrieve": (Role.TOOL, "RETRIEVER"),
+    "vector_db_retrieve": (Role.TOOL, "RETRIEVER"),
+    "rerank": (Role.TOOL, "RERANKER"),
+    "guardrail": (Role.TOOL, "GUARDRAIL"),
+    "guardrail_check": (Role.TOOL, "GUARDRAIL"),
+    "apply_guardrail": (Role.TOOL, "GUARDRAIL"),
+    "create_agent": (Role.WRAPPER, None),
+    "execute_task": (Role.CHAIN, None),
+    "plan": (Role.CHAIN, None),
+}
+"""What each operation is, and the type of the tool. Operations that are not here wrap others."""
+
+AGENT_NAMES = ("gen_ai.agent.name", "agent_name", "gen_ai.agent.id")
+CONVERSATIONS = ("gen_ai.conversation.id", "session.id", "gcp.vertex.agent.session_id")
+SUBJECTS = ("user.id", "enduser.id", "gen_ai.user.id")
+REQUESTED_MODELS = ("gen_ai.request.model", "llm.request.model")
+MODELS = ("gen_ai.response.model", "llm.response.model")
+INPUT_TOKENS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.prompt_tokens",
+    "llm.usage.prompt_tokens",
+)
+OUTPUT_TOKENS = (
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.completion_tokens",
+    "llm.usage.completion_tokens",
+)
+COSTS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total")
+CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
+ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
+    "gen_ai.tool.arguments",
+    "gen_ai.tool.input",
+)
+RESULTS = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "gcp.vertex.agent.tool_response",
+    "gen_ai.tool.result",
+    "gen_ai.tool.output",
+)
+INPUT_MESSAGES = (
+    "gen_ai.input.messages",
+    "pydantic_ai.all_messages",
+    "all_messages_events",
+    "gcp.vertex.agent.llm_request",
+    "gen_ai.prompt",
+)
+OUTPUT_MESSAGES = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "gen_ai.completion")
+ANSWERS = ("final_result",)
+_DETAILS = "gen_ai.client.inference.operation.details"
+_NOT_A_CALL_ID = "<not specified>"
+
+
+def read(span: Span) -> Reading | None:
+    """Return what the GenAI conventions say of a span; None where it follows none of them."""
+    kind = kind_of(span)
+    if kind is None:
+        return None
+    role, tool_type = kind
+    if role is Role.TOOL:
+        return tool_reading(span, tool_type)
+    if role in (Role.AGENT, Role.MODEL, Role.WORKFLOW):
+        return speaking_reading(span, role)
+    return Reading(role, conversation=first_text(span.attributes, CONVERSATIONS))
+
+
+def kind_of(span: Span) -> tuple[Role, str | None] | None:
+    """Return what a span is by its operation, else by what only one kind of span carries."""
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name")
+    if isinstance(operation, str) and operation:
+        return OPERATIONS.get(operation, (Role.WRAPPER, None))
+    if "gen_ai.tool.name" in attributes or "gen_ai.tool.call.id" in attributes:
+        return Role.TOOL, None
+    if "agent_name" in attributes and "model_name" in attributes:  # pydantic-ai's `agent run`
+        return Role.AGENT, None
+    named = span.name.partition(" ")
+    if named[0] in ("invoke_agent", "execute_tool") and named[2]:
+        return OPERATIONS[named[0]]
+    if first(attributes, ("llm.request.type",)) in ("chat", "completion"):
+        return Role.MODEL, None
+    speaks = "gen_ai.system" in attributes or "gen_ai.provider.name" in attributes
+    if speaks and first(attributes, REQUESTED_MODELS) is not None:
+        return Role.MODEL, None
+    return None
+
+
+def tool_reading(span: Span, tool_type: str | None) -> Reading:
+    """Return what is said of a tool call."""
+    attributes = span.attributes
+    named = span.name.partition(" ")
+    name = first_text(attributes, ("gen_ai.tool.name",))
+    if name is None and named[0] == "execute_tool":
+        name = named[2]
+    arguments = first_text(attributes, ARGUMENTS)
+    result = first_text(attributes, RESULTS)
+    if arguments is None:
+        arguments = _event_text(span, "gen_ai.tool.message", "content")
+    if result is None:
+        result = _event_text(span, "gen_ai.choice", "message")
+    call_id = first_text(attributes, CALL_IDS)
+    return Reading(
+        Role.TOOL,
+        name=name or span.name,
+        tool_type=tool_type,
+        agent=first_text(attributes, AGENT_NAMES),
+        call_id=None if call_id == _NOT_A_CALL_ID else call_id,
+        arguments=arguments,
+        result=result,
+        conversation=first_text(attributes, CONVERSATIONS),
+        tool_failed=attributes.get("gen_ai.tool.status") == "error",
+    )
+
+
+def speaking_reading(span: Span, role: Role) -> Reading:
+    """Return what is said of an agent or a model."""
+    attributes = span.attributes
+    given, said = _conversation(span)
+    output = read_messages(said)
+    answer = first_text(attributes, ANSWERS) if role is not Role.MODEL else None
+    name = first_text(attributes, AGENT_NAMES)
+    if role is Role.WORKFLOW:
+        name = first_text(attributes, ("gen_ai.workflow.name",)) or name
+    if name is None and role is not Role.MODEL:
+        name = span.name.partition(" ")[2] or span.name
+    return Reading(
+        role,
+        name=name,
+        agent=first_text(attributes, AGENT_NAMES),
+        conversation=first_text(attributes, CONVERSATIONS),
+        subject=first_text(attributes, SUBJECTS),
+        request=first_request(read_messages(given)),
+        answer=answer or last_answer(output),
+        requested_model=first_text(attributes, REQUESTED_MODELS),
+        model=first_text(attributes, MODELS),
+        messages=text(given) if role is Role.MODEL else None,
+        chosen=all_calls(output) if role is Role.MODEL else (),
+        input_tokens=count(first(attributes, INPUT_TOKENS)),
+        output_tokens=count(first(attributes, OUTPUT_TOKENS)),
+        cost_usd=money(first(attributes, COSTS)),
+    )
+
+
+def _conversation(span: Span) -> tuple[Any, Any]:
+    """Return the messages given and the messages answered, in whichever shape they stand."""
+    attributes = span.attributes
+    given = first(attributes, INPUT_MESSAGES)
+    said = first(attributes, OUTPUT_MESSAGES)
+    if given is None:
+        given = flattened(attributes, "gen_ai.prompt") or None
+    if said is None:
+        said = flattened(attributes, "gen_ai.completion") or None
+    if (given is None or said is None) and attributes.get("events") is not None:
+        given, said = _split_choices(attributes["events"], given, said)
+    if given is None or said is None:
+        given, said = _from_events(span, given, said)
+    return given, said
+
+
+def _split_choices(events: Any, given: Any, said: Any) -> tuple[Any, Any]:
+    listed = parsed(events)
+    if not isinstance(listed, list):
+        return given, said
+    choices = [each for each in listed if _is_choice(each)]
+    return given or [each for each in listed if not _is_choice(each)], said or choices or None
+
+
+def _is_choice(event: Any) -> bool:
+    return isinstance(event, dict) and event.get("event.name") == "gen_ai.choice"
+
+
+def _from_events(span: Span, given: Any, said: Any) -> tuple[Any, Any]:
+    inputs: list[Any] = []
+    outputs: list[Any] = []
+    for event in span.events:
+        if event.name == _DETAILS:
+            given = given or event.attributes.get("gen_ai.input.messages")
+            said = said or event.attributes.get("gen_ai.output.messages")
+        elif event.name == "gen_ai.choice":
+            outputs.append(_event_message(event.attributes, "assistant"))
+        elif event.name.startswith("gen_ai.") and event.name.endswith(".message"):
+            inputs.append(_event_message(event.attributes, event.name.split(".")[1]))
+        elif event.name == "gen_ai.content.prompt":
+            given = given or event.attributes.get("gen_ai.prompt")
+        elif event.name == "gen_ai.content.completion":
+            said = said or event.attributes.get("gen_ai.completion")
+    return given or inputs or None, said or outputs or None
+
+
+def _event_message(attributes: Mapping[str, Any], role: str) -> dict[str, Any]:
+    body = first(attributes, ("content", "message", "gen_ai.event.content"))
+    fields = parsed(body)
+    if isinstance(fields, dict):
+        return {"role": role, **fields}
+    return {"role": attributes.get("role") or role, "content": body, **_calls_of(attributes)}
+
+
+def _calls_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    calls = attributes.get("tool_calls")
+    return {"tool_calls": calls} if calls is not None else {}
+
+
+def _event_text(span: Span, name: str, attribute: str) -> str | None:
+    found = [text(e.attributes.get(attribute)) for e in span.events if e.name == name]
+    return next((each for each in found if each is not None), None)

@@ -1,0 +1,43 @@
+"""Logfire: pending spans, which are what is known of a span before it ends, and logs.
+
+A pending span has an id of its own; its parent is the span that it announces, whose real parent
+stands in an attribute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracer.otel.spans import SPAN_ID_BYTES, Span
+
+_TYPE = "logfire.span_type"
+_PARENT = "logfire.pending_parent_id"
+
+
+def is_pending(span: Span) -> bool:
+    """Return whether it announces another span."""
+    return span.attributes.get(_TYPE) == "pending_span" and span.parent_span_id is not None
+
+
+def is_log(span: Span) -> bool:
+    """Return whether it is a log line rather than a span."""
+    return span.attributes.get(_TYPE) == "log"
+
+
+def announced(pending: Span) -> Span:
+    """Return the unfinished version of the span that a pending one announces."""
+    assert pending.parent_span_id is not None
+    return replace(
+        pending,
+        span_id=pending.parent_span_id,
+        parent_span_id=_span_id(pending.attributes.get(_PARENT)),
+        end=0,
+    )
+
+
+def _span_id(value: object) -> bytes | None:
+    try:
+        span_id = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        return None
+    return span_id if len(span_id) == SPAN_ID_BYTES and any(span_id) else None

@@ -1,0 +1,203 @@
+"""OpenInference: `openinference.span.kind`, with LangChain's, Agno's and OpenAI Agents' ways."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.messages import (
+    all_calls,
+    first_request,
+    flattened,
+    last_answer,
+    read_messages,
+)
+from tracer.otel.dialects.reading import (
+    Reading,
+    Role,
+    count,
+    first,
+    first_text,
+    money,
+    parsed,
+    text,
+)
+from tracer.otel.dialects.tool_messages import unwrapped_result
+from tracer.otel.spans import Span
+
+KIND = "openinference.span.kind"
+_TOOL_TYPES = {
+    "TOOL": None,
+    "RETRIEVER": "RETRIEVER",
+    "EMBEDDING": "EMBEDDING",
+    "RERANKER": "RERANKER",
+    "GUARDRAIL": "GUARDRAIL",
+}
+_AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
+_CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
+_SUBJECTS = ("user.id",)
+_MODELS = (
+    "llm.model_name",
+    "gen_ai.response.model",
+    "gen_ai.request.model",
+    "embedding.model_name",
+)
+_INPUT_TOKENS = ("llm.token_count.prompt", *genai.INPUT_TOKENS)
+_OUTPUT_TOKENS = ("llm.token_count.completion", *genai.OUTPUT_TOKENS)
+_COSTS = ("llm.cost.total", *genai.COSTS)
+_TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "embedding.model_name", "reranker.model_name")
+_CALL_IDS = ("tool.id", "tool_call.id", "gen_ai.tool.call.id")
+_RUNS = (".arun", ".run", ".arun_stream", ".run_stream", ".acontinue_run", ".continue_run")
+_LITERAL_LIMIT = 100_000
+
+
+def read(span: Span, parent: Span | None) -> Reading | None:
+    """Return what OpenInference says of a span; None where it follows another convention.
+
+    Args:
+        span: The span.
+        parent: The span above it, where it is known: LangChain keeps a call's arguments there.
+    """
+    kind = span.attributes.get(KIND)
+    if not isinstance(kind, str):
+        return None
+    kind = kind.upper()
+    if kind in _TOOL_TYPES:
+        return _tool(span, parent, _TOOL_TYPES[kind])
+    if kind == "LLM":
+        return _model(span)
+    if kind == "AGENT":
+        name = first_text(span.attributes, _AGENT_NAMES)
+        # OpenAI Agents: the whole workflow is an agent too, without a name.
+        return _agent(span, Role.AGENT if name else Role.WORKFLOW, name or _of_run(span.name))
+    if kind == "CHAIN":
+        return _chain(span)
+    return Reading(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
+
+
+def _chain(span: Span) -> Reading:
+    """LangChain has no agents: the chain that `create_agent` made carries the agent's name."""
+    metadata = parsed(span.attributes.get("metadata"))
+    if isinstance(metadata, dict) and metadata.get("ls_integration") == "langchain_create_agent":
+        node = metadata.get("langgraph_node")
+        if node is None or (node != span.name and metadata.get("lc_agent_name") == span.name):
+            return _agent(span, Role.AGENT, span.name)
+    role = Role.WORKFLOW if span.name == "LangGraph" else Role.CHAIN
+    return _agent(span, role, span.name)
+
+
+def _agent(span: Span, role: Role, name: str) -> Reading:
+    attributes = span.attributes
+    return Reading(
+        role,
+        name=name,
+        conversation=first_text(attributes, _CONVERSATIONS),
+        subject=first_text(attributes, _SUBJECTS),
+        request=first_request(read_messages(attributes.get("input.value")))
+        if role is not Role.CHAIN
+        else None,
+        answer=last_answer(read_messages(attributes.get("output.value")))
+        if role is not Role.CHAIN
+        else None,
+    )
+
+
+def _of_run(span_name: str) -> str:
+    return next(
+        (span_name.removesuffix(end) for end in _RUNS if span_name.endswith(end)), span_name
+    )
+
+
+def _model(span: Span) -> Reading:
+    attributes = span.attributes
+    given = flattened(attributes, "llm.input_messages")
+    said = read_messages(flattened(attributes, "llm.output_messages"))
+    if not all_calls(said) and not last_answer(said):
+        said = read_messages(attributes.get("gen_ai.output.messages"))
+    messages = given or first(attributes, ("gen_ai.input.messages", "input.value"))
+    return Reading(
+        Role.MODEL,
+        conversation=first_text(attributes, _CONVERSATIONS),
+        subject=first_text(attributes, _SUBJECTS),
+        request=first_request(read_messages(messages)),
+        answer=last_answer(said),
+        requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
+        model=first_text(attributes, _MODELS),
+        messages=text(messages),
+        chosen=all_calls(said),
+        input_tokens=count(first(attributes, _INPUT_TOKENS)),
+        output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
+        cost_usd=money(first(attributes, _COSTS)),
+    )
+
+
+def _tool(span: Span, parent: Span | None, tool_type: str | None) -> Reading:
+    attributes = span.attributes
+    name = first_text(attributes, _TOOL_NAMES) or span.name
+    arguments, call_id = _from_node(parent, name, attributes.get("input.value"))
+    if arguments is None:
+        arguments = _arguments(attributes)
+    result = unwrapped_result(first(attributes, ("output.value", "gen_ai.tool.call.result")))
+    return Reading(
+        Role.TOOL,
+        name=name,
+        tool_type=tool_type,
+        conversation=first_text(attributes, _CONVERSATIONS),
+        call_id=first_text(attributes, _CALL_IDS) or call_id or result.call_id,
+        arguments=arguments,
+        result=result.text,
+        tool_failed=result.failed,
+    )
+
+
+def _arguments(attributes: Mapping[str, Any]) -> str | None:
+    """Return the arguments: with some emitters `tool.parameters` is the tool's JSON Schema."""
+    value = first(attributes, ("gen_ai.tool.call.arguments", "input.value"))
+    parameters = attributes.get("tool.parameters")
+    if value is None and parameters is not None:
+        fields = parsed(parameters)
+        is_schema = isinstance(fields, dict) and "properties" in fields
+        value = None if is_schema else parameters
+    fields = parsed(value)
+    if isinstance(fields, dict) and set(fields) == {"kwargs"}:
+        return text(fields["kwargs"])
+    if isinstance(value, str) and fields is value and value.startswith("{"):
+        return _of_literal(value)
+    return text(value)
+
+
+def _of_literal(value: str) -> str | None:
+    """LangChain writes several arguments as Python does."""
+    if len(value) <= _LITERAL_LIMIT:
+        try:
+            return text(ast.literal_eval(value))
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            pass
+    return value
+
+
+def _from_node(parent: Span | None, name: str, given: Any) -> tuple[str | None, str | None]:
+    """Return the arguments and the id of the call that LangGraph's tools node above was given."""
+    if parent is None or parent.attributes.get(KIND) != "CHAIN":
+        return None, None
+    calls = parsed(parent.attributes.get("input.value"))
+    if isinstance(calls, dict):
+        calls = [calls.get("tool_call", calls)]
+    if not isinstance(calls, list):
+        return None, None
+    named = [
+        call
+        for call in calls
+        if isinstance(call, dict) and call.get("name") == name and "args" in call
+    ]
+    if len(named) > 1:
+        named = [call for call in named if given in (text(call["args"]), *_values(call["args"]))]
+    if len(named) != 1:
+        return None, None
+    return text(named[0]["args"]), text(named[0].get("id"))
+
+
+def _values(arguments: Any) -> list[Any]:
+    return list(arguments.values()) if isinstance(arguments, dict) else []

@@ -1,0 +1,97 @@
+"""OpenLLMetry (Traceloop): `traceloop.span.kind` beside the GenAI attributes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.messages import first_request, last_answer, read_messages
+from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
+from tracer.otel.dialects.tool_messages import unwrapped_result
+from tracer.otel.spans import Span
+
+KIND = "traceloop.span.kind"
+_ROLES = {"workflow": Role.WORKFLOW, "agent": Role.AGENT, "tool": Role.TOOL, "task": Role.CHAIN}
+_NAMES = ("traceloop.entity.name", "traceloop.workflow.name")
+_INPUTS = ("gen_ai.tool.call.arguments", "traceloop.entity.input")
+_OUTPUTS = ("gen_ai.tool.call.result", "traceloop.entity.output")
+_CONVERSATIONS = (
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+)
+_SUBJECTS = ("traceloop.association.properties.user_id",)
+_ENVELOPE = ("input_str", "kwargs", "tags", "metadata")
+
+
+def read(span: Span) -> Reading | None:
+    """Return what OpenLLMetry says of a span; None where it is not OpenLLMetry's.
+
+    Its models' spans are plain GenAI spans; where a span says both, the operation wins, since
+    LangChain's agents are `workflow` by their kind.
+    """
+    kind = span.attributes.get(KIND)
+    role = _ROLES.get(kind) if isinstance(kind, str) else None
+    by_operation = genai.kind_of(span)
+    if role is None:
+        return None
+    tool_type = None
+    if by_operation is not None and by_operation[0] is not Role.WRAPPER:
+        role, tool_type = by_operation
+    if role is Role.TOOL:
+        return _tool(span, tool_type)
+    if role is Role.MODEL:
+        return genai.speaking_reading(span, role)
+    return _speaking(span, role)
+
+
+def _tool(span: Span, tool_type: str | None) -> Reading:
+    reading = genai.tool_reading(span, tool_type)
+    name = first_text(span.attributes, ("gen_ai.tool.name", *_NAMES))
+    arguments, call_id = _unwrapped_arguments(first(span.attributes, _INPUTS))
+    result = unwrapped_result(first(span.attributes, _OUTPUTS))
+    return replace(
+        reading,
+        name=(name or reading.name or span.name).removesuffix(".tool"),
+        arguments=arguments,
+        result=result.text,
+        call_id=reading.call_id or call_id or result.call_id,
+        tool_failed=reading.tool_failed or result.failed,
+    )
+
+
+def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
+    """Return the arguments and the call id from LangChain's envelope; what is none, as it is."""
+    fields = parsed(value)
+    if not isinstance(fields, dict) or not any(name in fields for name in _ENVELOPE):
+        if isinstance(fields, dict) and set(fields) == {"inputs"}:
+            return text(fields["inputs"]), None
+        return text(value), None
+    kwargs = fields.get("kwargs")
+    call_id = text(kwargs.get("tool_call_id")) if isinstance(kwargs, dict) else None
+    inputs = fields.get("inputs")
+    if inputs is None and "args" in fields:  # the decorator's: positional and keyword arguments
+        return text(kwargs if kwargs else fields["args"]), call_id
+    return text(inputs if inputs is not None else fields.get("input_str")), call_id
+
+
+def _speaking(span: Span, role: Role) -> Reading:
+    reading = genai.speaking_reading(span, role)
+    given = _content(span.attributes.get("traceloop.entity.input"), "inputs")
+    said = _content(span.attributes.get("traceloop.entity.output"), "outputs")
+    name = first_text(span.attributes, ("gen_ai.agent.name", *_NAMES))
+    return replace(
+        reading,
+        name=name or reading.name,
+        request=reading.request or first_request(read_messages(given)),
+        answer=reading.answer or last_answer(read_messages(said)),
+        conversation=reading.conversation or first_text(span.attributes, _CONVERSATIONS),
+        subject=reading.subject or first_text(span.attributes, _SUBJECTS),
+    )
+
+
+def _content(value: Any, name: str) -> Any:
+    fields = parsed(value)
+    if isinstance(fields, dict) and name in fields:
+        return parsed(fields[name])
+    return fields

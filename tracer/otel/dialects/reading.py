@@ -1,0 +1,134 @@
+"""Reading: what a convention says of one span, in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from tracer.text import nests_too_deep
+
+
+class Role(StrEnum):
+    """What a span is of a run."""
+
+    AGENT = "agent"
+    MODEL = "model"
+    TOOL = "tool"
+    WORKFLOW = "workflow"
+    """What agents run in. It disappears, unless a tool opened it and no agent runs in it."""
+    CHAIN = "chain"
+    """A wrapper of an agent framework; an agent where a tool opened it and it calls tools."""
+    WRAPPER = "wrapper"
+    """It disappears from the tree, and its children attach through it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A tool call that a model's answer asks for."""
+
+    call_id: str | None
+    name: str | None
+    arguments: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is known of one span. Text is as it came, structures are JSON text."""
+
+    role: Role
+    name: str | None = None
+    """The agent's or the tool's name."""
+    agent: str | None = None
+    """The name of the agent that a round or a call says it belongs to."""
+    conversation: str | None = None
+    subject: str | None = None
+    request: str | None = None
+    """What was asked: the first message of the user."""
+    answer: str | None = None
+    """What the agent or the model said."""
+    requested_model: str | None = None
+    model: str | None = None
+    messages: str | None = None
+    chosen: tuple[Chosen, ...] = ()
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: Decimal | None = None
+    tool_type: str | None = None
+    call_id: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+    tool_failed: bool = False
+    """Whether the tool's answer says so itself, whatever the span's status."""
+    is_mcp: bool = False
+    """Whether it is the protocol's own span, which an outer tool span may repeat."""
+
+
+WRAPPER = Reading(Role.WRAPPER)
+"""What a span is that no convention knows."""
+
+_REDACTED = "__REDACTED__"
+
+
+def text(value: Any) -> str | None:
+    """Return an attribute as text: a structure as JSON; nothing, and what was redacted, as None."""
+    if value is None or value == _REDACTED:
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Return the first of these attributes that has a value, else None."""
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value != "":
+            return value
+    return None
+
+
+def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    """Return the first of these attributes that has a value, as text."""
+    return text(first(attributes, names))
+
+
+def count(value: Any) -> int | None:
+    """Return a number of tokens; None for what cannot be one."""
+    if isinstance(value, str):
+        value = int(value) if value.isdecimal() and len(value) < 19 else None
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() and abs(value) < 2**63 else None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return value
+
+
+def money(value: Any) -> Decimal | None:
+    """Return an amount in US dollars; None for what cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        return None
+    return amount if amount.is_finite() and 0 <= amount < 10**12 else None
+
+
+def parsed(value: Any) -> Any:
+    """Return what a text says as JSON; what is no text, or no JSON, as it is."""
+    if not isinstance(value, str) or value[:1] not in ("{", "[", '"') or nests_too_deep(value):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return value

@@ -1,0 +1,98 @@
+"""The Vercel AI SDK: `ai.generateText` is an agent, its `.doGenerate` a round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tracer.otel.dialects import genai
+from tracer.otel.dialects.messages import all_calls, first_request, read_messages
+from tracer.otel.dialects.reading import (
+    WRAPPER,
+    Chosen,
+    Reading,
+    Role,
+    count,
+    first,
+    first_text,
+    parsed,
+)
+from tracer.otel.spans import Span
+
+_AGENTS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
+_EMBEDDINGS = ("ai.embed", "ai.embedMany")
+_NAMES = ("ai.telemetry.functionId", "resource.name", "gen_ai.agent.name")
+_CONVERSATIONS = ("ai.telemetry.metadata.sessionId", "ai.telemetry.metadata.threadId")
+_SUBJECTS = ("ai.telemetry.metadata.userId",)
+_ANSWERS = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
+_PROMPTS = ("ai.prompt.messages", "ai.prompt")
+_CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
+_INPUT_TOKENS = ("ai.usage.promptTokens", "ai.usage.inputTokens", *genai.INPUT_TOKENS)
+_OUTPUT_TOKENS = ("ai.usage.completionTokens", "ai.usage.outputTokens", *genai.OUTPUT_TOKENS)
+_ARGUMENTS = ("ai.toolCall.args", "ai.toolCall.input")
+_RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
+
+
+def read(span: Span) -> Reading | None:
+    """Return what the AI SDK says of a span; None where it is not the AI SDK's."""
+    attributes = span.attributes
+    operation = first_text(attributes, ("ai.operationId",)) or span.name.partition(" ")[0]
+    if not operation.startswith("ai."):
+        return None
+    if operation == "ai.toolCall":
+        return Reading(
+            Role.TOOL,
+            name=first_text(attributes, ("ai.toolCall.name",)),
+            call_id=first_text(attributes, ("ai.toolCall.id",)),
+            arguments=first_text(attributes, _ARGUMENTS),
+            result=first_text(attributes, _RESULTS),
+        )
+    outer, _, inner = operation.rpartition(".")
+    if operation in _AGENTS:
+        return _speaking(span, Role.AGENT)
+    if outer in _AGENTS and inner.startswith("do"):
+        return _speaking(span, Role.MODEL)
+    if operation in _EMBEDDINGS:
+        return Reading(
+            Role.TOOL,
+            name=first_text(attributes, ("ai.model.id",)) or operation,
+            tool_type="EMBEDDING",
+            arguments=first_text(attributes, ("ai.value", "ai.values")),
+        )
+    return WRAPPER
+
+
+def _speaking(span: Span, role: Role) -> Reading:
+    attributes = span.attributes
+    given = first(attributes, _PROMPTS)
+    messages = read_messages(given)
+    request = first_request(messages)
+    if request is None and given is not None:
+        request = _bare_prompt(given)
+    reading = genai.speaking_reading(span, role)
+    return replace(
+        reading,
+        name=first_text(attributes, _NAMES) or first_text(attributes, ("operation.name",)),
+        conversation=first_text(attributes, _CONVERSATIONS) or reading.conversation,
+        subject=first_text(attributes, _SUBJECTS) or reading.subject,
+        request=request or reading.request,
+        answer=first_text(attributes, _ANSWERS) or reading.answer,
+        requested_model=reading.requested_model or first_text(attributes, ("ai.model.id",)),
+        model=reading.model or first_text(attributes, ("ai.response.model",)),
+        messages=(first_text(attributes, _PROMPTS) or reading.messages)
+        if role is Role.MODEL
+        else None,
+        chosen=_chosen(span) or reading.chosen if role is Role.MODEL else (),
+        input_tokens=count(first(attributes, _INPUT_TOKENS)),
+        output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
+    )
+
+
+def _bare_prompt(prompt: object) -> str | None:
+    fields = parsed(prompt)
+    said = fields.get("prompt") if isinstance(fields, dict) else None
+    return first_request(read_messages(said)) if said is not None else None
+
+
+def _chosen(span: Span) -> tuple[Chosen, ...]:
+    calls = first(span.attributes, _CALLS)
+    return all_calls(read_messages([{"role": "assistant", "tool_calls": calls}])) if calls else ()

@@ -1,0 +1,181 @@
+"""Growing the forest: what several spans tell of is told once, and hidden agents are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tracer.otel.dialects.reading import WRAPPER, Role
+from tracer.otel.forest import NODES, Above, Forest, plant, set_places
+from tracer.otel.spans import Span
+from tracer.otel.texts import same_arguments
+
+
+def grow(spans: Iterable[Span]) -> Forest:
+    """Return the forest of one trace's spans.
+
+    Args:
+        spans: At least one, in any order and number of versions, and with gaps.
+    """
+    forest = plant(spans)
+    for simplify in (_merge_repeated_tools, _merge_nested_models, _find_agents, _merge_agents):
+        simplify(forest)
+        set_places(forest)
+    return forest
+
+
+def _merge_repeated_tools(forest: Forest) -> None:
+    """A tool call that two instrumentations tell of is one: the outer one stays."""
+    merged: dict[bytes, bytes] = {}
+    for span_id in forest.having(Role.TOOL):
+        above, outer = forest.places[span_id]
+        while outer in merged:
+            outer = merged[outer]
+        if above is not Above.SPAN or forest.role(outer) is not Role.TOOL:
+            continue
+        inner, reading = forest.readings[span_id], forest.readings[outer]
+        named_alike = inner.name == reading.name and inner.tool_type in (None, "MCP")
+        repeats = inner.is_mcp or (
+            inner.arguments is not None and same_arguments(inner.arguments, reading.arguments)
+        )
+        if (named_alike and repeats) or (inner.is_mcp and inner.name is None):
+            forest.readings[outer] = replace(
+                reading,
+                tool_type="MCP" if inner.is_mcp else reading.tool_type,
+                arguments=reading.arguments if reading.arguments is not None else inner.arguments,
+                result=reading.result if reading.result is not None else inner.result,
+                call_id=reading.call_id or inner.call_id,
+                tool_failed=reading.tool_failed or inner.tool_failed,
+            )
+            merged[span_id] = outer
+            _merge(forest, outer, span_id)
+
+
+def _merge_nested_models(forest: Forest) -> None:
+    """Of models within a model, tokens count once: the outermost span that has them."""
+    within: dict[bytes, list[bytes]] = {}
+    for span_id in forest.having(Role.MODEL):
+        above, outer = forest.places[span_id]
+        if above is Above.SPAN and forest.role(outer) is Role.MODEL:
+            within.setdefault(outer, []).append(span_id)
+    inner = {span_id for spans in within.values() for span_id in spans}
+    tops = [each for each in within if each not in inner]
+    for outer in sorted(tops, key=lambda each: forest.spans[each].order):
+        _merge_models_into(forest, outer, within)
+
+
+def _merge_models_into(forest: Forest, outer: bytes, within: dict[bytes, list[bytes]]) -> None:
+    below: list[bytes] = []
+    waiting = list(within[outer])
+    while waiting:
+        span_id = waiting.pop()
+        below.append(span_id)
+        waiting += within.get(span_id, ())
+    below.sort(key=lambda each: forest.spans[each].order)
+    counted = _outermost_with_counts(forest, outer, within)
+    reading = forest.readings[outer]
+    readings = [forest.readings[each] for each in below]
+    counts = [forest.readings[each] for each in counted]
+    latest = [*reversed(readings)]
+    forest.readings[outer] = replace(
+        reading,
+        requested_model=reading.requested_model or _first(r.requested_model for r in readings),
+        model=reading.model or _first(r.model for r in latest),
+        request=reading.request or _first(r.request for r in readings),
+        messages=reading.messages or _first(r.messages for r in readings),
+        answer=reading.answer or _first(r.answer for r in latest),
+        chosen=reading.chosen or next((r.chosen for r in latest if r.chosen), ()),
+        input_tokens=_sum(r.input_tokens for r in counts),
+        output_tokens=_sum(r.output_tokens for r in counts),
+        cost_usd=reading.cost_usd or next((r.cost_usd for r in counts if r.cost_usd), None),
+    )
+    for each in below:
+        _merge(forest, outer, each)
+
+
+def _outermost_with_counts(
+    forest: Forest, outer: bytes, within: dict[bytes, list[bytes]]
+) -> list[bytes]:
+    counted = []
+    waiting = [outer]
+    while waiting:
+        span_id = waiting.pop()
+        reading = forest.readings[span_id]
+        if reading.input_tokens is not None or reading.output_tokens is not None:
+            counted.append(span_id)
+        else:
+            waiting += within.get(span_id, ())
+    return counted
+
+
+def _first(texts: Iterable[str | None]) -> str | None:
+    return next((each for each in texts if each), None)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
+def _find_agents(forest: Forest) -> None:
+    """Make agents of the wrappers that a tool opened and that work as agents do."""
+    outermost = _outermost_wrappers(forest)
+    opened: dict[bytes, set[Role]] = {}
+    for span_id in forest.order:
+        above, tool = forest.places[span_id]
+        if above is not Above.SPAN or forest.role(tool) is not Role.TOOL:
+            continue
+        parent = forest.parents[span_id]
+        wrapper = outermost.get(parent) if parent is not None else None
+        if forest.role(span_id) in NODES and wrapper is not None:
+            opened.setdefault(wrapper, set()).add(forest.role(span_id))
+    for span_id, roles in opened.items():
+        needed = {Role.MODEL} if forest.role(span_id) is Role.WORKFLOW else {Role.MODEL, Role.TOOL}
+        if Role.AGENT not in roles and needed <= roles:
+            forest.readings[span_id] = replace(forest.readings[span_id], role=Role.AGENT)
+
+
+def _outermost_wrappers(forest: Forest) -> dict[bytes, bytes | None]:
+    """Return for each wrapper the outermost one of an agent framework between it and its place."""
+    found: dict[bytes, bytes | None] = {}
+    for span_id in forest.order:
+        way = []
+        at: bytes | None = span_id
+        while at is not None and at not in found and forest.role(at) not in NODES:
+            way.append(at)
+            at = forest.parents[at]
+        outermost = found.get(at) if at is not None else None
+        for each in reversed(way):
+            if outermost is None and forest.role(each) in (Role.WORKFLOW, Role.CHAIN):
+                outermost = each
+            found[each] = outermost
+    return found
+
+
+def _merge_agents(forest: Forest) -> None:
+    """An agent that does nothing but hold an agent of the same name is told of twice."""
+    below: dict[bytes, list[bytes]] = {}
+    for span_id in forest.order:
+        above, outer = forest.places[span_id]
+        if above is Above.SPAN and forest.role(span_id) in NODES:
+            below.setdefault(outer, []).append(span_id)
+    for outer in reversed(forest.having(Role.AGENT)):
+        inner = below.get(outer, [])
+        name = forest.readings[outer].name
+        if len(inner) != 1 or forest.role(inner[0]) is not Role.AGENT:
+            continue
+        if forest.readings[inner[0]].name == name:
+            reading, outer_reading = forest.readings[inner[0]], forest.readings[outer]
+            forest.readings[inner[0]] = replace(
+                reading,
+                request=reading.request or outer_reading.request,
+                answer=reading.answer or outer_reading.answer,
+                conversation=reading.conversation or outer_reading.conversation,
+                subject=reading.subject or outer_reading.subject,
+            )
+            _merge(forest, inner[0], outer)
+
+
+def _merge(forest: Forest, into: bytes, span_id: bytes) -> None:
+    forest.merged.setdefault(into, []).append(span_id)
+    forest.readings[span_id] = WRAPPER

@@ -1,0 +1,181 @@
+"""Lost agents: those whose spans lost the link to the tool call that opened them.
+
+The trace may still give exactly one call that can have opened such an agent: then they are joined,
+and the link is inferred. Two are not guessed between.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import islice
+
+from tracer.otel.agents import Agent, Agents, first_message, interval, name_of
+from tracer.otel.dialects.reading import Role
+from tracer.otel.forest import Above, Forest
+from tracer.otel.texts import strings_in
+
+BY_TEXT = "the agent's first message equals an argument of the call"
+BY_TIME = "the only call of the run that was running all the while"
+
+_MOST_PAIRS = 1_000_000
+"""Where lost agents times calls are more, time is no evidence: they are not compared."""
+
+_MOST_LEVELS = 100
+"""How far up from a lost agent its call is looked for."""
+
+_MOST_CANDIDATES = 100
+"""With more calls to choose from, none is chosen."""
+
+
+def join_lost_agents(forest: Forest, agents: Agents) -> None:
+    """Find the calls that opened the agents that no call is known of."""
+    lost = [agent for agent in agents.by_id.values() if agents.call_of(agent, forest) is None]
+    calls = [each for each in forest.having(Role.TOOL) if forest.readings[each].tool_type is None]
+    if lost and calls:
+        nesting = _Nesting(forest)
+        _join_by_text(forest, agents, lost, calls, nesting)
+        _join_by_time(forest, agents, lost, calls, nesting)
+        _cut_circles(forest, agents)
+
+
+def _join_by_text(
+    forest: Forest, agents: Agents, lost: list[Agent], calls: list[bytes], nesting: _Nesting
+) -> None:
+    by_text: dict[str, list[bytes]] = {}
+    for call in calls:
+        for said in strings_in(forest.readings[call].arguments):
+            by_text.setdefault(said, []).append(call)
+    asking = {said: nesting.calls(found) for said, found in by_text.items()}
+    recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
+    for agent in lost:
+        request = first_message(forest, agent)
+        same = asking.get(request.strip()) if request else None
+        if same is None:
+            continue
+        candidates = nesting.nearest(agent, same)
+        if len(candidates) > _MOST_CANDIDATES:
+            continue
+        running = [call for call in candidates if _contains(forest, call, agent)]
+        if not running and agent.opener[0] is not Above.MISSING:
+            # A call that only starts the agent has ended before; it has to name the agent.
+            running = [
+                call for call in candidates if call not in recorded and _names(forest, call, agent)
+            ]
+        if len(running) == 1:
+            agent.inferred, agent.evidence = running[0], BY_TEXT
+
+
+def _join_by_time(
+    forest: Forest, agents: Agents, lost: list[Agent], calls: list[bytes], nesting: _Nesting
+) -> None:
+    """Join what is left. Where a span above an agent has not come, its opener may still come."""
+    taken = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
+    left = [call for call in calls if call not in taken]
+    unplaced = [
+        agent for agent in lost if agent.inferred is None and agent.opener[0] is not Above.MISSING
+    ]
+    if len(left) * len(unplaced) > _MOST_PAIRS:
+        return
+    for agent in unplaced:
+        running = [
+            call
+            for call in left
+            if _contains(forest, call, agent) and not _is_own_kind(forest, agents, call, agent)
+        ]
+        candidates = nesting.nearest(agent, nesting.calls(running))
+        if len(candidates) == 1:
+            agent.inferred, agent.evidence = candidates[0], BY_TIME
+
+
+_Calls = tuple[list[int], list[bytes]]
+"""Calls with their numbers, ascending."""
+
+
+class _Nesting:
+    """Which span lies below which: those below a span have the numbers after its own."""
+
+    def __init__(self, forest: Forest) -> None:
+        self._forest = forest
+        self._first: dict[bytes, int] = {}
+        self._end: dict[bytes, int] = {}
+        children: dict[bytes | None, list[bytes]] = {}
+        for span_id in forest.order:
+            children.setdefault(forest.parents[span_id], []).append(span_id)
+        waiting: list[tuple[bytes, bool]] = [(each, False) for each in children.get(None, ())]
+        while waiting:
+            span_id, is_left = waiting.pop()
+            if is_left:
+                self._end[span_id] = len(self._first)
+                continue
+            self._first[span_id] = len(self._first)
+            waiting.append((span_id, True))
+            waiting += [(each, False) for each in children.get(span_id, ())]
+
+    def calls(self, calls: Iterable[bytes]) -> _Calls:
+        """Return calls as `nearest` takes them."""
+        ordered = sorted(calls, key=self._first.__getitem__)
+        return [self._first[call] for call in ordered], ordered
+
+    def nearest(self, agent: Agent, calls: _Calls) -> list[bytes]:
+        """Return those of the calls that share the nearest span with the agent, but for its own.
+
+        The search ends at the agent that the agent hangs under: what opened it is a call of that
+        one.
+        """
+        numbers, ordered = calls
+        if not ordered:
+            return []
+        if not agent.is_there:
+            own_calls = set(agent.calls)
+            return [call for call in ordered if call not in own_calls]
+        own = self._below(numbers, agent.span_id)
+        levels = [*islice(self._forest.path(agent.span_id), _MOST_LEVELS)]
+        for above in levels:
+            first, end = self._below(numbers, above)
+            is_found = end - first > own[1] - own[0]
+            if is_found or self._forest.role(above) is Role.AGENT:
+                return [*ordered[first : own[0]], *ordered[own[1] : end]]
+        if len(levels) == _MOST_LEVELS:
+            return []
+        return [*ordered[: own[0]], *ordered[own[1] :]]
+
+    def _below(self, numbers: list[int], span_id: bytes) -> tuple[int, int]:
+        first = bisect_left(numbers, self._first[span_id])
+        return first, bisect_left(numbers, self._end[span_id])
+
+
+def _contains(forest: Forest, call: bytes, agent: Agent) -> bool:
+    span = forest.spans[call]
+    start, end = interval(forest, agent)
+    return span.start <= start and (span.end == 0 or 0 < end <= span.end)
+
+
+def _names(forest: Forest, call: bytes, agent: Agent) -> bool:
+    name = name_of(forest, agent)
+    if not name or forest.spans[call].start > interval(forest, agent)[0]:
+        return False
+    reading = forest.readings[call]
+    return name in (reading.name or "") or name in strings_in(reading.arguments)
+
+
+def _is_own_kind(forest: Forest, agents: Agents, call: bytes, agent: Agent) -> bool:
+    """Return whether the call is one of an agent with the same name: of another run beside it."""
+    caller = agents.of[call]
+    name = name_of(forest, agent)
+    return caller is not None and name is not None and name_of(forest, agents.by_id[caller]) == name
+
+
+def _cut_circles(forest: Forest, agents: Agents) -> None:
+    """Take back inferred links by which an agent would have opened itself."""
+    done: set[bytes] = set()
+    for start in sorted(agents.by_id):
+        way: dict[bytes, None] = {}
+        at: bytes | None = start
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = agents.agent_above(agents.by_id[at], forest)
+        if at is not None and at in way:
+            for span_id in list(way)[list(way).index(at) :]:
+                agents.by_id[span_id].inferred = agents.by_id[span_id].evidence = None
+        done.update(way)

@@ -1,0 +1,299 @@
+"""Projection: the spans of one trace become records. It depends on the set of spans alone.
+
+An agent's span becomes a plan of one step; a model's answer a think-act of its nearest agent; a
+tool span a tool call of the think-act that chose it. Whatever hangs under a span that has not come
+gets a placeholder there, under the ids that the span will have, so that little moves when it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from tracer.otel.agents import Agent, find_agents, first_message, interval, name_of
+from tracer.otel.choices import Rounds
+from tracer.otel.dialects.reading import Role
+from tracer.otel.forest import Above, Forest
+from tracer.otel.growth import grow
+from tracer.otel.lost_agents import join_lost_agents
+from tracer.otel.span_fields import RecordIds, lifecycle, moment, root_plan_id, stored
+from tracer.otel.spans import STATUS_ERROR, Span
+from tracer.otel.work_records import think_act_fields, tool_call_fields
+from tracer.records import Kind
+from tracer.status import Status
+from tracer.versions import Fields
+
+EARLIEST = "the earliest of the agents whose parents have not come"
+
+
+@dataclass(frozen=True)
+class Projected:
+    """The records of one trace. Text is in stored form."""
+
+    root_plan_id: UUID
+    is_agent_work: bool
+    """Whether there is any agent, model or tool call in it."""
+    run: Fields
+    """The run's own fields."""
+    records: dict[Kind, dict[UUID, Fields]]
+    """The records below the run by kind and id; plans and tool calls say `inferred`, `evidence`."""
+    record_of: dict[bytes, tuple[Kind, UUID]]
+    """The record that each span became, or belongs to: a wrapper goes with the one above it."""
+
+
+def project(spans: Iterable[Span]) -> Projected:
+    """Return the records of one trace's spans.
+
+    Args:
+        spans: Spans of one trace, in any order, in any number of versions; at least one.
+    """
+    return _Projection(grow(spans)).result()
+
+
+class _Projection:
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+        self.agents = find_agents(forest)
+        join_lost_agents(forest, self.agents)
+        self.ids = RecordIds(forest.trace_id)
+        self.root_id = root_plan_id(forest.trace_id)
+        self.records: dict[Kind, dict[UUID, Fields]] = {
+            kind: {} for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
+        }
+        self.by_start = sorted(
+            self.agents.by_id.values(),
+            key=lambda agent: (interval(forest, agent)[0], agent.span_id),
+        )
+        self.root_agents = self._opened_by(Above.TOP)
+        self.unplaced = self._opened_by(Above.MISSING)
+        self.root_agent = self._root_agent()
+
+    def _opened_by(self, above: Above) -> list[Agent]:
+        return [
+            agent for agent in self.by_start if agent.opener[0] is above and agent.inferred is None
+        ]
+
+    def _root_agent(self) -> Agent | None:
+        """Return the agent whose plan is the root plan; None where that is a synthetic one."""
+        if len(self.root_agents) == 1:
+            return self.root_agents[0]
+        if self.root_agents or self.agents.loose or not self.unplaced:
+            return None
+        return self.unplaced[0]
+
+    def result(self) -> Projected:
+        """Return the records."""
+        if self.root_agent is None:
+            self._add_root_plan()
+        for agent in self.by_start:
+            self._add_agent(agent)
+            self._add_work(agent.models, agent.calls, self._step_id(agent.span_id))
+        if len(self.root_agents) > 1 or self.agents.loose:
+            self._add_root_step()
+        self._set_positions()
+        self._set_depths()
+        return Projected(
+            root_plan_id=self.root_id,
+            is_agent_work=bool(self.agents.by_id or self.agents.loose),
+            run=self._run(),
+            records=self.records,
+            record_of=self._record_of(),
+        )
+
+    def _plan_id(self, agent: bytes | None) -> UUID:
+        """Return the plan of an agent; of none, the root plan."""
+        if agent is None or (self.root_agent is not None and agent == self.root_agent.span_id):
+            return self.root_id
+        return self.ids(Kind.PLAN, agent)
+
+    def _step_id(self, agent: bytes | None) -> UUID:
+        """Return the step of an agent; of none, the root plan's own."""
+        return self.ids(Kind.STEP, agent or b"")
+
+    # --- Plans and steps -------------------------------------------------------------------------
+
+    def _add_root_plan(self) -> None:
+        self.records[Kind.PLAN][self.root_id] = {
+            **self._whole(),
+            "inferred": False,
+            "evidence": None,
+        }
+
+    def _add_root_step(self) -> None:
+        """Add the step that holds what belongs to no agent, and hands over to root agents."""
+        whole = self._whole()
+        if self.root_agent is not None:
+            whole = {name: whole[name] for name in ("status", "started_at", "finished_at")}
+        asked, answer = whole.pop("user_request", None), whole.pop("summary", None)
+        whole.pop("title", None)
+        step = {**whole, "plan_id": self.root_id, "request": asked, "result": answer}
+        self.records[Kind.STEP][self._step_id(None)] = step
+        models = [each for each in self.agents.loose if self.forest.role(each) is Role.MODEL]
+        calls = [each for each in self.agents.loose if self.forest.role(each) is Role.TOOL]
+        self._add_work(models, calls, self._step_id(None))
+
+    def _whole(self) -> Fields:
+        """Return what the topmost span says of the trace, else what all spans say together."""
+        forest = self.forest
+        spans = [forest.spans[each] for each in forest.order]
+        tops = [span for span in spans if span.parent_span_id is None]
+        readings = [forest.readings[each] for each in self.agents.loose]
+        asked = next((each.request for each in readings if each.request), None)
+        answer = next((each.answer for each in reversed(readings) if each.answer), None)
+        if len(tops) == 1:
+            top = forest.readings[tops[0].span_id]
+            name = stored(top.name or tops[0].name)
+            return {
+                **lifecycle(tops[0]),
+                "title": name,
+                "agent_name": name if top.role in (Role.WORKFLOW, Role.CHAIN) else None,
+                "user_request": stored(top.request or asked),
+                "summary": stored(top.answer or answer),
+            }
+        is_open = not tops or bool(self.unplaced) or not all(span.end for span in spans)
+        failed = any(span.status_code == STATUS_ERROR for span in tops)
+        return {
+            "status": Status.RUNNING if is_open else Status.FAILED if failed else Status.SUCCEEDED,
+            "started_at": moment(spans[0].start),
+            "finished_at": None if is_open else moment(max(span.end for span in spans)),
+            "title": stored(spans[0].name),
+            "agent_name": None,
+            "user_request": stored(asked),
+            "summary": stored(answer),
+        }
+
+    def _add_agent(self, agent: Agent) -> None:
+        forest = self.forest
+        name = stored(name_of(forest, agent))
+        asked = stored(first_message(forest, agent))
+        answer = stored(forest.readings[agent.span_id].answer) if agent.is_there else None
+        plan_id = self._plan_id(agent.span_id)
+        is_root = plan_id == self.root_id
+        is_unplaced = agent.opener[0] is Above.MISSING and agent.inferred is None
+        own: Fields = {"status": Status.UNKNOWN}
+        if agent.is_there:
+            own = lifecycle(forest.spans[agent.span_id])
+        plan = dict(own)
+        if is_root and not agent.is_there:
+            started = moment(interval(forest, agent)[0])
+            plan = {"status": Status.RUNNING, "started_at": started}
+        elif is_unplaced and not is_root:
+            plan = {"status": Status.UNKNOWN}  # a placeholder: what opened it has not come
+        self.records[Kind.PLAN][plan_id] = {
+            **plan,
+            **({} if is_root or is_unplaced else self._links(agent)),
+            "title": name,
+            "agent_name": name,
+            "user_request": asked,
+            "summary": answer,
+            "inferred": agent.inferred is not None or (is_root and is_unplaced),
+            "evidence": EARLIEST if is_root and is_unplaced else agent.evidence,
+        }
+        self.records[Kind.STEP][self._step_id(agent.span_id)] = {
+            **own,
+            "plan_id": plan_id,
+            "agent_name": name,
+            "request": asked,
+            "result": answer,
+        }
+
+    def _links(self, agent: Agent) -> Fields:
+        """Return what opened a sub-plan: a tool call, or an agent by a hand-off."""
+        above = self.agents.agent_above(agent, self.forest)
+        call = self.agents.call_of(agent, self.forest)
+        if call is None:
+            opener = {"opened_by_step_id": self._step_id(above)}
+        else:
+            opener = {"tool_call_id": self.ids(Kind.TOOL_CALL, call)}
+        return {"parent_plan_id": self._plan_id(above), **opener}
+
+    # --- Think-acts and tool calls ---------------------------------------------------------------
+
+    def _add_work(self, models: list[bytes], calls: list[bytes], step_id: UUID) -> None:
+        forest = self.forest
+        for model in models:
+            fields = think_act_fields(forest, model, step_id)
+            self.records[Kind.THINK_ACT][self.ids(Kind.THINK_ACT, model)] = fields
+        rounds = Rounds(forest, models)
+        for call in calls:
+            above, at = forest.places[call]
+            outer = at if above is Above.SPAN and forest.role(at) is Role.TOOL else None
+            is_chosen = outer is None and forest.readings[call].tool_type in (None, "MCP")
+            choice = rounds.choice(call) if is_chosen else None
+            fields = tool_call_fields(forest, self.ids, call, step_id, choice, outer)
+            self.records[Kind.TOOL_CALL][self.ids(Kind.TOOL_CALL, call)] = fields
+
+    # --- The whole -------------------------------------------------------------------------------
+
+    def _set_positions(self) -> None:
+        """Number siblings by their start, then their span's id."""
+        taken: dict[tuple[Kind, UUID], int] = {}
+
+        def place(kind: Kind, record: UUID, parent: UUID) -> None:
+            taken[kind, parent] = at = taken.get((kind, parent), -1) + 1
+            self.records[kind][record]["position"] = at
+
+        for agent in self.by_start:
+            plan_id = self._plan_id(agent.span_id)
+            place(Kind.STEP, self._step_id(agent.span_id), plan_id)
+            plan = self.records[Kind.PLAN][plan_id]
+            opener = plan.get("tool_call_id") or plan.get("opened_by_step_id")
+            if opener is not None:
+                place(Kind.PLAN, plan_id, opener)
+        if self._step_id(None) in self.records[Kind.STEP]:
+            place(Kind.STEP, self._step_id(None), self.root_id)
+        for span_id in self.forest.order:
+            role = self.forest.role(span_id)
+            if role not in (Role.MODEL, Role.TOOL):
+                continue
+            kind = Kind.THINK_ACT if role is Role.MODEL else Kind.TOOL_CALL
+            record_id = self.ids(kind, span_id)
+            fields = self.records[kind][record_id]
+            links = (fields.get(name) for name in ("parent_tool_call_id", "think_act_id"))
+            place(kind, record_id, next((link for link in links if link), fields["step_id"]))
+
+    def _set_depths(self) -> None:
+        plans = self.records[Kind.PLAN]
+        below: dict[UUID, list[UUID]] = {}
+        for plan_id, plan in plans.items():
+            if plan.get("parent_plan_id") is not None:
+                below.setdefault(plan["parent_plan_id"], []).append(plan_id)
+        plans[self.root_id]["depth"] = 0
+        waiting = [self.root_id]
+        while waiting:
+            plan_id = waiting.pop()
+            for child in below.get(plan_id, ()):
+                plans[child]["depth"] = plans[plan_id]["depth"] + 1
+                waiting.append(child)
+
+    def _run(self) -> Fields:
+        """Return the run's own fields: what its root agent says, else who says it first."""
+        forest = self.forest
+        first = [self.root_agent.span_id] if self.root_agent and self.root_agent.is_there else []
+        readings = [forest.readings[each] for each in (*first, *forest.order)]
+        return {
+            "session_id": stored(next((r.conversation for r in readings if r.conversation), None)),
+            "subject": stored(next((r.subject for r in readings if r.subject), None)),
+        }
+
+    def _record_of(self) -> dict[bytes, tuple[Kind, UUID]]:
+        kinds = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}
+        merged = {each: into for into, spans in self.forest.merged.items() for each in spans}
+        found: dict[bytes, tuple[Kind, UUID]] = {}
+        for span_id in self.forest.order:
+            above, at = Above.SPAN, span_id
+            while at in merged:
+                at = merged[at]
+            if self.forest.role(at) not in kinds:
+                above, at = self.forest.places[at]
+            if above is Above.SPAN:
+                kind = kinds[self.forest.role(at)]
+                found[span_id] = kind, self.ids(kind, at)
+            elif above is Above.MISSING and at in self.agents.by_id:
+                found[span_id] = Kind.STEP, self._step_id(at)
+            else:
+                found[span_id] = Kind.PLAN, self.root_id
+        for pending, announced in self.forest.announced.items():
+            found[pending] = found[announced]
+        return found

@@ -1,0 +1,86 @@
+"""What records take from a span whatever it is: times, status, errors, deterministic ids."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid5
+
+from tracer.otel.spans import STATUS_ERROR, Span
+from tracer.records import Kind
+from tracer.status import Reason, Status
+from tracer.text import escape
+from tracer.versions import Fields
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CANCELLED = ("CancelledError", "AbortError", "TaskCanceledException", "OperationCanceledException")
+
+
+def root_plan_id(trace_id: bytes) -> UUID:
+    """Return the id of a trace's run: the trace id itself."""
+    return UUID(bytes=trace_id)
+
+
+class RecordIds:
+    """The ids of the records that the spans of one trace become."""
+
+    def __init__(self, trace_id: bytes) -> None:
+        self._trace = UUID(bytes=trace_id)
+        self._known: dict[tuple[Kind, bytes], UUID] = {}
+
+    def __call__(self, kind: Kind, span_id: bytes) -> UUID:
+        """Return the id of a span's record of this kind; without a span, of the trace's own."""
+        known = self._known.get((kind, span_id))
+        if known is None:
+            known = uuid5(self._trace, f"{kind.value}:{span_id.hex()}")
+            self._known[kind, span_id] = known
+        return known
+
+
+def moment(nanoseconds: int) -> datetime | None:
+    """Return a time to the microsecond; None for 0, which is no time."""
+    if nanoseconds == 0:
+        return None
+    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+
+
+def stored(text: str | None) -> str | None:
+    """Return text in stored form."""
+    return None if text is None else escape(text)
+
+
+def lifecycle(span: Span, failure: Reason | None = None, failed: bool = False) -> Fields:
+    """Return the status of a span with its times and what went wrong.
+
+    Args:
+        span: The span; one without an end is still running.
+        failure: The reason to give where it failed.
+        failed: Whether it failed whatever its status says.
+    """
+    fields: Fields = {"started_at": moment(span.start), "finished_at": moment(span.end)}
+    if span.end == 0:
+        return {**fields, "status": Status.RUNNING}
+    if span.status_code != STATUS_ERROR and not failed:
+        return {**fields, "status": Status.SUCCEEDED}
+    error = _error(span)
+    kind = error.get("error_type") or ""
+    if kind.rpartition(".")[2] in _CANCELLED:
+        return {**fields, "status": Status.CANCELLED, **error}
+    reason = failure.value if failure else None
+    return {**fields, "status": Status.FAILED, "reason": reason, **error}
+
+
+def _error(span: Span) -> dict[str, str | None]:
+    exceptions = [event.attributes for event in span.events if event.name == "exception"]
+    said: Any = exceptions[-1] if exceptions else {}
+
+    def field(name: str) -> str | None:
+        value = said.get(f"exception.{name}")
+        return stored(value) if isinstance(value, str) and value else None
+
+    kind = field("type") or span.attributes.get("error.type")
+    return {
+        "error_type": stored(kind) if isinstance(kind, str) else None,
+        "error_message": field("message") or stored(span.status_message) or None,
+        "error_stack": field("stacktrace"),
+    }

@@ -1,0 +1,83 @@
+"""Spans: what OpenTelemetry tells of a run, one value a span, and how two versions become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Attributes = Mapping[str, Any]
+"""Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
+
+STATUS_ERROR = 2
+"""The one status code that tells of a failure; success is unset with some, ok with others."""
+
+KIND_CLIENT = 3
+
+SPAN_ID_BYTES = 8
+TRACE_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SpanEvent:
+    """A moment within a span, such as an exception or, by older conventions, a message."""
+
+    name: str
+    time: int
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class SpanLink:
+    """A reference to another span, which may be of another trace."""
+
+    trace_id: bytes
+    span_id: bytes
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One version of one span. Times are nanoseconds since 1970; an end of 0 is no end yet."""
+
+    trace_id: bytes
+    span_id: bytes
+    parent_span_id: bytes | None
+    name: str
+    kind: int
+    start: int
+    end: int
+    status_code: int
+    status_message: str
+    attributes: Attributes
+    events: tuple[SpanEvent, ...]
+    links: tuple[SpanLink, ...]
+    resource: Attributes
+    scope: str
+    scope_version: str
+    body: bytes
+    """The span with its resource and scope, as a serialized `ResourceSpans` that holds it alone."""
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """What tells it from all other spans."""
+        return self.trace_id, self.span_id
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Its place among its siblings."""
+        return self.start, self.span_id
+
+
+def newer(one: Span, other: Span) -> Span:
+    """Return the version that stays: the ended one, then the later end, then the greater bytes."""
+    return max(one, other, key=lambda span: (span.end, span.body))
+
+
+def merge_spans(spans: Iterable[Span]) -> dict[tuple[bytes, bytes], Span]:
+    """Return one version of each span; the result depends on the set of versions alone."""
+    merged: dict[tuple[bytes, bytes], Span] = {}
+    for span in spans:
+        earlier = merged.get(span.key)
+        merged[span.key] = span if earlier is None else newer(earlier, span)
+    return merged
