@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test check format openapi bench wheel lock browser clean
+.PHONY: help setup demo serve test check format openapi bench torture wheel lock browser clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -58,6 +58,9 @@ openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewe
 
 bench: setup ## Measure what a tool call costs
 	$(BIN)/python benchmarks/pipeline.py
+
+torture: setup ## Run the long forms of tests: a server that is away for a minute under load
+	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

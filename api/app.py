@@ -11,7 +11,18 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from api import problems, viewer
-from api.routes import chat, health, plans, runs, think_acts, tool_calls
+from api.event_schemas import event_components
+from api.routes import (
+    cancel_requests,
+    chat,
+    events,
+    health,
+    plans,
+    runs,
+    think_acts,
+    tool_calls,
+    traces,
+)
 from api.routes.parameters import refuse_unknown_parameters
 from tracer.assembly import Parts
 
@@ -34,7 +45,7 @@ def create_app(parts: Parts | None = None) -> FastAPI:
     app.state.parts = parts
     problems.install(app)
     app.include_router(health.router)
-    for module in (runs, plans, tool_calls, think_acts, chat):
+    for module in (events, traces, runs, cancel_requests, plans, tool_calls, think_acts, chat):
         app.include_router(
             module.router,
             dependencies=[Depends(refuse_unknown_parameters)],
@@ -50,13 +61,13 @@ def create_app(parts: Parts | None = None) -> FastAPI:
 
 
 def _openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document, with the schema of the problems that its responses refer to."""
+    """Return the OpenAPI document, with the schemas that only our own parts of it refer to."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"]["Problem"] = schema
+        document["components"]["schemas"] |= {**event_components(), "Problem": schema}
         app.openapi_schema = document
     return app.openapi_schema
 

@@ -26,7 +26,7 @@ from tracer.context import Identity
 from tracer.errors import ConfigurationError, TracerError
 from tracer.logs import configure_logs
 from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunOptions, RunOutcome
+from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
 from tracer.settings import Settings, read_settings
 from tracer.status import Status
 
@@ -85,7 +85,9 @@ def demo(
             if not once:
                 said.print(f"Tracer listens on {served.address}")
             outcome = await _run(
-                served.parts, demonstration.request, identity=Identity(demonstration.token_id)
+                served.parts.launcher,
+                demonstration.request,
+                identity=Identity(demonstration.token_id),
             )
             if as_json:
                 _print_json(outcome)
@@ -134,9 +136,9 @@ def run_request(
     async def run(settings: Settings) -> None:
         application = assembly.load_application(settings)
         identity = Identity(token_id) if token_id else None
-        async with _served(settings, application) as served:
+        async with _launcher(settings, application) as launcher:
             outcome = await _run(
-                served.parts, request, agent=agent, identity=identity, session_id=session
+                launcher, request, agent=agent, identity=identity, session_id=session
             )
             if as_json:
                 _print_json(outcome)
@@ -148,10 +150,21 @@ def run_request(
     _main(run)
 
 
-async def _run(parts: Parts, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
+@asynccontextmanager
+async def _launcher(settings: Settings, application: Application) -> AsyncIterator[RunLauncher]:
+    """Give what runs an application: it records to the server that is named, else to one here."""
+    if settings.url is not None:
+        async with assembly.launcher_over_http(settings, settings.url, application) as launcher:
+            yield launcher
+    else:
+        async with _served(settings, application) as served:
+            yield served.parts.launcher
+
+
+async def _run(launcher: RunLauncher, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
     """Run `request` and return what came of it; a failure is told."""
     with said.status("The agents are at work …"):
-        outcome = await parts.launcher.run(request, **options)
+        outcome = await launcher.run(request, **options)
     if outcome.status is not Status.SUCCEEDED:
         why = outcome.error.message if outcome.error else outcome.reason
         said.print(f"The run ended {outcome.status}: {why}", markup=False)

@@ -185,6 +185,8 @@ class PlanWithParent(PlanSchema):
         agentName="pharmacist",
         template="medication_check",
         templateVersion=None,
+        inferred=False,
+        inferredFrom=None,
         startedAt="2026-11-21T22:21:53.1Z",
         finishedAt="2026-11-21T22:21:55.2Z",
         durationMs=2100.0,
@@ -274,6 +276,14 @@ class PageSchema(BaseModel, Generic[Item]):
     items: list[Item]
     next_cursor: str | None
     """Pass it as `cursor` to get the next page; null on the last one."""
+
+
+class CancelRequests(BaseModel):
+    """Runs that somebody wished to be cancelled or deleted."""
+
+    model_config = read_config(rootPlanIds=[PLAN_ID])
+
+    root_plan_ids: list[UUID]
 
 
 class GivenStep(BaseModel):

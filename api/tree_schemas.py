@@ -88,6 +88,10 @@ class ToolCallNode(_Node):
     """True where it was given up on and its tool went on regardless; else null."""
     late_finished_at: datetime | None
     late_status: Status | None
+    inferred: bool
+    """Whether its round was reconstructed rather than recorded."""
+    inferred_from: str | None
+    """The evidence for that."""
     arguments: str | None
     arguments_bytes: int | None
     arguments_truncated: bool
@@ -166,6 +170,10 @@ class PlanNode(_Node):
     agent_name: str | None
     template: str | None
     template_version: str | None
+    inferred: bool
+    """Whether what opened it was reconstructed rather than recorded."""
+    inferred_from: str | None
+    """The evidence for that."""
     depth: int | None
     user_request: str | None
     user_request_bytes: int | None
@@ -217,6 +225,8 @@ def _example() -> dict[str, object]:
             "agentName": "planner",
             "template": None,
             "templateVersion": None,
+            "inferred": False,
+            "inferredFrom": None,
             "depth": 0,
             "subPlanCount": 0,
             "agentExecutions": [],
@@ -241,6 +251,8 @@ def _example() -> dict[str, object]:
         "stillRunning": None,
         "lateFinishedAt": None,
         "lateStatus": None,
+        "inferred": False,
+        "inferredFrom": None,
         **text("arguments", arguments),
         **text("effectiveArguments", None),
         **text("result", "No interaction."),

@@ -8,9 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ADDRESS = re.compile(r"listens on (http://\S+)")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that listens."""
+
+    address: str
+    process: subprocess.Popen[bytes]
 
 
 @contextmanager
@@ -21,29 +30,48 @@ def tracer_server(
     python: Path | str = sys.executable,
     cwd: Path | None = None,
 ) -> Iterator[str]:
-    """Run `tracer serve` on a free port while inside, and give its address.
+    """Run `tracer serve` on a free port while inside, and give its address; see `start_server`."""
+    server = start_server(database_url, home, *options, python=python, cwd=cwd)
+    try:
+        yield server.address
+    finally:
+        server.process.terminate()
+        server.process.wait(timeout=20)
+
+
+def start_server(
+    database_url: str,
+    home: Path,
+    *options: str,
+    port: int = 0,
+    python: Path | str = sys.executable,
+    cwd: Path | None = None,
+) -> Server:
+    """Start `tracer serve` and return when it listens; the caller ends it.
 
     Args:
         database_url: The Postgres that it serves.
         home: Its `TRACER_HOME`; its log is `server.log` there.
         options: Options of the command.
+        port: Where it listens; 0 takes a free one.
         python: The interpreter that has Tracer installed.
         cwd: The directory that it is started from.
     """
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [python, "-m", "api.cli", "serve", "--port", "0", *options],
+            [python, "-m", "api.cli", "serve", "--port", str(port), *options],
             env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(home)},
             cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
-        yield _address(process, log)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+        return Server(_address(process, log), process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -31,6 +31,7 @@ def test_events_that_wait_are_found_again_after_the_password_changed(url: str) -
         "postgresql://tracer:old@elsewhere:5432/traces",
         "postgresql://tracer:old@db:5433/traces",
         "postgresql://tracer@/traces?host=/run/one",
+        "http://db:8420",
     ],
 )
 def test_events_for_one_database_are_never_drained_into_another(url: str) -> None:

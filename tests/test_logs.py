@@ -111,6 +111,7 @@ def test_uvicorn_s_access_line_has_fields_and_no_query(stream: io.StringIO) -> N
 
 
 def test_other_libraries_go_through_the_same_pipeline(stream: io.StringIO) -> None:
-    logging.getLogger("uvicorn.error").info("Started server process [%d]", 7)
+    logging.getLogger("uvicorn.error").warning("Invalid request, number %d", 7)
+    logging.getLogger("uvicorn.error").info("Started server process")
     logging.getLogger("openai").info("a whole request")
-    assert [line["event"] for line in _lines(stream)] == ["Started server process [7]"]
+    assert [line["event"] for line in _lines(stream)] == ["Invalid request, number 7"]

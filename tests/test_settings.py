@@ -41,17 +41,25 @@ def test_values_are_read_and_made_canonical(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRACER_DATABASE_URL", "postgresql+psycopg://u:p@db/x")
     monkeypatch.setenv("TRACER_HOME", "~/records")
     monkeypatch.setenv("TRACER_MODEL", "openai:gpt-5-mini")
+    monkeypatch.setenv("TRACER_URL", "https://tracer.example/t/")
     settings = read_settings()
     assert settings.database_url is not None
     assert settings.database_url.get_secret_value() == "postgresql+psycopg://u:p@db/x"
     assert settings.home == Path.home() / "records"
     assert settings.model == "openai:gpt-5-mini"
+    assert settings.url == "https://tracer.example/t"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "advice"),
     [
         ("TRACER_DATABASE_URL", "mysql://u:p@h/d", "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
+        ("TRACER_URL", "tracer:8420", "http://HOST:PORT"),
+        ("TRACER_URL", "ftp://tracer", "https://HOST"),
+        ("TRACER_URL", "http://", "https://HOST"),
+        ("TRACER_URL", "http://u:hush-password@tracer", "https://HOST"),
+        ("TRACER_API_KEY", "a key", "without spaces"),
+        ("TRACER_API_KEY", "kéy", "as it was given"),
         ("TRACER_APP", "health", "health:application"),
         ("TRACER_APP", "my health:application", "MODULE:NAME"),
         ("TRACER_MODEL", "gpt-5", "openai:MODEL"),
@@ -65,10 +73,12 @@ def test_a_wrong_value_is_refused_with_its_name_and_what_to_write(
     with pytest.raises(ConfigurationError, match=name) as refusal:
         read_settings()
     assert advice in str(refusal.value)
+    assert "hush" not in str(refusal.value)
 
 
 def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACER_DATABASE_URL", "postgresql://u:hush-password@h/d")
+    monkeypatch.setenv("TRACER_API_KEY", "hush-key")
     assert "hush" not in repr(read_settings())
     monkeypatch.setenv("TRACER_DATABASE_URL", "mysql://u:hush-password@h/d")
     with pytest.raises(ConfigurationError) as refusal:

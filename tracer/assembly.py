@@ -19,11 +19,13 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.launcher import CancelWishes, RunLauncher
+from tracer.sessions import SessionStates
 from tracer.settings import Settings
 from tracer.storage import migrate
 from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.engine import open_pool
+from tracer.storage.http_writer import HttpWriter
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
@@ -51,8 +53,14 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
         migrated: Whether to bring its schema up to date first.
 
     Raises:
+        ConfigurationError: Records are to go to a server instead.
         StoreUnavailable: It does not answer, or the embedded one does not start.
     """
+    if settings.url is not None:
+        raise ConfigurationError(
+            "TRACER_URL is set: records go to that server, and only `tracer run` works without a "
+            "database of its own. Unset TRACER_URL to keep records here."
+        )
     async with AsyncExitStack() as stack:
         if settings.database_url is not None:
             url = settings.database_url.get_secret_value()
@@ -82,29 +90,72 @@ async def parts(
         application: The application to run.
         server_url: Where the server itself listens, if there is one.
     """
-    surroundings = Surroundings(database_url, server_url)
-    async with AsyncExitStack() as stack:
-        pool = await stack.enter_async_context(open_pool(database_url))
+    async with open_pool(database_url) as pool:
         reader, writer = PostgresReader(pool), PostgresWriter(pool)
+        spool = Spool(spool_path(settings.home, database_url))
+        surroundings = Surroundings(database_url, server_url)
+        async with _launcher(
+            settings,
+            application,
+            surroundings,
+            Recorder(writer, spool),
+            reader,
+            PostgresSessions(pool),
+        ) as launcher:
+            yield Parts(reader, writer, launcher)
+
+
+@asynccontextmanager
+async def launcher_over_http(
+    settings: Settings, url: str, application: Application
+) -> AsyncIterator[RunLauncher]:
+    """Give a launcher that records to a server over HTTP; sessions' state lives in memory.
+
+    Args:
+        settings: The server's key, the model, the home of the recorder's spool, and the database
+            that the application's own tools may use.
+        url: Where the server is.
+        application: The application to run.
+    """
+    key, database_url = (
+        None if secret is None else secret.get_secret_value()
+        for secret in (settings.api_key, settings.database_url)
+    )
+    async with aclosing(HttpWriter(url, key)) as writer:
+        spool = Spool(spool_path(settings.home, url))
+        surroundings = Surroundings(database_url, url)
+        async with _launcher(
+            settings, application, surroundings, Recorder(writer, spool), writer
+        ) as launcher:
+            yield launcher
+
+
+@asynccontextmanager
+async def _launcher(
+    settings: Settings,
+    application: Application,
+    surroundings: Surroundings,
+    recorder: Recorder,
+    wishes: CancelWishes,
+    sessions: SessionStates | None = None,
+) -> AsyncIterator[RunLauncher]:
+    async with AsyncExitStack() as stack:
         if settings.model is not None:
             model = await stack.enter_async_context(configured_model(settings.model))
             application = replace(application, model=model)
         if application.resources is not None:
             await stack.enter_async_context(application.resources(surroundings))
-        spool = Spool(spool_path(settings.home, database_url))
-        recorder = await stack.enter_async_context(Recorder(writer, spool))
-        launcher = await stack.enter_async_context(
-            RunLauncher(application, recorder, reader, sessions=PostgresSessions(pool))
-        )
-        yield Parts(reader, writer, launcher)
+        await stack.enter_async_context(recorder)
+        launcher = RunLauncher(application, recorder, wishes, sessions=sessions)
+        yield await stack.enter_async_context(launcher)
 
 
-def spool_path(home: Path, database_url: str) -> Path:
+def spool_path(home: Path, store_url: str) -> Path:
     """Return the file that spools events for one store: never drained into another.
 
     Without user and password, so that events that wait are found again after those changed.
     """
-    url = urlsplit(database_url)
+    url = urlsplit(store_url)
     place = f"{url.netloc.rpartition('@')[2]}{url.path}?{url.query}"
     digest = hashlib.sha256(place.encode()).hexdigest()[:16]
     return home / "spool" / f"{digest}.sqlite3"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 import orjson
@@ -23,6 +23,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     TypeAdapter,
     ValidationInfo,
@@ -112,6 +113,9 @@ Tokens = Annotated[int, Field(ge=0, lt=2**53)]
 Attempt = Annotated[int, Field(ge=1, lt=2**31)]
 ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """One of `tracer.status.Reason`, or a program's own."""
+Item = TypeVar("Item")
+Several = Annotated[tuple[Item, ...], FailFast()]
+"""A list. Of a bad one the first fault alone is told: there may be millions."""
 EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
 
 
@@ -184,13 +188,13 @@ class PlanStarted(_Event):
     """The agent that the plan is given to."""
     template: Words | None = None
     template_version: Words | None = None
-    steps: tuple[PlannedStep, ...] = ()
+    steps: Several[PlannedStep] = ()
     """The plan's steps in order."""
     session_id: Words | None = None
     """The conversation; of a root plan only."""
     subject: Words | None = None
     """Whom the run is about; of a root plan only."""
-    tags: tuple[Words, ...] = ()
+    tags: Several[Words] = ()
     """Labels; of a root plan only."""
     traceparent: Words | None = None
     """The W3C trace context that the request came with; of a root plan only."""
@@ -221,7 +225,7 @@ class PlanFinished(_Event, _Ending):
     type: Literal["plan_finished"] = "plan_finished"
     summary: Words | None = None
     """What came of it."""
-    not_reached_step_ids: tuple[UUID, ...] = ()
+    not_reached_step_ids: Several[UUID] = ()
     """The steps that it never came to: they end `cancelled`, reason `not_reached`."""
 
 
@@ -289,7 +293,7 @@ class ThoughtRecorded(_ThoughtEvent, _Ending):
     output_tokens: Tokens | None = None
     cost_usd: CostUsd | None = None
     """The cost, in US dollars."""
-    tool_calls: tuple[ChosenToolCall, ...] = ()
+    tool_calls: Several[ChosenToolCall] = ()
     """The chosen tool calls in the model's order."""
 
 
@@ -320,7 +324,7 @@ class ToolCallStarted(_ToolCallEvent):
     attempt: Attempt = 1
     effective_arguments: Words | None = None
     """What this attempt is called with, where hooks changed the arguments."""
-    forged_arguments: tuple[Words, ...] = ()
+    forged_arguments: Several[Words] = ()
     """The hidden parameters that somebody but the runtime tried to give: their names."""
 
 
@@ -331,7 +335,7 @@ class ToolCallFinished(_ToolCallEvent, _Ending):
     result: Words | None = None
     """What it returned, as text, usually JSON."""
     attempt: Attempt = 1
-    forged_arguments: tuple[Words, ...] = ()
+    forged_arguments: Several[Words] = ()
     """The hidden parameters that somebody but the runtime tried to give: their names."""
     short_circuited_by: Words | None = None
     """The hook that answered in the tool's place."""

@@ -44,6 +44,8 @@ NODE_FIELDS: dict[Kind, tuple[str, ...]] = {
         "agent_name",
         "template",
         "template_version",
+        "inferred",
+        "inferred_from",
         *_ALWAYS,
     ),
     Kind.STEP: ("step_id", "plan_id", "agent_name", *_ALWAYS),
@@ -71,6 +73,8 @@ NODE_FIELDS: dict[Kind, tuple[str, ...]] = {
         "still_running",
         "late_finished_at",
         "late_status",
+        "inferred",
+        "inferred_from",
         *_ALWAYS,
     ),
 }

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text
+from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text, false
 from sqlmodel import Field, SQLModel
 from sqlmodel._compat import SQLModelConfig
 
@@ -123,7 +123,18 @@ class Outcome(SQLModel):
     """Its stack, where there is one."""
 
 
-class PlanExecutionRecord(Record, Outcome):
+class Inferred(SQLModel):
+    """Whether a record's place was recorded or reconstructed."""
+
+    model_config = SQLModelConfig(use_attribute_docstrings=True)
+
+    inferred: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether what it hangs under was reconstructed rather than recorded."""
+    inferred_from: str | None = Field(default=None, sa_type=Text)
+    """The evidence that it was reconstructed from."""
+
+
+class PlanExecutionRecord(Record, Outcome, Inferred):
     """What an agent set out to do: the root plan of a run, or a sub-plan."""
 
     plan_id: UUID
@@ -186,7 +197,7 @@ class ThinkActRecord(Record, Outcome):
     """The cost reported, or else computed from the price list, in US dollars."""
 
 
-class ActToolInfo(Record, Outcome):
+class ActToolInfo(Record, Outcome, Inferred):
     """One tool call: one request to run one tool."""
 
     tool_call_id: UUID

@@ -20,6 +20,22 @@ def _check_database_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+    # A password in it would be shown wherever the address is; the key has a setting of its own.
+    if not is_address or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError("write it as http://HOST:PORT or https://HOST")
+    return url.rstrip("/")
+
+
+def _check_api_key(key: SecretStr) -> SecretStr:
+    text = key.get_secret_value()
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError("write it as it was given, without spaces or line breaks")
+    return key
+
+
 def _check_app(app: str) -> str:
     module, colon, name = app.partition(":")
     parts = [*module.split("."), *name.split(".")]
@@ -57,6 +73,12 @@ class Settings(BaseSettings):
 
     database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
         default=None, description="The Postgres to keep records in; unset: an embedded one."
+    )
+    url: Annotated[str, AfterValidator(_check_url)] | None = Field(
+        default=None, description="The tracer server to record to over HTTP, with no database here."
+    )
+    api_key: Annotated[SecretStr, AfterValidator(_check_api_key)] | None = Field(
+        default=None, description="What that server knows us by, where it wants to."
     )
     home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
         default_factory=default_home,

@@ -20,6 +20,7 @@ from pydantic import field_validator
 from tracer.errors import BadCursor
 from tracer.events import Event
 from tracer.lineage import PAYLOAD_FIELDS, Payloads, TreeRows
+from tracer.otel.spans import Span
 from tracer.records import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -33,10 +34,10 @@ from tracer.text import preview
 
 @dataclass(frozen=True)
 class Refusal:
-    """An event that was not stored, and why."""
+    """An event or span that was not stored, and why."""
 
     index: int
-    """Its place among the events that were written, from 0."""
+    """Its place among those that were written, from 0."""
     code: str
     """Stable: `run_deleted`, or what the store could not hold."""
     detail: str
@@ -45,14 +46,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """What became of the events that were written."""
+    """What became of the events or spans that were written."""
 
     stored: int
     refused: list[Refusal] = field(default_factory=list)
 
 
 class TraceWriter(Protocol):
-    """The one door for events."""
+    """The one door for events and spans."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; when this returns, those not refused survive the death of anything.
@@ -64,6 +65,18 @@ class TraceWriter(Protocol):
 
         Raises:
             StoreUnavailable: Nothing is known to be stored; writing the same again is safe.
+        """
+
+    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+        """Store OpenTelemetry spans, and make the records of their runs what all spans say.
+
+        As durable, order-free and idempotent as `write`: of two versions of a span the ended one
+        stays, then the later end, then the greater bytes. The records of a run that came as spans
+        are the projection of all of them. Spans of a run that came as events are kept, and make no
+        records. Refused are spans of deleted runs, and what the store cannot hold.
+
+        Raises:
+            StoreUnavailable: As above.
         """
 
     async def delete_run(self, root_plan_id: UUID) -> None:
@@ -144,6 +157,8 @@ class RunFilter:
     """Started (or else recorded) at this moment or later."""
     until: datetime | None = None
     """Started (or else recorded) before this moment."""
+    other_traces: bool = False
+    """Whether to show traces too that have no agent, model or tool call."""
 
 
 @dataclass(frozen=True)

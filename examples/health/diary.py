@@ -17,7 +17,13 @@ from psycopg_pool import AsyncConnectionPool
 
 from health.tables import SCHEMA, Table, insert, select, update
 from tracer.clock import Clock, utc_now
-from tracer.errors import InvalidArguments, StoreUnavailable, ToolError, ToolUnavailable
+from tracer.errors import (
+    ConfigurationError,
+    InvalidArguments,
+    StoreUnavailable,
+    ToolError,
+    ToolUnavailable,
+)
 from tracer.runtime.application import Surroundings
 from tracer.storage.engine import libpq_url
 
@@ -58,10 +64,16 @@ class Diary:
             surroundings: The Postgres that holds the diary.
 
         Raises:
-            StoreUnavailable: The database does not answer.
+            ConfigurationError: There is none.
+            StoreUnavailable: It does not answer.
         """
         if self._pool is not None:
             raise RuntimeError("The diary is open already: open it once a process.")
+        if surroundings.database_url is None:
+            raise ConfigurationError(
+                "The health application keeps a diary in a Postgres of its own: "
+                "set TRACER_DATABASE_URL, beside TRACER_URL."
+            )
         pool = AsyncConnectionPool(
             libpq_url(surroundings.database_url),
             connection_class=psycopg.AsyncConnection[DictRow],

@@ -55,5 +55,8 @@ class CommandedStore(TraceWriter):
     async def delete_run(self, root_plan_id: object) -> None:
         raise NotImplementedError
 
+    async def write_spans(self, spans: object) -> WriteAnswer:
+        raise NotImplementedError
+
     async def request_cancel(self, root_plan_id: object) -> Run:
         raise NotImplementedError

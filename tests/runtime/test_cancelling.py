@@ -98,6 +98,9 @@ class CancellingStore:
     async def delete_run(self, root_plan_id: Any) -> None:
         raise NotImplementedError
 
+    async def write_spans(self, spans: Any) -> Any:
+        raise NotImplementedError
+
     async def request_cancel(self, root_plan_id: Any) -> Any:
         raise NotImplementedError
 

@@ -21,6 +21,9 @@ class StoreThatIsDown:
     async def delete_run(self, root_plan_id: Any) -> None:
         raise StoreUnavailable
 
+    async def write_spans(self, spans: Any) -> Any:
+        raise StoreUnavailable
+
     async def request_cancel(self, root_plan_id: Any) -> Any:
         raise StoreUnavailable
 

@@ -251,10 +251,11 @@ async def test_a_deadlock_with_a_stranger_is_got_over_in_silence(
     await writer.write([first.plan_started(), second.plan_started()])
     lock = "SELECT FROM run WHERE root_plan_id = %s FOR UPDATE"
     async with pool.connection() as stranger, stranger.transaction():
+        await stranger.execute("SET LOCAL deadlock_timeout = '1min'")
         await stranger.execute(lock, [second.root])
         writing = asyncio.create_task(writer.write([run.call_started() for run in (first, second)]))
         await until_somebody_waits(pool)
-        # Postgres breaks the circle at the one that has waited longer: the writer.
+        # Postgres breaks the circle at the one that looks for it first: the writer.
         await stranger.execute(lock, [first.root])
     answer = await writing
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from tests.store_contract.stores import NewStore, Store, memory_stores, postgres_stores
+from tests.store_contract.stores import (
+    NewStore,
+    Store,
+    http_stores,
+    memory_stores,
+    postgres_stores,
+)
 from tracer.storage.engine import open_pool
 
 
-@pytest.fixture(params=["memory", "postgres"])
-async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
+@pytest.fixture(params=["memory", "postgres", "http"])
+async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NewStore]:
     if request.param == "memory":
         yield memory_stores()
     else:
         async with open_pool(request.getfixturevalue("database_url")) as pool:
-            yield postgres_stores(pool)
+            if request.param == "http":
+                yield http_stores(pool, tmp_path)
+            else:
+                yield postgres_stores(pool)
 
 
 @pytest.fixture

@@ -6,14 +6,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx2
+
+from api.app import create_app
+from tracer.assembly import Parts
 from tracer.clock import Clock, stepping_clock
 from tracer.events import Event
 from tracer.lineage import Node, Payloads, build_tree
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
 from tracer.records import Record
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import Pool
+from tracer.storage.http_writer import HttpWriter
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
@@ -58,6 +70,25 @@ def postgres_stores(pool: Pool) -> NewStore:
         return Store(PostgresWriter(pool, project_id, clock()), PostgresReader(pool, project_id))
 
     return new_store
+
+
+def http_stores(pool: Pool, folder: Path) -> NewStore:
+    """Return stores that are written to over HTTP, each through a server of its own."""
+    new_postgres_store = postgres_stores(pool)
+
+    def new_store() -> Store:
+        behind = new_postgres_store()
+        return Store(HttpWriter("http://tracer", transport=serving(behind, folder)), behind.reader)
+
+    return new_store
+
+
+def serving(store: Store, folder: Path) -> httpx2.ASGITransport:
+    """Return what carries requests to a server of `store` in this process; it runs no agents."""
+    idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
+    recorder = Recorder(store.writer, Spool(folder / "spool.sqlite3"))
+    launcher = RunLauncher(idle, recorder, store.reader)
+    return httpx2.ASGITransport(create_app(Parts(store.reader, store.writer, launcher)))
 
 
 def clock() -> Clock:

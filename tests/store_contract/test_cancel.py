@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.store_contract.moments import Moments
-from tests.store_contract.stores import Store
+from tests.store_contract.stores import Store, content
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.ids import new_id
 from tracer.status import Status
@@ -17,7 +17,10 @@ async def test_a_wish_is_recorded_once_and_found(store: Store) -> None:
     first = await store.writer.request_cancel(run.root)
     again = await store.writer.request_cancel(run.root)
     assert first.cancel_requested_at is not None
-    assert again == first == await store.reader.read_run(run.root)
+    shown = await store.reader.read_run(run.root)
+    assert again == first
+    assert content(first) == content(shown)
+    assert (first.revision, first.recorded_at) == (shown.revision, shown.recorded_at)
     asked = [run.root, other.root, new_id()]
     assert await store.reader.find_cancel_requests(asked) == {run.root}
     assert await store.reader.find_cancel_requests([]) == set()

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from tracer.events import Event, ToolCallFinished
 from tracer.lineage import Node, Payloads, TreeRows
+from tracer.otel.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records import Run
@@ -38,6 +39,9 @@ class NotingWriter:
         answer = await self.inner.write(events)
         assert answer.refused == []
         return answer
+
+    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+        return await self.inner.write_spans(spans)
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         await self.inner.delete_run(root_plan_id)

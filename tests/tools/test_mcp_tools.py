@@ -15,7 +15,7 @@ from tracer.errors import ToolError
 from tracer.tools.executors.mcp import McpConfig, McpServer
 from tracer.tools.executors.mcp_results import result_of
 from tracer.tools.executors.mcp_tools import local_name
-from tracer.tools.results import result_text
+from tracer.tools.results import error_info, result_text
 
 
 async def test_tools_are_mirrored_as_far_as_they_can_be_used(
@@ -85,7 +85,7 @@ def test_a_long_error_is_cut() -> None:
             CallToolResult(content=[TextContent(text="x" * 9_999)], is_error=True), max_bytes=1_000
         )
 
-    assert len(str(failed.value)) < 4_100
+    assert len(error_info(failed.value).message) < 4_100
 
 
 @pytest.mark.parametrize(

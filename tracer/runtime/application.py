@@ -22,9 +22,10 @@ MAX_DEPTH = 10
 class Surroundings:
     """Where an application is served."""
 
-    database_url: str
+    database_url: str | None
+    """The Postgres; None where there is none, because records go to a server over HTTP."""
     server_url: str | None = None
-    """The address of the server itself, such as `http://127.0.0.1:8420`."""
+    """The address of the server, such as `http://127.0.0.1:8420`."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -29,6 +29,9 @@ REFUSED_RUNS = {
 }
 """Why a run takes no events: the code of the refusal, and its sentence."""
 
+REFUSED_SPANS = "The run was deleted; it takes no more spans."
+"""Why a span is refused with the code `run_deleted`."""
+
 FROM_ROOT_PLAN = (
     "title",
     "agent_name",

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from decimal import Decimal
-from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +18,8 @@ from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES, merged, reduce_events
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span
 from tracer.records import (
     RECORDS,
     ActToolInfo,
@@ -29,14 +29,16 @@ from tracer.records import (
     ThinkActRecord,
 )
 from tracer.status import Status
-from tracer.storage.agreements import FROM_ROOT_PLAN, KIND_WORDS, REFUSED_RUNS, check_status
+from tracer.storage.agreements import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory_lists import (
     run_is_wanted,
     tool_call_is_wanted,
     tool_call_preview,
 )
+from tracer.storage.memory_spans import KeptSpans, replace_records
 from tracer.storage.memory_tree import Records, in_order, tree_rows
+from tracer.storage.projected_runs import shown_of_run
 from tracer.store import (
     AnyRecord,
     Cursor,
@@ -62,6 +64,9 @@ class _KeptRun:
         default_factory=lambda: {kind: {} for kind in RECORDS}
     )
     is_deleted: bool = False
+    spans: KeptSpans = field(default_factory=KeptSpans)
+    is_of_spans: bool = False
+    is_agent_work: bool = True
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
         ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
@@ -74,19 +79,8 @@ class _KeptRun:
         }
 
     def as_run(self) -> Run:
-        root = self.parts[Kind.PLAN].get(self.root_plan_id, {})
-        thoughts = self.parts[Kind.THINK_ACT].values()
-        calls = self.parts[Kind.TOOL_CALL].values()
-        return Run(
-            root_plan_id=self.root_plan_id,
-            **{column: root[column] for column in FROM_ROOT_PLAN if column in root},
-            **self.fields,
-            input_tokens=sum(each.get("input_tokens") or 0 for each in thoughts),
-            output_tokens=sum(each.get("output_tokens") or 0 for each in thoughts),
-            cost_usd=sum((each.get("cost_usd") or Decimal(0) for each in thoughts), Decimal(0)),
-            tool_calls=len(calls),
-            failures=sum(int(each["status"] is Status.FAILED) for each in chain(thoughts, calls)),
-        )
+        shown = shown_of_run(self.root_plan_id, self.parts)
+        return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)
 
 
 class MemoryStore:
@@ -101,9 +95,10 @@ class MemoryStore:
         """Store `events`; see `TraceWriter.write`."""
         now = self._clock()
         refused = [
-            Refusal(index, "run_deleted", REFUSED_RUNS["run_deleted"])
+            Refusal(index, code, REFUSED_RUNS[code])
             for index, event in enumerate(events)
-            if event.root_plan_id in self._runs and self._runs[event.root_plan_id].is_deleted
+            for code in [self._why_no_events(event.root_plan_id)]
+            if code is not None
         ]
         refused_indices = {refusal.index for refusal in refused}
         accepted = [event for i, event in enumerate(events) if i not in refused_indices]
@@ -114,6 +109,39 @@ class MemoryStore:
             for (run_id, record_id), version in reduced[kind].items():
                 self._merge(self._runs[run_id], kind, record_id, version, now)
         return WriteAnswer(len(accepted), refused)
+
+    def _why_no_events(self, run_id: UUID) -> str | None:
+        kept = self._runs.get(run_id)
+        if kept is None:
+            return None
+        return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
+
+    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+        """Store `spans`; see `TraceWriter.write_spans`."""
+        now = self._clock()
+        refused: list[Refusal] = []
+        by_run: dict[UUID, list[Span]] = {}
+        for index, span in enumerate(spans):
+            run_id = root_plan_id(span.trace_id)
+            if run_id in self._runs and self._runs[run_id].is_deleted:
+                refused.append(Refusal(index, "run_deleted", REFUSED_SPANS))
+            else:
+                by_run.setdefault(run_id, []).append(span)
+        for run_id, more in by_run.items():
+            is_new = run_id not in self._runs
+            self._touch(run_id, {}, now)
+            run = self._runs[run_id]
+            run.is_of_spans |= is_new
+            if run.spans.keep(more) and run.is_of_spans:
+                self._project(run, now)
+        return WriteAnswer(len(spans) - len(refused), refused)
+
+    def _project(self, run: _KeptRun, now: datetime) -> None:
+        projected = run.spans.projected()
+        born = {"project_id": self._project_id, "recorded_at": now}
+        replace_records(run.parts, projected, born, run.fields["revision"])
+        run.fields |= projected.run
+        run.is_agent_work = projected.is_agent_work
 
     def _touch(self, run_id: UUID, version: Fields, now: datetime) -> None:
         kept = self._runs.get(run_id)
@@ -160,6 +188,7 @@ class MemoryStore:
             run
             for kept in self._open_runs()
             for run in [kept.as_run()]
+            if kept.is_agent_work or wanted.other_traces
             if run_is_wanted(run, kept.records(), wanted)
         ]
         return _page(runs, "root_plan_id", limit, cursor)

@@ -34,6 +34,8 @@ def runs_where(wanted: RunFilter, project_id: int, cursor: str | None) -> Where:
     """Return which runs a page shows; the table is named `run`."""
     where = Where(["run.project_id = %(project_id)s", "run.deleted_at IS NULL"])
     where.values["project_id"] = project_id
+    if not wanted.other_traces:
+        where.add("run.is_agent_work")
     _add_status(where, "run", wanted.status)
     _add_times(where, "run", wanted.since, wanted.until)
     where.add(

@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from uuid import UUID
 
-import orjson
-from psycopg import AsyncRawCursor, errors
+from psycopg import AsyncRawCursor
 from psycopg.rows import dict_row
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_attempt,
-    wait_random_exponential,
-)
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.merge import RULES, Key, Reduced, reduce_events
-from tracer.records import Kind, Run
+from tracer.merge import Reduced, reduce_events
+from tracer.otel.spans import Span
+from tracer.records import RECORDS, Kind, Run
 from tracer.storage.agreements import REFUSED_RUNS
 from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.json_rows import json_batches
+from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.tables import TABLES
-from tracer.storage.upserts import JSON_COLUMNS, LOCK_RUNS, UPSERTS
+from tracer.storage.upserts import LOCK_RUNS, UPSERTS
+from tracer.storage.write_errors import UNSTORABLE, retrying_collisions, why_unstorable
 from tracer.store import Refusal, WriteAnswer
-from tracer.text import nests_too_deep
-from tracer.versions import Fields
-
-_MAX_JSONB_CHARACTERS = 1_000_000
-_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
-_UNSTORABLE = (
-    errors.DataError,
-    errors.IntegrityError,
-    errors.ProgramLimitExceeded,
-    errors.StatementTooComplex,
-    orjson.JSONEncodeError,
-)
-_COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 Numbered = tuple[int, Event]
 
@@ -52,6 +36,7 @@ class PostgresWriter:
         self._pool = pool
         self._project_id = project_id
         self._clock = clock
+        self._spans = PostgresSpans(pool, project_id, clock)
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
@@ -59,18 +44,24 @@ class PostgresWriter:
             refused = await self._write(list(enumerate(events)))
         return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
 
+    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+        """Store `spans`; see `TraceWriter.write_spans`."""
+        with store_errors():
+            refused = await self._spans.write(list(enumerate(spans)))
+        return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
+
     async def _write(self, events: list[Numbered]) -> list[Refusal]:
         """Store what can be stored, and return what cannot."""
         if not events:
             return []
         try:
             codes = await self._merge(reduce_events(event for _, event in events))
-        except _UNSTORABLE as error:
+        except UNSTORABLE as error:
             if len(events) > 1:
                 # Some event is not storable: halve until it stands alone.
                 middle = len(events) // 2
                 return await self._write(events[:middle]) + await self._write(events[middle:])
-            return [Refusal(events[0][0], "not_storable", _why(error))]
+            return [Refusal(events[0][0], "not_storable", why_unstorable(error, "event"))]
         return [
             Refusal(index, codes[event.root_plan_id], REFUSED_RUNS[codes[event.root_plan_id]])
             for index, event in events
@@ -83,14 +74,8 @@ class PostgresWriter:
         reduced[Kind.RUN] = {
             (run_id, run_id): reduced[Kind.RUN].get((run_id, run_id), {}) for run_id in run_ids
         }
-        batches = {kind: list(_batches(kind, reduced[kind])) for kind in Kind}
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_COLLISIONS),
-            stop=stop_after_attempt(8),
-            wait=wait_random_exponential(multiplier=0.01, max=0.5),
-            reraise=True,
-        )
-        open_runs: set[UUID] = await retrying(self._merge_once, batches)
+        batches = {kind: list(json_batches(kind, reduced[kind])) for kind in Kind}
+        open_runs: set[UUID] = await retrying_collisions()(self._merge_once, batches)
         if len(open_runs) == len(run_ids):
             return {}
         return await self._codes(run_ids - open_runs)
@@ -135,9 +120,9 @@ class PostgresWriter:
                 cursor = await connection.execute(_BURY, given)
                 if cursor.rowcount == 0:
                     raise RecordNotFound("run", root_plan_id)
-                for kind in (Kind.TOOL_CALL, Kind.THINK_ACT, Kind.STEP, Kind.PLAN):
+                for table in ("otel_span", *map(TABLES.get, RECORDS)):
                     await connection.execute(
-                        f"DELETE FROM {TABLES[kind]}"
+                        f"DELETE FROM {table}"
                         " WHERE project_id = %(project_id)s AND root_plan_id = %(run)s",
                         given,
                     )
@@ -174,40 +159,3 @@ UPDATE run SET deleted_at = %(now)s, revision = revision + 1, status = 'unknown'
     cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0, cost_usd = 0, tool_calls = 0,
     failures = 0
 WHERE {_THE_RUN}"""
-
-
-def _why(error: Exception) -> str:
-    """Return a sentence that quotes nothing of the event: it may hold secrets."""
-    constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
-    rule = f" ({constraint})" if constraint else ""
-    return f"The database cannot hold what the event says: {type(error).__name__}{rule}."
-
-
-def _batches(kind: Kind, versions: dict[Key, Fields]) -> Iterator[str]:
-    """Yield the versions as JSON arrays in the order of their keys, each small enough to send."""
-    rows: list[bytes] = []
-    size = 0
-    for key in sorted(versions):
-        row = orjson.dumps(_row(kind, key, versions[key]), default=str)
-        if rows and size + len(row) > _STATEMENT_BYTES:
-            yield _array(rows)
-            rows, size = [], 0
-        rows.append(row)
-        size += len(row)
-    if rows:
-        yield _array(rows)
-
-
-def _array(rows: list[bytes]) -> str:
-    return f"[{b','.join(rows).decode()}]"
-
-
-def _row(kind: Kind, key: Key, version: Fields) -> dict[str, object]:
-    row = {**version, "root_plan_id": key[0], RULES[kind].id_field: key[1]}
-    if kind is Kind.TOOL_CALL:
-        row |= {f"{text}_fits": _may_be_jsonb(version.get(text)) for text in JSON_COLUMNS.values()}
-    return row
-
-
-def _may_be_jsonb(text: str | None) -> bool:
-    return text is not None and len(text) <= _MAX_JSONB_CHARACTERS and not nests_too_deep(text)

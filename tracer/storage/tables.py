@@ -1,4 +1,4 @@
-"""The tables: one per kind of record, the state of sessions, and what the database alone keeps.
+"""The tables: one per kind of record, spans, the state of sessions, what the database alone keeps.
 
 Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
 reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
@@ -21,9 +21,11 @@ from sqlalchemy import (
     Column,
     ForeignKeyConstraint,
     Index,
+    LargeBinary,
     PrimaryKeyConstraint,
     Text,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
@@ -113,6 +115,8 @@ class RunRow(_Stored, Run, table=True):
 
     source: str = Field(default="events", sa_type=Text)
     """Where the records come from: `events`, or `spans` that they are projected from."""
+    is_agent_work: bool = Field(default=True, sa_column_kwargs={"server_default": true()})
+    """False for a trace without any agent, model or tool: it is listed only on request."""
     deleted_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When it was deleted; the row stays as a tombstone, which refuses late events."""
 
@@ -240,6 +244,42 @@ class ToolCallRow(_Stored, ActToolInfo, table=True):
     """The result as `jsonb`, where its text can be that."""
 
 
+class SpanRow(SQLModel, table=True):
+    """An OpenTelemetry span as it came; the records of its run are projected from all of them."""
+
+    __tablename__ = "otel_span"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "span_id", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="span_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        CheckConstraint("octet_length(span_id) = 8", name="span_has_an_id"),
+        CheckConstraint("start_time >= 0 AND end_time >= 0", name="span_has_times"),
+    )
+    model_config = RecordConfig(use_attribute_docstrings=True)
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the span belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run: the trace id."""
+    span_id: bytes = Field(sa_type=LargeBinary, primary_key=True)
+    parent_span_id: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """The span that it names as its parent, whether that has come or not."""
+    name: str = Field(sa_type=Text)
+    start_time: int = Field(sa_type=BigInteger)
+    """Nanoseconds since 1970."""
+    end_time: int = Field(sa_type=BigInteger)
+    """Nanoseconds since 1970; 0 while it has not ended."""
+    body: bytes = Field(sa_type=LargeBinary)
+    """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
+    recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
+    """When the server first stored it."""
+
+
 class SessionStateRow(SQLModel, table=True):
     """What tools and hooks keep of a conversation, from one run of it to the next."""
 
@@ -270,7 +310,15 @@ def _comment(row_class: type[SQLModel]) -> None:
                     table.columns[name].comment = field.description
 
 
-for _row_class in (RunRow, PlanRow, StepRow, ThinkActRow, ToolCallRow, SessionStateRow):
+for _row_class in (
+    RunRow,
+    PlanRow,
+    StepRow,
+    ThinkActRow,
+    ToolCallRow,
+    SpanRow,
+    SessionStateRow,
+):
     _comment(_row_class)
 
 METADATA = SQLModel.metadata

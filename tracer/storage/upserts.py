@@ -35,9 +35,18 @@ _FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
 _DIALECT = URL.create("postgresql+psycopg").get_dialect()()
 
 
-def _type(table: str, column: str) -> str:
+def column_type(table: str, column: str) -> str:
+    """Return the SQL type of a table's column."""
     found: Column[object] = METADATA.tables[table].columns[column]
     return found.type.compile(_DIALECT)
+
+
+def jsonb_of(text: str) -> str:
+    """Return what makes `jsonb` of the given row's text, where it can be that."""
+    return (
+        f"CASE WHEN given.{text}_fits AND pg_input_is_valid(given.{text}, 'jsonb')"
+        f" THEN given.{text}::jsonb END"
+    )
 
 
 class _Merge:
@@ -47,7 +56,8 @@ class _Merge:
         self.rules = RULES[kind]
         self.table = TABLES[kind]
         self.types = {
-            field: _type(self.table, field) for field in (self.rules.id_field, *self.rules.fields)
+            field: column_type(self.table, field)
+            for field in (self.rules.id_field, *self.rules.fields)
         }
 
     def given(self) -> str:
@@ -156,11 +166,7 @@ def _upsert(kind: Kind) -> str:
     values = merge.values()
     singles = merge.singles()
     for column in merge.json_columns(merge.rules.fields):
-        text = JSON_COLUMNS[column]
-        values[column] = (
-            f"CASE WHEN given.{text}_fits AND pg_input_is_valid(given.{text}, 'jsonb')"
-            f" THEN given.{text}::jsonb END"
-        )
+        values[column] = jsonb_of(JSON_COLUMNS[column])
     for column in merge.json_columns(merge.rules.greatest):
         text = JSON_COLUMNS[column]
         is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'

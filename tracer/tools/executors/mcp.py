@@ -212,14 +212,14 @@ class McpServer:
 
         name = self.config.name
         said = error.message
-        if error.code == CONNECTION_CLOSED:
-            return ToolUnavailable(
-                f"The connection to the MCP server {name!r} ended before the tool had answered: "
-                "whether it did its work is not known."
-            )
         if said.startswith("SSE stream failed"):
             # The connection goes on: this one message was too big, or none of the protocol.
             refusal = ToolError(f"The answer of the MCP server {name!r} can't be read: {said}")
+        elif error.code == CONNECTION_CLOSED:
+            refusal = ToolUnavailable(
+                f"The connection to the MCP server {name!r} ended before the tool had answered: "
+                "whether it did its work is not known."
+            )
         else:
             kind = ToolUnavailable if error.code == INTERNAL_ERROR else ToolError
             refusal = kind(f"The MCP server {name!r} refused the call: {said}")

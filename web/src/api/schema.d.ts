@@ -44,6 +44,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Events
+         * @description Record events, each stored or refused by itself. Those stored are committed.
+         *
+         *     The body may be packed (`Content-Encoding: gzip`). After any answer but 200, some may be stored
+         *     and others not: sending the same again is safe.
+         */
+        post: operations["record_events"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/traces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Traces
+         * @description Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
+         *
+         *     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+         */
+        post: operations["record_traces"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs": {
         parameters: {
             query?: never;
@@ -106,6 +151,28 @@ export interface paths {
          * @description Wish that a run be cancelled; whichever process runs it carries the wish out.
          */
         post: operations["cancel_run"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/cancel-requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find Cancel Requests
+         * @description Find those of some runs that somebody wished to be cancelled, or deleted.
+         *
+         *     A run that is not known yet is not among them.
+         */
+        get: operations["find_cancel_requests"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -241,6 +308,19 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * CancelRequests
+         * @description Runs that somebody wished to be cancelled or deleted.
+         * @example {
+         *       "rootPlanIds": [
+         *         "01a20033-9dce-7364-82b8-37c32d771382"
+         *       ]
+         *     }
+         */
+        CancelRequests: {
+            /** Rootplanids */
+            rootPlanIds: string[];
+        };
+        /**
          * ChatRequest
          * @description A message to the application's agents. Fields may be written `user_id` or `userId`.
          * @example {
@@ -296,6 +376,26 @@ export interface components {
              * @description Its stack, where there is one.
              */
             stack: string | null;
+        };
+        /**
+         * EventsAnswer
+         * @description What became of the events sent.
+         * @example {
+         *       "refused": [],
+         *       "stored": 1
+         *     }
+         */
+        EventsAnswer: {
+            /**
+             * Stored
+             * @description How many are committed.
+             */
+            stored: number;
+            /**
+             * Refused
+             * @description The others, in the order in which they were sent.
+             */
+            refused: components["schemas"]["RefusedEvent"][];
         };
         /**
          * GivenPlan
@@ -522,6 +622,16 @@ export interface components {
             template: string | null;
             /** Templateversion */
             templateVersion: string | null;
+            /**
+             * Inferred
+             * @description Whether what opened it was reconstructed rather than recorded.
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence for that.
+             */
+            inferredFrom: string | null;
             /** Depth */
             depth: number | null;
             /** Userrequest */
@@ -555,6 +665,17 @@ export interface components {
          * @description One plan, whole.
          */
         PlanSchema: {
+            /**
+             * Inferred
+             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @default false
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence that it was reconstructed from.
+             */
+            inferredFrom: string | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -674,6 +795,7 @@ export interface components {
          *       "depth": 1,
          *       "durationMs": 2100,
          *       "finishedAt": "2026-11-21T22:21:55.2Z",
+         *       "inferred": false,
          *       "parentActToolCall": {
          *         "arguments": "{\"patient\": \"p-1\"}",
          *         "name": "medication_check",
@@ -696,6 +818,17 @@ export interface components {
          *     }
          */
         PlanWithParent: {
+            /**
+             * Inferred
+             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @default false
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence that it was reconstructed from.
+             */
+            inferredFrom: string | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -808,6 +941,32 @@ export interface components {
             readonly durationMs: number | null;
             /** @description What went wrong. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
+        };
+        /**
+         * RefusedEvent
+         * @description An event that was not stored, and why.
+         * @example {
+         *       "code": "invalid_event",
+         *       "detail": "plan_started.planId: Field required.",
+         *       "index": 1
+         *     }
+         */
+        RefusedEvent: {
+            /**
+             * Index
+             * @description Its place among the events sent, from 0; blank lines do not count.
+             */
+            index: number;
+            /**
+             * Code
+             * @description Stable, for programs: see docs/protocol.md.
+             */
+            code: string;
+            /**
+             * Detail
+             * @description A sentence for people.
+             */
+            detail: string;
         };
         /**
          * RunRequest
@@ -1253,6 +1412,17 @@ export interface components {
          */
         ToolCallInPlaceSchema: {
             /**
+             * Inferred
+             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @default false
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence that it was reconstructed from.
+             */
+            inferredFrom: string | null;
+            /**
              * Rootplanid
              * Format: uuid
              * @description The run: the id of its root plan.
@@ -1492,6 +1662,16 @@ export interface components {
             /** Latefinishedat */
             lateFinishedAt: string | null;
             lateStatus: components["schemas"]["Status"] | null;
+            /**
+             * Inferred
+             * @description Whether its round was reconstructed rather than recorded.
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence for that.
+             */
+            inferredFrom: string | null;
             /** Arguments */
             arguments: string | null;
             /** Argumentsbytes */
@@ -1546,6 +1726,17 @@ export interface components {
          * @description One tool call as a list shows it: of each long string the first 2 kB, and its size.
          */
         ToolCallPreviewSchema: {
+            /**
+             * Inferred
+             * @description Whether what it hangs under was reconstructed rather than recorded.
+             * @default false
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence that it was reconstructed from.
+             */
+            inferredFrom: string | null;
             /**
              * Rootplanid
              * Format: uuid
@@ -1731,6 +1922,806 @@ export interface components {
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
+         * ChosenToolCall
+         * @description A tool call that the model chose.
+         */
+        ChosenToolCall: {
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /** Name */
+            name: string;
+            /**
+             * Arguments
+             * @description The arguments as the text that the model gave, usually JSON.
+             * @default null
+             */
+            arguments: string | null;
+            /**
+             * Providercallid
+             * @description The id that the model's provider gave, as it came.
+             * @default null
+             */
+            providerCallId: string | null;
+            /**
+             * Tooltype
+             * @default null
+             */
+            toolType: string | null;
+            /**
+             * Status
+             * @description `running` where it starts at once, `pending` where it queues.
+             * @default running
+             * @enum {string}
+             */
+            status: "running" | "pending";
+        };
+        /**
+         * ErrorInfo
+         * @description What went wrong.
+         */
+        ErrorInfo: {
+            /**
+             * Type
+             * @description The error's class or code.
+             */
+            type: string;
+            /**
+             * Message
+             * @description What it says.
+             * @default
+             */
+            message: string;
+            /**
+             * Stack
+             * @description Its stack, where there is one.
+             * @default null
+             */
+            stack: string | null;
+        };
+        /**
+         * LateEndNoted
+         * @description A call that was recorded as timed out ended after all. Its status stays as it is.
+         */
+        LateEndNoted: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /**
+             * Thinkactid
+             * @description The round whose model chose it; absent for calls made outside any.
+             * @default null
+             */
+            thinkActId: string | null;
+            /**
+             * Parenttoolcallid
+             * @description The batch call that this call is an item of.
+             * @default null
+             */
+            parentToolCallId: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "late_end_noted";
+            /**
+             * Status
+             * @description How it ended.
+             * @enum {string}
+             */
+            status: "cancelled" | "failed" | "succeeded";
+            /**
+             * Result
+             * @description What it returned, or the error that it raised.
+             * @default null
+             */
+            result: string | null;
+        };
+        /**
+         * PlanFinished
+         * @description A plan ends with its true status.
+         */
+        PlanFinished: {
+            /**
+             * Status
+             * @description How it ended.
+             * @enum {string}
+             */
+            status: "cancelled" | "failed" | "succeeded";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             * @default null
+             */
+            reason: string | null;
+            /** @default null */
+            error: components["schemas"]["ErrorInfo"] | null;
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "plan_finished";
+            /**
+             * Summary
+             * @description What came of it.
+             * @default null
+             */
+            summary: string | null;
+            /**
+             * Notreachedstepids
+             * @description The steps that it never came to: they end `cancelled`, reason `not_reached`.
+             * @default []
+             */
+            notReachedStepIds: string[];
+        };
+        /**
+         * PlanStarted
+         * @description A plan starts, before any of its agents runs. Its steps are recorded as `pending`.
+         */
+        PlanStarted: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "plan_started";
+            /**
+             * Parentplanid
+             * @description The plan whose tool call or step opened this one; absent for the root plan.
+             * @default null
+             */
+            parentPlanId: string | null;
+            /**
+             * Toolcallid
+             * @description The tool call that opened this sub-plan.
+             * @default null
+             */
+            toolCallId: string | null;
+            /**
+             * Openedbystepid
+             * @description The step that opened it without a tool call (a hand-off); then without `toolCallId`.
+             * @default null
+             */
+            openedByStepId: string | null;
+            /**
+             * Position
+             * @description The place among the sub-plans of one opener.
+             * @default 0
+             */
+            position: number;
+            /**
+             * Depth
+             * @description How many sub-plans lie above it: 0 for the root plan.
+             * @default 0
+             */
+            depth: number;
+            /**
+             * Title
+             * @default null
+             */
+            title: string | null;
+            /**
+             * Userrequest
+             * @description What was asked, in the words that were used.
+             * @default null
+             */
+            userRequest: string | null;
+            /**
+             * Agentname
+             * @description The agent that the plan is given to.
+             * @default null
+             */
+            agentName: string | null;
+            /**
+             * Template
+             * @default null
+             */
+            template: string | null;
+            /**
+             * Templateversion
+             * @default null
+             */
+            templateVersion: string | null;
+            /**
+             * Steps
+             * @description The plan's steps in order.
+             * @default []
+             */
+            steps: components["schemas"]["PlannedStep"][];
+            /**
+             * Sessionid
+             * @description The conversation; of a root plan only.
+             * @default null
+             */
+            sessionId: string | null;
+            /**
+             * Subject
+             * @description Whom the run is about; of a root plan only.
+             * @default null
+             */
+            subject: string | null;
+            /**
+             * Tags
+             * @description Labels; of a root plan only.
+             * @default []
+             */
+            tags: string[];
+            /**
+             * Traceparent
+             * @description The W3C trace context that the request came with; of a root plan only.
+             * @default null
+             */
+            traceparent: string | null;
+        };
+        /**
+         * PlannedStep
+         * @description A step as its plan announces it.
+         */
+        PlannedStep: {
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Agentname
+             * @default null
+             */
+            agentName: string | null;
+            /**
+             * Request
+             * @description What the agent is asked to do.
+             * @default null
+             */
+            request: string | null;
+        };
+        /**
+         * StepFinished
+         * @description An agent ends a step.
+         */
+        StepFinished: {
+            /**
+             * Status
+             * @description How it ended.
+             * @enum {string}
+             */
+            status: "cancelled" | "failed" | "succeeded";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             * @default null
+             */
+            reason: string | null;
+            /** @default null */
+            error: components["schemas"]["ErrorInfo"] | null;
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "step_finished";
+            /**
+             * Result
+             * @description The agent's final answer.
+             * @default null
+             */
+            result: string | null;
+        };
+        /**
+         * StepStarted
+         * @description An agent takes up a step.
+         */
+        StepStarted: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "step_started";
+            /**
+             * Position
+             * @description The place among the plan's steps, where the plan did not announce it.
+             * @default null
+             */
+            position: number | null;
+            /**
+             * Agentname
+             * @default null
+             */
+            agentName: string | null;
+            /**
+             * Request
+             * @default null
+             */
+            request: string | null;
+        };
+        /**
+         * ThoughtRecorded
+         * @description The model answered and chose tools, before any of them runs; or it failed.
+         */
+        ThoughtRecorded: {
+            /**
+             * Status
+             * @description How it ended.
+             * @enum {string}
+             */
+            status: "cancelled" | "failed" | "succeeded";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             * @default null
+             */
+            reason: string | null;
+            /** @default null */
+            error: components["schemas"]["ErrorInfo"] | null;
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Thinkactid
+             * Format: uuid
+             */
+            thinkActId: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "thought_recorded";
+            /**
+             * Thought
+             * @description The text that the model answered with.
+             * @default null
+             */
+            thought: string | null;
+            /**
+             * Model
+             * @description The model that answered, as the provider names it.
+             * @default null
+             */
+            model: string | null;
+            /**
+             * Inputtokens
+             * @default null
+             */
+            inputTokens: number | null;
+            /**
+             * Outputtokens
+             * @default null
+             */
+            outputTokens: number | null;
+            /**
+             * Costusd
+             * @description The cost, in US dollars.
+             * @default null
+             */
+            costUsd: number | string | null;
+            /**
+             * Toolcalls
+             * @description The chosen tool calls in the model's order.
+             * @default []
+             */
+            toolCalls: components["schemas"]["ChosenToolCall"][];
+        };
+        /**
+         * ThoughtStarted
+         * @description The model is asked.
+         */
+        ThoughtStarted: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Thinkactid
+             * Format: uuid
+             */
+            thinkActId: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "thought_started";
+            /**
+             * Position
+             * @description The round's number within the step.
+             */
+            position: number;
+            /**
+             * Requestedmodel
+             * @description The model asked, as it was asked for.
+             * @default null
+             */
+            requestedModel: string | null;
+            /**
+             * Messages
+             * @description The messages that it is given.
+             * @default null
+             */
+            messages: unknown[] | string | null;
+        };
+        /**
+         * ToolCallFinished
+         * @description One tool ended, after its last attempt; not when the slowest of its batch did.
+         */
+        ToolCallFinished: {
+            /**
+             * Status
+             * @description How it ended.
+             * @enum {string}
+             */
+            status: "cancelled" | "failed" | "succeeded";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             * @default null
+             */
+            reason: string | null;
+            /** @default null */
+            error: components["schemas"]["ErrorInfo"] | null;
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /**
+             * Thinkactid
+             * @description The round whose model chose it; absent for calls made outside any.
+             * @default null
+             */
+            thinkActId: string | null;
+            /**
+             * Parenttoolcallid
+             * @description The batch call that this call is an item of.
+             * @default null
+             */
+            parentToolCallId: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool_call_finished";
+            /**
+             * Result
+             * @description What it returned, as text, usually JSON.
+             * @default null
+             */
+            result: string | null;
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names.
+             * @default []
+             */
+            forgedArguments: string[];
+            /**
+             * Shortcircuitedby
+             * @description The hook that answered in the tool's place.
+             * @default null
+             */
+            shortCircuitedBy: string | null;
+            /**
+             * Statechanges
+             * @description What it changed in the session's state.
+             * @default null
+             */
+            stateChanges: unknown[] | string | null;
+            /**
+             * Stillrunning
+             * @description True where it is given up on and its tool goes on regardless.
+             * @default null
+             */
+            stillRunning: boolean | null;
+        };
+        /**
+         * ToolCallStarted
+         * @description A queued call starts; a tool runs outside any thought or as an item of a batch; a retry.
+         */
+        ToolCallStarted: {
+            /**
+             * At
+             * Format: date-time
+             * @description When it happened, by the recording process's clock.
+             */
+            at: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Recorderid
+             * @description The recorder that writes it.
+             * @default null
+             */
+            recorderId: string | null;
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /**
+             * Thinkactid
+             * @description The round whose model chose it; absent for calls made outside any.
+             * @default null
+             */
+            thinkActId: string | null;
+            /**
+             * Parenttoolcallid
+             * @description The batch call that this call is an item of.
+             * @default null
+             */
+            parentToolCallId: string | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "tool_call_started";
+            /** Name */
+            name: string;
+            /**
+             * Arguments
+             * @default null
+             */
+            arguments: string | null;
+            /**
+             * Providercallid
+             * @default null
+             */
+            providerCallId: string | null;
+            /**
+             * Tooltype
+             * @default null
+             */
+            toolType: string | null;
+            /**
+             * Position
+             * @description The place in the round, or in the batch.
+             * @default null
+             */
+            position: number | null;
+            /**
+             * Attempt
+             * @default 1
+             */
+            attempt: number;
+            /**
+             * Effectivearguments
+             * @description What this attempt is called with, where hooks changed the arguments.
+             * @default null
+             */
+            effectiveArguments: string | null;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names.
+             * @default []
+             */
+            forgedArguments: string[];
+        };
+        Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"] | components["schemas"]["LateEndNoted"];
+        /**
          * Problem
          * @description What went wrong, as RFC 9457 problem details.
          * @example {
@@ -1826,6 +2817,207 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    record_events: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "events": [
+                 *         {
+                 *           "type": "plan_started",
+                 *           "at": "2026-11-21T22:21:52.462812Z",
+                 *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                 *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
+                 *           "title": "Weekly health review"
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": {
+                    /** @description Events; what is none is refused by itself. */
+                    events: (components["schemas"]["Event"] | unknown)[];
+                };
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EventsAnswer"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    record_traces: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-protobuf": string;
+                /**
+                 * @example {
+                 *       "resourceSpans": [
+                 *         {
+                 *           "scopeSpans": [
+                 *             {
+                 *               "spans": [
+                 *                 {
+                 *                   "traceId": "5b8efff798038103d269b633813fc60c",
+                 *                   "spanId": "eee19b7ec3c1b174",
+                 *                   "name": "invoke_agent planner",
+                 *                   "startTimeUnixNano": "1763763712462812000",
+                 *                   "endTimeUnixNano": "1763763713462812000"
+                 *                 }
+                 *               ]
+                 *             }
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": {
+                    resourceSpans?: Record<string, never>[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description An `ExportTraceServiceResponse`; what it does not name is committed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        partialSuccess?: {
+                            rejectedSpans?: string;
+                            errorMessage?: string;
+                        };
+                    };
+                };
+            };
+            /** @description Bad Request: a `google.rpc.Status` in the request's encoding. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large: a `google.rpc.Status` in the request's encoding. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type: a `google.rpc.Status` in the request's encoding. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable: a `google.rpc.Status` in the request's encoding. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
@@ -2133,6 +3325,56 @@ export interface operations {
             };
         };
     };
+    find_cancel_requests: {
+        parameters: {
+            query: {
+                /** @description The runs asked about. */
+                rootPlanId: string[];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelRequests"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     read_plan: {
         parameters: {
             query?: never;
@@ -2219,6 +3461,7 @@ export interface operations {
                      *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *       "agentName": "planner",
+                     *       "inferred": false,
                      *       "depth": 0,
                      *       "subPlanCount": 1,
                      *       "agentExecutions": [
@@ -2295,6 +3538,7 @@ export interface operations {
                      *                   "toolType": "SUBPLAN",
                      *                   "attempt": 1,
                      *                   "forgedArguments": [],
+                     *                   "inferred": false,
                      *                   "arguments": "{\"patient\": \"p-1\"}",
                      *                   "argumentsBytes": 18,
                      *                   "argumentsTruncated": false,
@@ -2339,6 +3583,7 @@ export interface operations {
                      *                         "status": "succeeded"
                      *                       },
                      *                       "agentName": "planner",
+                     *                       "inferred": false,
                      *                       "depth": 1,
                      *                       "subPlanCount": 0,
                      *                       "agentExecutions": [],

@@ -1,0 +1,162 @@
+"""Events as requests bring them: a JSON object, or one event a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn
+
+import orjson
+from fastapi import Request
+from pydantic import ValidationError
+
+from api.request_bodies import media_type, unpacked_body
+from tracer.errors import BadRequest, TooLarge, UnknownFormat
+from tracer.events import EVENT, FROM_THE_WIRE, Event
+from tracer.store import Refusal
+from tracer.text import preview, storable
+
+MAX_EVENTS = 100_000
+"""How many events a request may hold: there may be as many refusals to answer."""
+
+MAX_FIELDS = 1000
+"""How many fields an object may have where fields are checked: each unknown one is a fault."""
+
+_MAX_FIELD_BYTES = 64
+"""How much of a field's name is told: who misspelt it wrote it."""
+
+_TOO_MANY = f"A request may hold {MAX_EVENTS} events. Send the rest in another."
+
+_NOT_JSON = object()
+"""Stands for a line that cannot be read."""
+
+_OWN_WORDS = {
+    "union_tag_invalid": "it is none of the types of event",
+    "union_tag_not_found": "an event needs a type",
+    "uuid_parsing": "write it as a UUID",
+}
+"""What is said where pydantic's own words would quote what was sent."""
+
+
+async def sent_events(request: Request) -> AsyncIterator[tuple[int, Event | Refusal]]:
+    """Yield what a request's body holds, in order: each event with its index, or its refusal.
+
+    Raises:
+        UnknownFormat: The body is in none of the formats.
+        TooLarge: It holds too much.
+        BadRequest: It cannot be read as what it says that it is.
+    """
+    split = _FORMATS.get(media_type(request))
+    if split is None:
+        raise UnknownFormat(f"Send events with one of the Content-Types {', '.join(_FORMATS)}.")
+    index = 0
+    async for sent in split(unpacked_body(request)):
+        if index == MAX_EVENTS:
+            raise TooLarge(_TOO_MANY)
+        yield index, _event_or_refusal(index, sent)
+        index += 1
+
+
+async def _in_an_object(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """Yield the items of `{"events": […]}`."""
+    try:
+        envelope = _parsed(b"".join([part async for part in body]))
+    except ValueError:
+        raise BadRequest("The body is not JSON: write it as {'events': […]}.") from None
+    match envelope:
+        case {"events": list(events), **others} if not others:
+            if len(events) > MAX_EVENTS:
+                raise TooLarge(_TOO_MANY)
+            events.reverse()
+            while events:  # what is read is let go of: it takes up many times its size in the body
+                yield events.pop()
+        case _:
+            raise BadRequest('The body has to be {"events": […]} and nothing else.')
+
+
+async def _on_lines(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """Yield what the lines say; blank ones do not count."""
+    is_empty = True
+    async for line in _lines(body):
+        is_empty = False
+        try:
+            yield _parsed(line)
+        except ValueError:
+            yield _NOT_JSON
+    if is_empty:
+        raise BadRequest("The body is empty: write one event a line.")
+
+
+_FORMATS: Mapping[str, Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]] = {
+    "application/json": _in_an_object,
+    "application/x-ndjson": _on_lines,
+}
+
+
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    begun: list[bytes] = []
+    async for part in parts:
+        *ended, rest = part.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*begun, ended[0]])
+            begun = []
+        for line in ended:
+            if line.strip():
+                yield line
+        begun.append(rest)
+    last = b"".join(begun)
+    if last.strip():
+        yield last
+
+
+def _parsed(text: bytes) -> Any:
+    """Return what JSON text says.
+
+    Raises:
+        ValueError: It is not JSON, or nests too deep to be read.
+    """
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        pass  # it may have lone surrogates, which orjson refuses and some languages write
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)  # NaN and Infinity are not JSON
+
+
+def _event_or_refusal(index: int, sent: object) -> Event | Refusal:
+    if sent is _NOT_JSON:
+        return Refusal(index, "not_json", "The line is not JSON.")
+    if _has_too_many_fields(sent):
+        return Refusal(index, "invalid_event", "It has too many fields.")
+    try:
+        return EVENT.validate_python(sent, context=FROM_THE_WIRE, by_alias=True, by_name=False)
+    except ValidationError as error:
+        return Refusal(index, "invalid_event", _why(error))
+    except RecursionError:
+        return Refusal(index, "invalid_event", "It nests too deep.")
+
+
+def _has_too_many_fields(sent: object) -> bool:
+    if not isinstance(sent, dict):
+        return False
+    values = [item for each in sent.values() if isinstance(each, list) for item in each]
+    objects = [each for each in (sent, *sent.values(), *values) if isinstance(each, dict)]
+    return any(len(each) > MAX_FIELDS for each in objects)
+
+
+def _why(error: ValidationError) -> str:
+    """Return a sentence that quotes nothing of what was sent but the names of fields."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(_named(part) for part in first["loc"])
+    said = _OWN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return f"{place}: {said}." if place else f"{said}."
+
+
+def _named(part: int | str) -> str:
+    return preview(storable(str(part)), _MAX_FIELD_BYTES)

@@ -1,0 +1,101 @@
+"""Request bodies as a stream: unpacked, and never larger than a bound."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from tracer.errors import BadRequest, TooLarge, UnknownFormat
+
+MAX_BYTES = 32 * 2**20
+"""How large a body may be, unpacked."""
+
+_PART_BYTES = 64 * 2**10
+"""How much is unpacked at once: a packed body may hold a thousand times its size."""
+
+_WINDOWS: Mapping[str, int | None] = {
+    "": None,
+    "identity": None,
+    "gzip": 16 + zlib.MAX_WBITS,
+    "deflate": zlib.MAX_WBITS,
+}
+"""How zlib calls the content encodings; None: as it is."""
+
+
+def media_type(request: Request) -> str:
+    """Return what the body says that it is, in lower case and without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def unpacked_body(request: Request, max_bytes: int = MAX_BYTES) -> AsyncIterator[bytes]:
+    """Yield the body in parts, unpacked.
+
+    Args:
+        request: Whose body to read.
+        max_bytes: How large it may be, both packed and unpacked.
+
+    Raises:
+        UnknownFormat: It is packed in a way that is not read here.
+        TooLarge: It is larger than that.
+        BadRequest: It is damaged or ends early.
+    """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _WINDOWS:
+        raise UnknownFormat("This Content-Encoding is not read here. Use gzip, deflate or none.")
+    too_large = TooLarge(
+        f"A body may have {max_bytes} bytes, unpacked. Send what it holds in several requests."
+    )
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > max_bytes:
+        raise too_large
+    size = 0
+    async for part in _unpacked(_received(request, max_bytes, too_large), _WINDOWS[encoding]):
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        yield part
+
+
+async def _received(request: Request, max_bytes: int, too_large: TooLarge) -> AsyncIterator[bytes]:
+    size = 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > max_bytes:
+                raise too_large
+            yield part
+    except ClientDisconnect as error:
+        raise BadRequest("The body ended early.") from error
+
+
+async def _unpacked(parts: AsyncIterator[bytes], window: int | None) -> AsyncIterator[bytes]:
+    if window is None:
+        async for part in parts:
+            yield part
+        return
+    unpacker = zlib.decompressobj(window)
+    try:
+        async for part in parts:
+            while part:
+                if unpacker.eof:  # the next of several archives in a row
+                    unpacker = zlib.decompressobj(window)
+                for piece in _pieces(unpacker, part):
+                    yield piece
+                part = unpacker.unused_data
+    except zlib.error as error:
+        raise BadRequest("The body is not what its Content-Encoding says.") from error
+    if not unpacker.eof:
+        raise BadRequest("The body ends early.")
+
+
+def _pieces(unpacker: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
+    """Yield what `packed` holds, up to the end of the archive."""
+    full = True
+    while (packed or full) and not unpacker.eof:
+        piece = unpacker.decompress(packed, _PART_BYTES)
+        full = len(piece) == _PART_BYTES
+        packed = unpacker.unconsumed_tail
+        yield piece

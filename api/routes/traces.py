@@ -1,0 +1,62 @@
+"""Traces: what any program that speaks OpenTelemetry records, by OTLP over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request, Response
+
+from api.otlp import ENCODINGS, TRACES_BODY, answers
+from api.parts import Writer
+from api.problems import PROBLEMS
+from api.request_bodies import media_type, unpacked_body
+from tracer.errors import TracerError, UnknownFormat
+from tracer.otel.wire_spans import Decoded
+from tracer.store import Refusal, TraceWriter
+
+MAX_BYTES = 64 * 2**20
+"""How large a body may be, unpacked."""
+
+router = APIRouter(prefix="/v1/traces", tags=["traces"])
+
+
+@router.post(
+    "",
+    response_class=Response,
+    openapi_extra={"requestBody": TRACES_BODY},
+    responses=answers(
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    ),
+)
+async def record_traces(request: Request, writer: Writer) -> Response:
+    """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
+
+    The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+    """
+    encoding = ENCODINGS.get(media_type(request))
+    if encoding is None:
+        raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
+    try:
+        body = b"".join([part async for part in unpacked_body(request, MAX_BYTES)])
+        decoded = await asyncio.to_thread(encoding.decode, body)
+        refused = await _record(writer, decoded)
+    except TracerError as error:
+        status, _ = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+        is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
+        return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
+    return encoding.success(decoded.count, refused)
+
+
+async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:
+    """Store the spans, and return those refused by their places in the request."""
+    refused = [Refusal(each.index, "invalid_span", each.reason) for each in decoded.refused]
+    invalid = {each.index for each in refused}
+    indices = [index for index in range(decoded.count) if index not in invalid]
+    answer = await writer.write_spans(decoded.spans)
+    refused += [replace(each, index=indices[each.index]) for each in answer.refused]
+    return sorted(refused, key=lambda each: each.index)

@@ -1,0 +1,387 @@
+"""Events over HTTP: each stored or refused by itself; nothing that is sent breaks the server."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from api.event_bodies import MAX_EVENTS, MAX_FIELDS
+from api.request_bodies import MAX_BYTES
+from tests.api.conftest import Api, client_of, serving_parts
+from tests.sample_runs import sample_run
+from tracer.events import Event, event_json
+from tracer.ids import new_id
+from tracer.runtime.scripted_model import ScriptedModel
+
+JSON = {"Content-Type": "application/json"}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+GZIP = {"Content-Encoding": "gzip"}
+
+
+def plan_started(**fields: Any) -> dict[str, Any]:
+    """Return the start of a run of its own, on the wire."""
+    root = str(new_id())
+    said = {"type": "plan_started", "at": "2026-11-21T22:21:52Z", "rootPlanId": root}
+    return {**said, "planId": root, **fields}
+
+
+def thought_started(**fields: Any) -> dict[str, Any]:
+    ids = {"stepId": str(new_id()), "thinkActId": str(new_id()), "position": 0}
+    return plan_started(type="thought_started", **ids, **fields)
+
+
+def wire(events: list[Event]) -> list[dict[str, Any]]:
+    return [json.loads(event_json(event)) for event in events]
+
+
+def lines(*events: object) -> bytes:
+    return "\n".join(json.dumps(each) for each in events).encode()
+
+
+async def post(api: Api, body: bytes | str, headers: dict[str, str]) -> httpx2.Response:
+    response = await api.client.post("/api/events", content=body, headers=headers)
+    assert response.status_code < 500, response.text
+    return response
+
+
+async def answered(api: Api, body: bytes | str, headers: dict[str, str]) -> dict[str, Any]:
+    response = await post(api, body, headers)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def refused(api: Api, body: bytes | str, headers: dict[str, str]) -> tuple[int, str]:
+    """Return the status and the code of a body that is refused as a whole."""
+    response = await post(api, body, headers)
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    problem = response.json()
+    assert problem["detail"].endswith(".")
+    return response.status_code, problem["code"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["json", "ndjson"])
+async def test_a_run_sent_over_http_is_read_as_one_that_was_written(
+    api: Api, kind: str, packed: bool
+) -> None:
+    run = sample_run()
+    sent = wire(run.events)
+    body = json.dumps({"events": sent}).encode() if kind == "json" else lines(*sent)
+    headers = JSON if kind == "json" else NDJSON
+    if packed:
+        body, headers = gzip.compress(body), {**headers, **GZIP}
+
+    answer = await answered(api, body, headers)
+
+    assert answer == {"stored": len(sent), "refused": []}
+    tree = await api.read(f"/api/plans/{run.root}/tree")
+    other = sample_run()
+    await api.record(other)
+    written = await api.read(f"/api/plans/{other.root}/tree")
+    assert shape(tree) == shape(written)
+
+
+def shape(node: Any) -> Any:
+    """Return a tree without ids, times and revisions of its own."""
+    if isinstance(node, list):
+        return [shape(each) for each in node]
+    if isinstance(node, dict):
+        return {
+            name: shape(each)
+            for name, each in node.items()
+            if not name.endswith(("Id", "At")) and name != "revision"
+        }
+    return node
+
+
+async def test_a_bad_event_is_refused_with_its_index_and_its_neighbours_are_stored(
+    api: Api,
+) -> None:
+    deleted, good, last = plan_started(), plan_started(), plan_started()
+    await answered(api, lines(deleted), NDJSON)
+    await api.client.delete(f"/api/runs/{deleted['rootPlanId']}")
+
+    answer = await answered(
+        api,
+        b"\n".join(
+            [
+                lines(plan_started(titel="misspelt")),
+                lines(good),
+                b"",
+                b"{not json",
+                lines(deleted),
+                lines({"type": "plan_begun"}),
+                b"  \r",
+                lines(7, None, [], {}),
+                lines(last) + b"\r",
+            ]
+        ),
+        NDJSON,
+    )
+
+    assert answer["stored"] == 2
+    assert [(each["index"], each["code"]) for each in answer["refused"]] == [
+        (0, "invalid_event"),
+        (2, "not_json"),
+        (3, "run_deleted"),
+        (4, "invalid_event"),
+        (5, "invalid_event"),
+        (6, "invalid_event"),
+        (7, "invalid_event"),
+        (8, "invalid_event"),
+    ]
+    details = [each["detail"] for each in answer["refused"]]
+    assert details[0] == "plan_started.titel: Extra inputs are not permitted."
+    assert details[3] == "it is none of the types of event."
+    for event in (good, last):
+        await api.read(f"/api/runs/{event['rootPlanId']}")
+
+
+async def test_refusals_keep_their_order_across_batches(api: Api) -> None:
+    events: list[object] = [plan_started() for _ in range(2500)]
+    for index in (0, 999, 1000, 1001, 2499):
+        events[index] = {"index": index}
+
+    answer = await answered(api, json.dumps({"events": events}), JSON)
+
+    assert answer["stored"] == 2495
+    assert [each["index"] for each in answer["refused"]] == [0, 999, 1000, 1001, 2499]
+
+
+async def test_events_sent_twice_are_recorded_once(api: Api) -> None:
+    run = sample_run()
+    sent = wire(run.events)
+
+    once = await answered(api, lines(*sent), NDJSON)
+    first = await api.read(f"/api/plans/{run.root}/tree")
+    twice = await answered(api, lines(*sent, *sent), NDJSON)
+    second = await api.read(f"/api/plans/{run.root}/tree")
+
+    assert once["stored"] == len(sent)
+    assert twice == {"stored": 2 * len(sent), "refused": []}
+    assert shape(second) == shape(first)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code"),
+    [
+        (b"", JSON, 400, "bad_request"),
+        (b"", NDJSON, 400, "bad_request"),
+        (b"\n \n", NDJSON, 400, "bad_request"),
+        (b"{", JSON, 400, "bad_request"),
+        (b"\xff\xfe", JSON, 400, "bad_request"),
+        (b"[]", JSON, 400, "bad_request"),
+        (b"null", JSON, 400, "bad_request"),
+        (b"{}", JSON, 400, "bad_request"),
+        (b'{"events": {}}', JSON, 400, "bad_request"),
+        (b'{"events": [], "event": []}', JSON, 400, "bad_request"),
+        (b'{"events": [NaN]}', JSON, 400, "bad_request"),
+        (b"[" * 100_000, JSON, 400, "bad_request"),
+        (b"{}", {}, 415, "unknown_format"),
+        (b"{}", {"Content-Type": "text/plain"}, 415, "unknown_format"),
+        (b"{}", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unknown_format"),
+        (b"{}", {**JSON, "Content-Encoding": "br"}, 415, "unknown_format"),
+        (b"{}", {**JSON, "Content-Encoding": "gzip, gzip"}, 415, "unknown_format"),
+        (b"{}", {**JSON, **GZIP}, 400, "bad_request"),
+        (b"", {**JSON, **GZIP}, 400, "bad_request"),
+        (gzip.compress(b'{"events": []}')[:-9], {**JSON, **GZIP}, 400, "bad_request"),
+        (gzip.compress(b'{"events": []}') + b"rest", {**JSON, **GZIP}, 400, "bad_request"),
+        (gzip.compress(b" " * (MAX_BYTES + 1)), {**JSON, **GZIP}, 413, "too_large"),
+        (lines(*[0] * (MAX_EVENTS + 1)), NDJSON, 413, "too_large"),
+        (json.dumps({"events": [0] * (MAX_EVENTS + 1)}).encode(), JSON, 413, "too_large"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_refused_as_a_whole(
+    api: Api, body: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    assert await refused(api, body, headers) == (status, code)
+
+
+@pytest.mark.parametrize("headers", [JSON, NDJSON, {**NDJSON, **GZIP}])
+async def test_a_body_that_never_ends_is_not_read_to_its_end(
+    api: Api, headers: dict[str, str]
+) -> None:
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        packer = zlib.compressobj(0, wbits=31)
+        while True:
+            part = b" " * 2**20
+            read += len(part)
+            yield packer.compress(part) if "Content-Encoding" in headers else part
+
+    response = await api.client.post("/api/events", content=endless(), headers=headers)
+
+    assert response.status_code == 413
+    assert read <= MAX_BYTES + 2 * 2**20
+
+
+async def test_several_archives_in_a_row_are_one_body(api: Api) -> None:
+    body = b"".join(gzip.compress(lines(plan_started()) + b"\n") for _ in range(3))
+
+    assert await answered(api, body, {**NDJSON, **GZIP}) == {"stored": 3, "refused": []}
+
+
+async def test_deflate_is_read_too(api: Api) -> None:
+    body = zlib.compress(lines(plan_started()))
+
+    answer = await answered(api, body, {**NDJSON, "Content-Encoding": "deflate"})
+
+    assert answer["stored"] == 1
+
+
+async def test_a_content_type_may_have_parameters(api: Api) -> None:
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+
+    assert await answered(api, '{"events": []}', headers) == {"stored": 0, "refused": []}
+
+
+async def test_nul_and_lone_surrogates_are_kept_in_stored_form(api: Api) -> None:
+    event = plan_started(title="a\0b\ud800c␛d800")
+
+    for body, headers in ((lines(event), NDJSON), (json.dumps({"events": [event]}), JSON)):
+        assert await answered(api, body, headers) == {"stored": 1, "refused": []}
+
+    plan = await api.read(f"/api/plans/{event['planId']}")
+    assert plan["title"] == "a␛0000b␛d800c␛d800"
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+STRANGE: list[tuple[str, Any]] = [
+    ("a number for a time", plan_started(at=1)),
+    ("a year that no database has", plan_started(at="9999-12-31T23:59:59Z")),
+    ("another spelling of a field", plan_started(plan_id=str(new_id()))),
+    ("an id that is none", plan_started(recorderId="x" * 36)),
+    ("a huge position", plan_started(position=2**31)),
+    ("a list for text", plan_started(title=["a"])),
+    ("many wrong items", plan_started(tags=[1] * 100_000)),
+    ("many unknown fields", plan_started(**{f"field{n}": n for n in range(MAX_FIELDS)})),
+    (
+        "many unknown fields below",
+        plan_started(steps=[{f"f{n}": n for n in range(MAX_FIELDS + 1)}]),
+    ),
+    ("a sub-plan without an opener", plan_started(planId=str(new_id()))),
+    ("a cost that is no number", thought_started(costUsd="NaN")),
+]
+
+
+@pytest.mark.parametrize(
+    "event", [event for _, event in STRANGE], ids=[name for name, _ in STRANGE]
+)
+async def test_a_strange_event_is_refused_by_itself(api: Api, event: dict[str, Any]) -> None:
+    answer = await answered(api, lines(event, plan_started()), NDJSON)
+
+    assert answer["stored"] == 1
+    assert [each["index"] for each in answer["refused"]] == [0]
+    assert len(answer["refused"][0]["detail"]) < 200
+
+
+@pytest.mark.parametrize("depth", [400, 900, 1000, 1020, 100_000])
+async def test_deep_nesting_is_stored_or_refused(api: Api, depth: int) -> None:
+    event = lines(thought_started(messages=[])).replace(
+        b'"messages": []', b'"messages": ' + b"[" * depth + b"]" * depth
+    )
+
+    answer = await answered(api, event + b"\n" + lines(plan_started()), NDJSON)
+
+    assert answer["stored"] + len(answer["refused"]) == 2
+    assert answer["stored"] >= 1
+
+
+async def test_constants_that_json_does_not_have_are_refused_with_their_line(api: Api) -> None:
+    event = lines(thought_started(messages=[])).replace(b'"messages": []', b'"messages": [NaN]')
+
+    answer = await answered(api, event + b"\n" + lines(plan_started()), NDJSON)
+
+    assert [(each["index"], each["code"]) for each in answer["refused"]] == [(0, "not_json")]
+
+
+async def test_what_was_sent_is_not_echoed(api: Api) -> None:
+    secret = "s3cret"
+    fields = [*plan_started(), "steps", "position", "tags", "title", "recorderId", "error"]
+    sent = [
+        {**plan_started(), field: value}
+        for field in fields
+        for value in (secret, {secret: secret}, [secret], [{secret: secret}], 7, None)
+    ]
+
+    answer = await answered(api, lines(*sent, secret, {"type": {secret: secret}}), NDJSON)
+
+    values = [each["detail"].replace(f".{secret}: Extra", "") for each in answer["refused"]]
+    assert [each for each in values if secret in each] == []
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(), kind=st.sampled_from([JSON, NDJSON]), packed=st.booleans())
+async def test_no_bytes_break_the_server(
+    api: Api, body: bytes, kind: dict[str, str], packed: bool
+) -> None:
+    await post(api, body, {**kind, **GZIP} if packed else kind)
+
+
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda below: st.lists(below, max_size=4) | st.dictionaries(st.text(), below, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(min_value=0), name=st.integers(min_value=0), value=any_json)
+async def test_no_value_in_any_field_breaks_the_server(
+    api: Api, place: int, name: int, value: Any
+) -> None:
+    events = wire(sample_run().events)
+    event = events[place % len(events)]
+    sent = {**event, sorted(event)[name % len(event)]: value}
+
+    answer = (await post(api, lines(sent, plan_started()), NDJSON)).json()
+
+    assert answer["stored"] + len(answer["refused"]) == 2
+
+
+async def test_a_store_that_is_away_answers_503_and_when_to_come_again(tmp_path: Path) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        response = await client.post("/api/events", content=lines(plan_started()), headers=NDJSON)
+
+    assert response.status_code == 503
+    assert response.json()["code"] == "store_unavailable"
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_wishes_to_cancel_are_found_for_runs_that_are_known(api: Api) -> None:
+    wished, deleted, other = plan_started(), plan_started(), plan_started()
+    await answered(api, lines(wished, deleted, other), NDJSON)
+    await api.client.post(f"/api/runs/{wished['planId']}/cancel")
+    await api.client.delete(f"/api/runs/{deleted['planId']}")
+
+    asked = [each["planId"] for each in (wished, deleted, other)] + [str(new_id())]
+    response = await api.client.get("/api/cancel-requests", params={"rootPlanId": asked})
+
+    found = {UUID(each) for each in response.json()["rootPlanIds"]}
+    assert found == {UUID(wished["planId"]), UUID(deleted["planId"])}
+    none = await api.client.get("/api/cancel-requests")
+    assert none.status_code == 422

@@ -1,0 +1,249 @@
+"""Traces over HTTP: OTLP in both encodings, packed or not, and what it answers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zlib
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from api.routes.traces import MAX_BYTES
+from tests.api.conftest import Api
+from tests.otel.captured import NAMES, bodies, spans_of
+from tracer.otel.encode import encode_json, encode_protobuf
+from tracer.otel.spans import Span
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+ONE_RUN = "pydantic-ai-default-single"
+
+
+async def _post(
+    api: Api, body: bytes, media_type: str = PROTOBUF, **headers: str
+) -> httpx2.Response:
+    given = {"Content-Type": media_type} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    return await api.client.post("/v1/traces", content=body, headers=given)
+
+
+async def _record(api: Api, body: bytes, media_type: str = PROTOBUF, **headers: str) -> None:
+    response = await _post(api, body, media_type, **headers)
+    assert (response.status_code, response.headers["content-type"]) == (200, media_type)
+    assert response.content == (b"" if media_type == PROTOBUF else b"{}")
+
+
+async def _trees(api: Api) -> dict[str, Any]:
+    runs: Any = (await api.read("/api/runs", limit=100))["items"]
+    return {
+        run["rootPlanId"]: await api.read(f"/api/plans/{run['rootPlanId']}/tree", payloads="full")
+        for run in runs
+    }
+
+
+async def test_a_capture_becomes_the_tree_of_its_run(api: Api) -> None:
+    for body in bodies(ONE_RUN):
+        await _record(api, body)
+
+    ((_, tree),) = (await _trees(api)).items()
+
+    assert tree["agentName"] == "planner"
+    assert tree["cumulative"]["toolCalls"] == 8
+    assert (tree["cumulative"]["inputTokens"], tree["cumulative"]["outputTokens"]) == (5742, 366)
+    assert tree["subPlanCount"] == 2
+    assert tree["unplaced"] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_any_order_split_and_two_writers_at_once_give_the_same_tree(
+    api: Api, name: str
+) -> None:
+    for body in bodies(name):
+        await _record(api, body)
+    expected = await _trees(api)
+    for run in expected:
+        await api.client.delete(f"/api/runs/{run}")
+    spans = [_in_another_trace(span) for span in spans_of(name)]
+    random.Random(name).shuffle(spans)
+    batches = [spans[start : start + 7] for start in range(0, len(spans), 7)]
+
+    async def send(batches: list[list[Span]]) -> None:
+        for batch in batches:
+            await _record(api, encode_protobuf(batch))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(send, batches)
+        tasks.start_soon(send, batches[::-1])
+
+    seen = await _trees(api)
+    assert sorted(map(_shape, seen.values())) == sorted(map(_shape, expected.values()))
+
+
+def _in_another_trace(span: Span) -> Span:
+    """Return the span in the trace whose id has all bits turned."""
+    trace_id = bytes(each ^ 0xFF for each in span.trace_id)
+    request = ExportTraceServiceRequest.FromString(encode_protobuf([span]))
+    request.resource_spans[0].scope_spans[0].spans[0].trace_id = trace_id
+    (resource_spans,) = request.resource_spans
+    return Span(
+        **{
+            name: getattr(span, name) for name in Span.__slots__ if name not in ("trace_id", "body")
+        },
+        trace_id=trace_id,
+        body=resource_spans.SerializeToString(deterministic=True),
+    )
+
+
+def _shape(tree: Any) -> str:
+    """Return the tree as text without its ids, which come from the trace's."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: plain(each)
+                for name, each in value.items()
+                if not name.endswith("Id") or name == "providerCallId"
+            }
+        return [plain(each) for each in value] if isinstance(value, list) else value
+
+    return json.dumps(plain(tree), sort_keys=True)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+async def test_both_encodings_may_be_packed(api: Api, media_type: str, encoding: str) -> None:
+    spans = spans_of(ONE_RUN)
+    body = encode_protobuf(spans) if media_type == PROTOBUF else encode_json(spans)
+    pack = gzip.compress if encoding == "gzip" else zlib.compress
+
+    await _record(api, pack(body), media_type, Content_Encoding=encoding)
+
+    ((_, tree),) = (await _trees(api)).items()
+    assert tree["cumulative"]["toolCalls"] == 8
+
+
+async def test_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
+    request = ExportTraceServiceRequest.FromString(encode_protobuf(spans_of(ONE_RUN)))
+    request.resource_spans[0].scope_spans[0].spans.add(name="nobody's", span_id=b"12345678")
+    request.resource_spans[0].scope_spans[0].spans.add(name="no id", trace_id=b"1" * 16)
+
+    response = await _post(api, request.SerializeToString())
+
+    assert response.status_code == 200
+    answer = ExportTraceServiceResponse.FromString(response.content).partial_success
+    assert answer.rejected_spans == 2
+    first, second = answer.error_message.splitlines()
+    assert first.startswith("invalid_span: Its trace id must be")
+    assert first.endswith("(span 1)")
+    assert second.startswith("invalid_span: Its span id must be")
+    ((_, tree),) = (await _trees(api)).items()
+    assert tree["cumulative"]["toolCalls"] == 8
+
+
+async def test_spans_of_a_deleted_run_are_refused_in_the_encoding_of_the_request(api: Api) -> None:
+    spans = spans_of(ONE_RUN)
+    await _record(api, encode_json(spans), JSON)
+    ((run, _),) = (await _trees(api)).items()
+    await api.client.delete(f"/api/runs/{run}")
+
+    response = await _post(api, encode_json(spans), JSON)
+
+    assert response.status_code == 200
+    partial = response.json()["partialSuccess"]
+    assert partial["rejectedSpans"] == str(len(spans))
+    assert partial["errorMessage"].startswith("run_deleted: The run was deleted")
+    assert partial["errorMessage"].endswith(f"\nAnd {len(spans) - 10} more.")
+
+
+@pytest.mark.parametrize("media_type", [PROTOBUF, JSON])
+async def test_an_empty_request_is_a_success(api: Api, media_type: str) -> None:
+    await _record(api, b"" if media_type == PROTOBUF else b"{}", media_type)
+
+
+@pytest.mark.parametrize("body", [b"\xff", b"\x0a\x7fcut", b"{}"])
+async def test_a_malformed_protobuf_body_is_answered_with_a_status_message(
+    api: Api, body: bytes
+) -> None:
+    response = await _post(api, body)
+
+    assert (response.status_code, response.headers["content-type"]) == (400, PROTOBUF)
+    assert response.content[:1] == b"\x12"  # field 2 of google.rpc.Status: the message
+    assert b"OTLP" in response.content
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"resourceSpans": 1}', b"[" * 100_000])
+async def test_a_malformed_json_body_is_answered_with_a_status_message(
+    api: Api, body: bytes
+) -> None:
+    response = await _post(api, body, JSON)
+
+    assert (response.status_code, response.headers["content-type"]) == (400, JSON)
+    assert list(response.json()) == ["message"]
+
+
+async def test_other_content_types_and_encodings_are_not_read(api: Api) -> None:
+    for media_type in ("text/plain", "application/grpc", ""):
+        assert (await _post(api, b"", media_type)).status_code == 415
+
+    response = await _post(api, b"", Content_Encoding="br")
+    assert (response.status_code, response.headers["content-type"]) == (415, PROTOBUF)
+
+
+async def test_a_body_that_is_not_packed_as_it_says_is_refused(api: Api) -> None:
+    assert (await _post(api, b"plain", Content_Encoding="gzip")).status_code == 400
+    cut = gzip.compress(encode_protobuf(spans_of(ONE_RUN)))[:-20]
+    assert (await _post(api, cut, Content_Encoding="gzip")).status_code == 400
+    assert await _trees(api) == {}
+
+
+async def test_a_body_that_unpacks_to_too_much_is_refused(api: Api) -> None:
+    packed = gzip.compress(bytes(MAX_BYTES + 1))
+
+    response = await _post(api, packed, Content_Encoding="gzip")
+
+    assert (response.status_code, response.headers["content-type"]) == (413, PROTOBUF)
+
+
+async def test_a_store_that_is_away_is_answered_with_when_to_try_again(
+    api: Api,
+) -> None:
+    pool = api.writer._pool  # type: ignore[attr-defined]
+    await pool.close()
+
+    response = await _post(api, encode_protobuf(spans_of(ONE_RUN)))
+
+    assert (response.status_code, response.headers["content-type"]) == (503, PROTOBUF)
+    assert int(response.headers["retry-after"]) >= 1
+
+
+async def test_hostile_spans_are_stored_or_refused_and_never_an_error(api: Api) -> None:
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for number, (start, end) in enumerate([(0, 0), (2**63 - 1, 2**63 - 1), (2**64 - 1, 5), (9, 1)]):
+        span = spans.add(
+            trace_id=bytes([number + 1]) * 16,
+            span_id=b"12345678",
+            name="chat \0 of\ud83d".encode("utf-8", "replace").decode(),
+            start_time_unix_nano=start,
+            end_time_unix_nano=end,
+        )
+        span.attributes.add(key="gen_ai.operation.name").value.string_value = "chat"
+        for key in ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"):
+            span.attributes.add(key=key).value.int_value = [-5, 2**63 - 1, 0, -(2**63)][number]
+    for each in range(10_000):
+        spans[0].attributes.add(key=f"key {each}").value.string_value = "\0"
+
+    response = await _post(api, request.SerializeToString())
+
+    assert response.status_code == 200
+    answer = ExportTraceServiceResponse.FromString(response.content).partial_success
+    assert answer.rejected_spans == 1
+    assert len(await _trees(api)) == 3

@@ -1,0 +1,254 @@
+"""Spans are kept as they came; the records of their run are the projection of all of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from uuid import UUID
+
+import anyio
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+
+from tests.otel.captured import NAMES, bodies, spans_of
+from tests.store_contract.moments import Moments
+from tests.store_contract.stores import (
+    NewStore,
+    Store,
+    all_records,
+    clock,
+    memory_stores,
+    tree,
+)
+from tracer.errors import RecordNotFound
+from tracer.lineage import Payloads
+from tracer.otel.decode import decode_protobuf
+from tracer.otel.spans import Span
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import RunFilter
+
+ONE_RUN = "pydantic-ai-default-single"
+
+
+async def _write(store: Store, *batches: Iterable[Span]) -> None:
+    for batch in batches:
+        spans = list(batch)
+        answer = await store.writer.write_spans(spans)
+        assert (answer.stored, answer.refused) == (len(spans), [])
+
+
+def _requests(name: str) -> list[list[Span]]:
+    return [decode_protobuf(body).spans for body in bodies(name)]
+
+
+def _run_of(span: Span) -> UUID:
+    return UUID(bytes=span.trace_id)
+
+
+async def test_every_store_makes_the_same_records_of_every_capture(new_store: NewStore) -> None:
+    for name in NAMES:
+        store, plain = new_store(), memory_stores()()
+        await _write(store, *_requests(name))
+        await _write(plain, spans_of(name))
+
+        records = await all_records(store)
+        assert records == await all_records(plain), name
+        assert records, name
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", [ONE_RUN, "logfire-pending-single", "agno-openinference-single"])
+async def test_any_order_split_and_repetition_gives_the_same_records(
+    new_store: NewStore, name: str, seed: int
+) -> None:
+    once, shuffled = new_store(), new_store()
+    spans = spans_of(name)
+    await _write(once, spans)
+    randomly = random.Random(seed)
+    await _write(shuffled, randomly.sample(spans, 5))
+    randomly.shuffle(spans)
+    for start in range(0, len(spans), 4):
+        await _write(shuffled, spans[start : start + 4])
+
+    assert await all_records(shuffled) == await all_records(once)
+
+
+async def test_writers_at_once_give_the_same_records(new_store: NewStore) -> None:
+    once, together = new_store(), new_store()
+    spans = spans_of("openai-agents-openinference-concurrent")
+    await _write(once, spans)
+    async with anyio.create_task_group() as tasks:
+        for seed in range(4):
+            mixed = random.Random(seed).sample(spans, len(spans))
+            for start in range(0, len(mixed), 40):
+                tasks.start_soon(_write, together, mixed[start : start + 40])
+
+    assert await all_records(together) == await all_records(once)
+
+
+async def test_the_tree_of_a_trace_shows_which_call_opened_which_agent(store: Store) -> None:
+    spans = spans_of(ONE_RUN)
+    await _write(store, spans)
+
+    root = await tree(store, _run_of(spans[0]))
+
+    rounds = root["agentExecutions"][0]["thinkActs"]
+    calls = [call for each in rounds for call in each["toolCalls"]]
+    assert [call["name"] for call in calls] == [
+        "weather",
+        "ask_researcher",
+        "ask_researcher",
+        "weather",
+    ]
+    opened = [plan for call in calls for plan in call["subPlans"]]
+    assert [plan["parentActToolCall"]["name"] for plan in opened] == ["ask_researcher"] * 2
+    assert root["cumulative"]["inputTokens"] == 5742
+    assert root["unplaced"] == []
+    run = await store.reader.read_run(_run_of(spans[0]))
+    assert (run.input_tokens, run.output_tokens, run.tool_calls) == (5742, 366, 8)
+
+
+async def test_what_was_reconstructed_is_marked_with_its_evidence(store: Store) -> None:
+    spans = spans_of("openai-agents-traceloop-single")
+    await _write(store, spans)
+
+    rows = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+
+    inferred = [row for row in (*rows.plans, *rows.tool_calls) if row["inferred"]]
+    assert inferred
+    assert all(row["inferredFrom"] for row in inferred)
+    kept = [row for row in (*rows.plans, *rows.tool_calls) if not row["inferred"]]
+    assert all(row["inferredFrom"] is None for row in kept)
+
+
+async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
+    spans = spans_of(ONE_RUN)
+    await _write(store, spans)
+    before = await store.reader.read_run(_run_of(spans[0]))
+    rows = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+    await _write(store, spans)
+
+    after = await store.reader.read_run(_run_of(spans[0]))
+
+    assert after.model_dump(exclude={"revision"}) == before.model_dump(exclude={"revision"})
+    again = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+    assert (again.plans, again.tool_calls) == (rows.plans, rows.tool_calls)
+
+
+async def test_only_changed_records_get_the_new_revision(store: Store) -> None:
+    spans = sorted(spans_of(ONE_RUN), key=lambda span: span.start)
+    await _write(store, spans[:-1], spans[-1:])
+    run = await store.reader.read_run(_run_of(spans[0]))
+    assert run.revision == 2
+    root = (await store.reader.read_plan(run.root_plan_id)).plan
+    assert root.revision == 1
+
+
+async def test_of_two_versions_of_a_span_the_ended_one_stays(new_store: NewStore) -> None:
+    spans = spans_of(ONE_RUN)
+    root = next(span for span in spans if span.parent_span_id is None)
+    opened = replace(root, end=0, status_code=0, body=_without_end(root))
+    one, other = new_store(), new_store()
+    await _write(one, [opened], [root])
+    await _write(other, [root], [opened])
+
+    assert await all_records(one) == await all_records(other)
+    assert (await one.reader.read_run(_run_of(root))).status == "succeeded"
+
+
+def _without_end(span: Span) -> bytes:
+    """Return the span's body as it was before it ended."""
+    message = ResourceSpans.FromString(span.body)
+    message.scope_spans[0].spans[0].end_time_unix_nano = 0
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _moved(span: Span, trace_id: bytes) -> Span:
+    """Return the span in another trace."""
+    message = ResourceSpans.FromString(span.body)
+    message.scope_spans[0].spans[0].trace_id = trace_id
+    body = bytes(message.SerializeToString(deterministic=True))
+    return replace(span, trace_id=trace_id, body=body)
+
+
+async def test_a_run_of_spans_takes_no_events(store: Store) -> None:
+    late, other = Moments(), Moments()
+    await _write(store, [_moved(span, late.root.bytes) for span in spans_of(ONE_RUN)])
+    before = await all_records(store)
+
+    answer = await store.writer.write([late.plan_started(), other.plan_started()])
+
+    assert [(each.index, each.code) for each in answer.refused] == [(0, "run_of_spans")]
+    assert answer.stored == 1
+    await store.writer.delete_run(other.root)
+    assert await all_records(store) == before
+
+
+async def test_spans_that_reach_a_run_of_events_make_no_records(store: Store) -> None:
+    native = Moments()
+    await store.record(native.plan_started())
+    before = await all_records(store)
+
+    await _write(store, [_moved(span, native.root.bytes) for span in spans_of(ONE_RUN)])
+
+    assert await all_records(store) == before
+    await store.record(native.call_started())
+
+
+async def test_spans_of_a_deleted_run_are_refused_and_their_neighbours_stored(
+    store: Store,
+) -> None:
+    deleted, other = spans_of(ONE_RUN), spans_of("agno-openinference-single")
+    await _write(store, deleted)
+    await store.writer.delete_run(_run_of(deleted[0]))
+
+    answer = await store.writer.write_spans([deleted[0], *other, deleted[1]])
+
+    assert [(each.index, each.code) for each in answer.refused] == [
+        (0, "run_deleted"),
+        (len(other) + 1, "run_deleted"),
+    ]
+    assert answer.stored == len(other)
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_run(_run_of(deleted[0]))
+    assert (await store.reader.read_run(_run_of(other[0]))).tool_calls == 8
+
+
+async def test_a_trace_without_agent_work_is_kept_and_listed_only_on_request(store: Store) -> None:
+    span = replace(spans_of(ONE_RUN)[0], attributes={}, name="GET /", parent_span_id=None)
+    span = replace(span, body=_plain_body(span))
+    await _write(store, [span])
+
+    assert (await store.reader.read_run(_run_of(span))).title == "GET /"
+    assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
+    listed = await store.reader.list_runs(RunFilter(other_traces=True), 10, None)
+    assert [run.root_plan_id for run in listed.items] == [_run_of(span)]
+
+
+def _plain_body(span: Span) -> bytes:
+    message = ResourceSpans.FromString(span.body)
+    wire = message.scope_spans[0].spans[0]
+    wire.ClearField("attributes")
+    wire.ClearField("events")
+    wire.ClearField("parent_span_id")
+    message.scope_spans[0].ClearField("scope")
+    wire.name = span.name
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+async def test_no_spans_are_stored_at_once(store: Store) -> None:
+    await _write(store, [])
+
+
+async def test_writers_in_separate_pools_do_not_wait_for_each_other(database_url: str) -> None:
+    spans = spans_of("langgraph-openinference-concurrent")
+    async with open_pool(database_url) as one, open_pool(database_url) as other:
+        writers = [PostgresWriter(pool, 7_001, clock()) for pool in (one, other)]
+        async with anyio.create_task_group() as tasks:
+            for index, writer in enumerate(writers):
+                for start in range(0, len(spans), 30):
+                    batch = spans[start : start + 30]
+                    tasks.start_soon(writer.write_spans, batch if index else batch[::-1])
+        assert (await writers[0].write_spans(spans)).refused == []

@@ -1,0 +1,276 @@
+"""Writing to a tracer server over HTTP: for programs that have no database of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import orjson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from tracer.errors import RecordNotFound, RunNotActive, SchemaOutOfDate, StoreUnavailable
+from tracer.events import Event, event_json
+from tracer.logs import get_logger
+from tracer.otel.encode import encode_protobuf
+from tracer.otel.spans import Span
+from tracer.records import Run
+from tracer.status import ABANDONED, Status
+from tracer.store import Refusal, WriteAnswer
+
+log = get_logger(__name__)
+
+CONNECT_SECONDS = 2.0
+"""How long a server that is down may keep a write waiting."""
+
+ANSWER_SECONDS = 30.0
+"""How long the server may take to answer, or to take in more of what is sent."""
+
+PACKED_BYTES = 16 * 2**10
+"""From which size on a request is packed."""
+
+WISHES_AT_ONCE = 100
+"""How many runs are asked about in one request: their ids stand in its address."""
+
+_SLICE_BYTES = 64 * 2**10
+_ADVICE: dict[int, str] = {
+    HTTPStatus.UNAUTHORIZED: "Check TRACER_API_KEY.",
+    HTTPStatus.FORBIDDEN: "Check TRACER_API_KEY.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Try again later.",
+}
+
+Numbered = tuple[int, bytes]
+"""What is sent of one event or span, with its index."""
+
+
+class _Wishes(BaseModel):
+    root_plan_ids: set[UUID] = Field(alias="rootPlanIds")
+
+
+class _Problem(BaseModel):
+    code: str
+
+
+class _RefusedAsAWhole(Exception):
+    """The server refuses all that was sent together; parts of it may be taken."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+
+
+_ANSWER = TypeAdapter(WriteAnswer)
+
+
+class HttpWriter:
+    """`tracer.store.TraceWriter` over the REST API, and what a launcher reads of it.
+
+    It never tries again by itself: the recorder does. It connects directly, whatever proxies the
+    environment names for other traffic; give a transport with a proxy where one is needed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Name the server; nothing is connected yet.
+
+        Args:
+            url: Where it is, such as `http://127.0.0.1:8420`.
+            api_key: Sent with each request, where the server wants one.
+            transport: Carries the requests; unless given, connections of its own.
+        """
+        self._url = url
+        self._client = httpx2.AsyncClient(
+            base_url=url,
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+            transport=transport or httpx2.AsyncHTTPTransport(verify=ssl.create_default_context()),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; see `TraceWriter.write`."""
+        refused: list[Refusal] = []
+        lines: list[Numbered] = []
+        for index, event in enumerate(events):
+            try:
+                lines.append((index, event_json(event)))
+            except ValueError as error:
+                detail = f"It cannot be written as JSON: {type(error).__name__}."
+                refused.append(Refusal(index, "not_storable", detail))
+        refused += await self._divided(lines, self._write)
+        return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
+
+    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+        """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
+        bodies = [(index, encode_protobuf([span])) for index, span in enumerate(spans)]
+        refused = await self._divided(bodies, self._write_spans)
+        return WriteAnswer(len(spans) - len(refused), refused)
+
+    async def _divided(
+        self, sent: list[Numbered], write: Callable[[list[Numbered]], Awaitable[list[Refusal]]]
+    ) -> list[Refusal]:
+        """Write what was `sent`, in parts where it has to be; return what is refused."""
+        if not sent:
+            return []
+        try:
+            return await write(sent)
+        except _RefusedAsAWhole as refusal:
+            if len(sent) == 1:
+                return [Refusal(sent[0][0], refusal.code, refusal.detail)]
+        middle = len(sent) // 2
+        return [
+            *await self._divided(sent[:middle], write),
+            *await self._divided(sent[middle:], write),
+        ]
+
+    async def _write(self, lines: list[Numbered]) -> list[Refusal]:
+        body = b"\n".join(line for _, line in lines)
+        response = await self._post("api/events", body, "application/x-ndjson")
+        content = _content(response, HTTPStatus.OK)
+        try:
+            answer = _ANSWER.validate_json(content)
+            return [
+                Refusal(lines[each.index][0], each.code, each.detail) for each in answer.refused
+            ]
+        except (ValidationError, IndexError) as error:
+            raise _unexpected(response) from error
+
+    async def _write_spans(self, bodies: list[Numbered]) -> list[Refusal]:
+        # Messages one after the other are one message that has the items of all.
+        body = b"".join(body for _, body in bodies)
+        response = await self._post("v1/traces", body, "application/x-protobuf")
+        content = _content(response, HTTPStatus.OK)
+        try:
+            refused = ExportTraceServiceResponse.FromString(content).partial_success
+        except DecodeError as error:
+            raise _unexpected(response) from error
+        if refused.rejected_spans:
+            # The standard has one text for all, and no place for codes: see `api.otlp`.
+            code, _, detail = refused.error_message.partition(": ")
+            raise _RefusedAsAWhole(code, detail)
+        return []
+
+    async def _post(self, path: str, body: bytes, content_type: str) -> httpx2.Response:
+        headers = {"Content-Type": content_type}
+        if len(body) >= PACKED_BYTES:
+            body = await _packed(body)
+            headers["Content-Encoding"] = "gzip"
+        response = await self._ask("POST", path, content=body, headers=headers)
+        if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
+        return response
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        response = await self._ask("DELETE", f"api/runs/{root_plan_id}")
+        if _code(response) == "not_found":
+            raise RecordNotFound("run", root_plan_id)
+        _content(response, HTTPStatus.NO_CONTENT)
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        response = await self._ask("POST", f"api/runs/{root_plan_id}/cancel")
+        match _code(response):
+            case "not_found":
+                raise RecordNotFound("run", root_plan_id)
+            case "run_not_active":
+                raise RunNotActive()
+        content = _content(response, HTTPStatus.ACCEPTED)
+        try:
+            return _run(content)
+        except ValueError as error:
+            raise _unexpected(response) from error
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of the runs that somebody wished to be cancelled or deleted.
+
+        Raises:
+            StoreUnavailable: The server does not answer.
+        """
+        found: set[UUID] = set()
+        asked = [str(each) for each in root_plan_ids]
+        for begin in range(0, len(asked), WISHES_AT_ONCE):
+            some = asked[begin : begin + WISHES_AT_ONCE]
+            response = await self._ask("GET", "api/cancel-requests", params={"rootPlanId": some})
+            content = _content(response, HTTPStatus.OK)
+            try:
+                found |= _Wishes.model_validate_json(content).root_plan_ids
+            except ValidationError as error:
+                raise _unexpected(response) from error
+        return found
+
+    async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        try:
+            return await self._client.request(method, path, **request)
+        except httpx2.HTTPError as error:
+            raise StoreUnavailable(
+                f"The server at {self._url} does not answer. Check TRACER_URL and that it runs."
+            ) from error
+
+
+async def _packed(body: bytes) -> bytes:
+    """Return `body` as gzip. The agent goes on meanwhile."""
+    packer = zlib.compressobj(level=1, wbits=16 + zlib.MAX_WBITS)
+    packed = []
+    for begin in range(0, len(body), _SLICE_BYTES):
+        packed.append(packer.compress(body[begin : begin + _SLICE_BYTES]))
+        # Not in a thread instead: all may be taken by tools that wait for us.
+        await asyncio.sleep(0)
+    return b"".join([*packed, packer.flush()])
+
+
+def _content(response: httpx2.Response, wanted: HTTPStatus) -> bytes:
+    """Return what a response says.
+
+    Raises:
+        SchemaOutOfDate: The server's database lacks migrations.
+        StoreUnavailable: It is any other response than the one that is wanted.
+    """
+    if response.status_code == wanted:
+        return response.content
+    if _code(response) == "schema_out_of_date":
+        raise SchemaOutOfDate()
+    raise _unexpected(response)
+
+
+def _unexpected(response: httpx2.Response) -> StoreUnavailable:
+    """Return the error for an answer that says nothing of the events: what they say may be kept."""
+    log.warning("server_failed", status=response.status_code, code=_code(response))
+    advice = _ADVICE.get(response.status_code, "Check TRACER_URL and the server's log.")
+    return StoreUnavailable(f"The server answered with status {response.status_code}. {advice}")
+
+
+def _code(response: httpx2.Response) -> str | None:
+    """Return the code of the problem that a response tells; None where it tells none."""
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        return _Problem.model_validate_json(response.content).code
+    except ValidationError:
+        return None
+
+
+def _run(content: bytes) -> Run:
+    sent = orjson.loads(content)
+    fields = {name: sent[to_camel(name)] for name in Run.model_fields if to_camel(name) in sent}
+    if fields.get("status") == ABANDONED:
+        fields["status"] = Status.RUNNING  # shown so for a run that is open
+    return Run.model_validate(fields)

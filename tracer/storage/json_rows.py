@@ -1,0 +1,46 @@
+"""Records as JSON arrays, the form in which statements take any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import orjson
+
+from tracer.merge import RULES, Key
+from tracer.records import Kind
+from tracer.storage.upserts import JSON_COLUMNS
+from tracer.text import nests_too_deep
+from tracer.versions import Fields
+
+_MAX_JSONB_CHARACTERS = 1_000_000
+_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
+
+
+def json_batches(kind: Kind, versions: Mapping[Key, Fields]) -> Iterator[str]:
+    """Yield the versions as JSON arrays in the order of their keys, each small enough to send."""
+    rows: list[bytes] = []
+    size = 0
+    for key in sorted(versions):
+        row = orjson.dumps(_row(kind, key, versions[key]), default=str)
+        if rows and size + len(row) > _STATEMENT_BYTES:
+            yield _array(rows)
+            rows, size = [], 0
+        rows.append(row)
+        size += len(row)
+    if rows:
+        yield _array(rows)
+
+
+def _array(rows: list[bytes]) -> str:
+    return f"[{b','.join(rows).decode()}]"
+
+
+def _row(kind: Kind, key: Key, version: Fields) -> dict[str, object]:
+    row = {**version, "root_plan_id": key[0], RULES[kind].id_field: key[1]}
+    if kind is Kind.TOOL_CALL:
+        row |= {f"{text}_fits": _may_be_jsonb(version.get(text)) for text in JSON_COLUMNS.values()}
+    return row
+
+
+def _may_be_jsonb(text: str | None) -> bool:
+    return text is not None and len(text) <= _MAX_JSONB_CHARACTERS and not nests_too_deep(text)

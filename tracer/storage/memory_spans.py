@@ -1,0 +1,61 @@
+"""Spans in memory and the records projected from them: what `postgres_spans` does in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from tracer.otel.projection import Projected, project
+from tracer.otel.spans import Span, newer
+from tracer.records import Kind
+from tracer.storage.projected_runs import projected_parts
+from tracer.versions import Fields
+
+
+@dataclass
+class KeptSpans:
+    """The spans of one run."""
+
+    by_id: dict[bytes, Span] = field(default_factory=dict)
+
+    def keep(self, spans: Iterable[Span]) -> bool:
+        """Keep the newer version of each span, and return whether that changed anything."""
+        changed = False
+        for span in spans:
+            kept = self.by_id.get(span.span_id)
+            stays = span if kept is None else newer(kept, span)
+            changed |= kept is None or stays.body != kept.body
+            self.by_id[span.span_id] = stays
+        return changed
+
+    def projected(self) -> Projected:
+        """Return the records of the whole run."""
+        return project(self.by_id.values())
+
+
+def replace_records(
+    parts: dict[Kind, dict[UUID, Fields]], projected: Projected, born: Fields, revision: int
+) -> None:
+    """Make `parts` what a projection says; records that stay the same keep their revision.
+
+    Args:
+        parts: The records of the run, by kind and id; changed in place.
+        projected: What they become.
+        born: What a new record has besides.
+        revision: The run's.
+    """
+    for kind, records in projected_parts(projected).items():
+        kept = parts[kind]
+        parts[kind] = {
+            record_id: _replaced(kept.get(record_id), fields, born, revision)
+            for record_id, fields in records.items()
+        }
+
+
+def _replaced(kept: Fields | None, fields: Fields, born: Fields, revision: int) -> Fields:
+    if kept is None:
+        return {**fields, **born, "revision": revision}
+    if all(kept.get(name) == value for name, value in fields.items()):
+        return kept
+    return {**kept, **fields, "revision": revision}

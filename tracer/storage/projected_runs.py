@@ -1,0 +1,60 @@
+"""What a run's records say of the run itself, and what the stores keep of a projection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from itertools import chain
+from uuid import UUID
+
+from tracer.merge import RULES
+from tracer.otel.projection import Projected
+from tracer.records import RECORDS, Kind
+from tracer.status import Status
+from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.versions import Fields
+
+Parts = Mapping[Kind, Mapping[UUID, Fields]]
+"""The records of one run below the run itself, by kind and id."""
+
+PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(
+        field
+        for field in (*RULES[kind].fields, "inferred", "inferred_from")
+        if field in record.model_fields
+    )
+    for kind, record in RECORDS.items()
+}
+"""The fields that a projection fills."""
+
+
+def projected_parts(projected: Projected) -> dict[Kind, dict[UUID, Fields]]:
+    """Return the records of a projection with every one of `PROJECTED_FIELDS`."""
+    return {
+        kind: {
+            record_id: _whole(kind, {**fields, "inferred_from": fields.get("evidence")})
+            for record_id, fields in projected.records[kind].items()
+        }
+        for kind in RECORDS
+    }
+
+
+def _whole(kind: Kind, fields: Fields) -> Fields:
+    lists = dict.fromkeys(RULES[kind].union, ())
+    whole = {field: fields.get(field) for field in PROJECTED_FIELDS[kind]}
+    return whole | {field: [*(fields.get(field) or nothing)] for field, nothing in lists.items()}
+
+
+def shown_of_run(root_plan_id: UUID, parts: Parts) -> Fields:
+    """Return what a run shows of its records: its root plan's fields, and the totals of all."""
+    root = parts[Kind.PLAN].get(root_plan_id, {})
+    thoughts = parts[Kind.THINK_ACT].values()
+    calls = parts[Kind.TOOL_CALL].values()
+    return {
+        **{column: root[column] for column in FROM_ROOT_PLAN if column in root},
+        "input_tokens": sum(each.get("input_tokens") or 0 for each in thoughts),
+        "output_tokens": sum(each.get("output_tokens") or 0 for each in thoughts),
+        "cost_usd": sum((each.get("cost_usd") or Decimal(0) for each in thoughts), Decimal(0)),
+        "tool_calls": len(calls),
+        "failures": sum(int(each["status"] is Status.FAILED) for each in chain(thoughts, calls)),
+    }

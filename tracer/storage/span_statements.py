@@ -1,0 +1,107 @@
+"""The SQL that keeps spans and replaces the records that are projected from them.
+
+Each takes the project's id as $1, for a raw cursor. `LOCK_RUNS_OF_SPANS` comes first.
+"""
+
+from __future__ import annotations
+
+from tracer.merge import RULES
+from tracer.records import RECORDS, Kind
+from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.storage.projected_runs import PROJECTED_FIELDS
+from tracer.storage.tables import ALWAYS, TABLES
+from tracer.storage.upserts import JSON_COLUMNS, column_type, jsonb_of
+
+LOCK_RUNS_OF_SPANS = """
+INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source, tags,
+    input_tokens, output_tokens, cost_usd, tool_calls, failures)
+SELECT $1, root_plan_id, 'unknown', $2, 1, 'spans', '{}', 0, 0, 0, 0, 0
+FROM unnest($3::uuid[]) AS given (root_plan_id)
+ORDER BY root_plan_id
+ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1
+WHERE kept.deleted_at IS NULL
+RETURNING root_plan_id, source"""
+"""Makes or locks the runs one by one, in the order of their ids, as `upserts.LOCK_RUNS` does.
+
+Returns those that were not deleted, and where their records come from.
+"""
+
+KEEP_SPANS = """
+INSERT INTO otel_span AS kept (project_id, root_plan_id, span_id, parent_span_id, name, start_time,
+    end_time, body, recorded_at)
+SELECT $1, root_plan_id, span_id, parent_span_id, name, start_time, end_time, body, $2
+FROM unnest($3::uuid[], $4::bytea[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[],
+    $9::bytea[])
+    AS given (root_plan_id, span_id, parent_span_id, name, start_time, end_time, body)
+ORDER BY root_plan_id, span_id
+ON CONFLICT (root_plan_id, span_id, project_id) DO UPDATE
+SET parent_span_id = excluded.parent_span_id, name = excluded.name,
+    start_time = excluded.start_time, end_time = excluded.end_time, body = excluded.body
+WHERE (excluded.end_time, excluded.body) > (kept.end_time, kept.body)
+RETURNING root_plan_id"""
+"""Keeps the newer version of each span: `tracer.otel.spans.newer`."""
+
+READ_SPANS = """
+SELECT root_plan_id, body FROM otel_span WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
+
+REMOVE_RECORDS = {
+    kind: f"""
+    DELETE FROM {TABLES[kind]} AS kept
+    WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND NOT EXISTS (
+        SELECT FROM unnest($3::uuid[]) AS given (id) WHERE given.id = kept.{RULES[kind].id_field}
+    )"""
+    for kind in RECORDS
+}
+"""Removes the records of the runs $2 that are not among $3."""
+
+
+def _replace(kind: Kind) -> str:
+    table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
+    types = {field: column_type(table, field) for field in (key, *fields)}
+    values = {field: f"given.{field}" for field in fields}
+    given = {"root_plan_id": "uuid"} | types
+    if kind is Kind.TOOL_CALL:
+        values |= {column: jsonb_of(text) for column, text in JSON_COLUMNS.items()}
+        given |= {f"{text}_fits": "boolean" for text in JSON_COLUMNS.values()}
+    before, after = (", ".join(f"{row}.{field}" for field in fields) for row in _ROWS)
+    return f"""
+    INSERT INTO {table} AS kept
+        (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
+    SELECT run.project_id, run.root_plan_id, given.{key}, $2, run.revision,
+        {", ".join(values.values())}
+    FROM json_to_recordset($3) AS given ({_columns(given)})
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    ORDER BY given.root_plan_id, given.{key}
+    ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
+    SET {", ".join(f"{column} = excluded.{column}" for column in ("revision", *values))}
+    WHERE ({before}) IS DISTINCT FROM ({after})"""
+
+
+_ROWS = ("kept", "excluded")
+
+
+def _columns(types: dict[str, str]) -> str:
+    return ", ".join(f"{name} {type_}" for name, type_ in types.items())
+
+
+REPLACE_RECORDS = {kind: _replace(kind) for kind in RECORDS}
+"""Makes records of runs what the rows $3 say, at the server's time $2."""
+
+_OF_RUN = (
+    "session_id",
+    "subject",
+    "is_agent_work",
+    *FROM_ROOT_PLAN,
+    "input_tokens",
+    "output_tokens",
+    "cost_usd",
+    "tool_calls",
+    "failures",
+)
+
+UPDATE_RUNS = f"""
+UPDATE run SET {", ".join(f"{column} = given.{column}" for column in _OF_RUN)}
+FROM json_to_recordset($2) AS given
+    (root_plan_id uuid, {_columns({column: column_type("run", column) for column in _OF_RUN})})
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id"""
+"""Makes the runs show what the rows $2 say."""
