@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import zlib
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -17,10 +18,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from api.routes.traces import MAX_BYTES
-from tests.api.conftest import Api
+from tests.api.conftest import Api, client_of, serving_parts
 from tests.otel.captured import NAMES, bodies, spans_of
 from tracer.otel.encode import encode_json, encode_protobuf
 from tracer.otel.spans import Span
+from tracer.runtime.scripted_model import ScriptedModel
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 ONE_RUN = "pydantic-ai-default-single"
@@ -213,12 +215,14 @@ async def test_a_body_that_unpacks_to_too_much_is_refused(api: Api) -> None:
 
 
 async def test_a_store_that_is_away_is_answered_with_when_to_try_again(
-    api: Api,
+    tmp_path: Path,
 ) -> None:
-    pool = api.writer._pool  # type: ignore[attr-defined]
-    await pool.close()
-
-    response = await _post(api, encode_protobuf(spans_of(ONE_RUN)))
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        response = await _post(Api(client, parts.writer), encode_protobuf(spans_of(ONE_RUN)))
 
     assert (response.status_code, response.headers["content-type"]) == (503, PROTOBUF)
     assert int(response.headers["retry-after"]) >= 1

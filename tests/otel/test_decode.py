@@ -23,6 +23,7 @@ from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.otel.wire_spans import UndecodableTraces
+from tracer.records import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -182,7 +183,7 @@ def test_nul_and_lone_surrogates_are_kept() -> None:
 
     decoded = decode_json(body)
 
-    (fields,) = project(decoded.spans).records["toolCall"].values()  # type: ignore[index]
+    (fields,) = project(decoded.spans).records[Kind.TOOL_CALL].values()
     assert decoded.spans[0].name == "x ␛d800"
     assert fields["arguments"] == "a␛0000b"
     assert decode_protobuf(encode_protobuf(decoded.spans)).spans == decoded.spans

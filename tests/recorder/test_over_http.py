@@ -73,8 +73,7 @@ async def load(recorder: Recorder) -> AsyncIterator[Load]:
 
 async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
-        # What is waited for comes about in another process, which tells nobody.
-        while not holds():  # noqa: ASYNC110
+        while not holds():  # noqa: ASYNC110 - it comes about in another process, which tells nobody
             await asyncio.sleep(0.02)
 
 

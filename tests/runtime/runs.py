@@ -25,7 +25,7 @@ from tracer.tools.definition import Tool
 ENDED = {"cancelled", "failed", "succeeded"}
 
 
-def application(model: ChatModel, tools: Sequence[Tool] = (), **more: Any) -> Application:
+def application(model: ChatModel, tools: Sequence[Tool | str] = (), **more: Any) -> Application:
     """Return an application with one agent, `worker`."""
     limits = {name: more.pop(name) for name in ("max_rounds", "max_parallel") if name in more}
     worker = Agent("worker", "Do your work.", tools=tuple(tools), **limits)

@@ -116,7 +116,7 @@ async def test_what_a_server_calls_an_error_is_told_to_the_model_that_goes_on(
         model = ScriptedModel([script("Go", [call("fail"), call("number", {"n": 20})], "done")])
         store = MemoryStore()
         names = ("fail", "number")
-        of_agents = application(model, names, registry=registry)  # type: ignore[arg-type]
+        of_agents = application(model, names, registry=registry)
         async with bench(of_agents, store, store, tmp_path) as on:
             outcome = await on.launcher.run("Go", agent="worker")
             rows = (await on.rows(outcome.root_plan_id)).tool_calls

@@ -13,9 +13,8 @@ from contextlib import suppress
 from typing import Any
 
 from tracer.clock import Clock, utc_now
-from tracer.errors import MissingIdentity, ToolError
+from tracer.errors import ToolError
 from tracer.sessions import State
-from tracer.tools.hidden import Secrets
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import RunScope
 
@@ -60,7 +59,7 @@ class Instructions:
         if not names:
             return text
         known = await self._known(names)
-        secrets = await self._secrets()
+        secrets = self._scope.secrets()  # whom a state belongs to is known once it has been read
 
         def value(found: re.Match[str]) -> str:
             name = found[1] or found[2]
@@ -95,12 +94,6 @@ class Instructions:
                 self._state = await scope.state()
             known = {**self._state, **known}
         return known
-
-    async def _secrets(self) -> Secrets:
-        """Return what a state that tools have written must not show."""
-        with suppress(MissingIdentity):  # then no tool has had it
-            await self._scope.user()
-        return self._scope.secrets()
 
 
 def _names(text: str) -> set[str]:

@@ -91,7 +91,12 @@ class ToolRegistry:
 
     def find(self, name: str) -> Tool | None:
         """Return the tool of this name; None where there is none."""
-        return self.tools().get(name)
+        # Without `tools()`: asked for each call, and for each tool of an agent in each round.
+        own = self._tools.get(name)
+        if own is not None:
+            return own
+        mirrored = (each for server in self.servers for each in server.mirrored)
+        return next((each for each in mirrored if each.name == name), None)
 
     def read(self, name: str) -> Tool:
         """Return the tool of this name.
@@ -99,8 +104,7 @@ class ToolRegistry:
         Raises:
             UnknownTool: There is none; the message names those that there are.
         """
-        tools = self.tools()
-        return find_tool(tools, name, tools)
+        return self.find(name) or find_tool({}, name, self.tools())
 
     def tagged(self, tag: str) -> tuple[Tool, ...]:
         """Return the tools that have a label."""

@@ -133,7 +133,7 @@ class RunScope:
         """Why the run is being cancelled, where somebody asked for it."""
         self.is_over = False
         self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
-        """What each plan of the run may use up; a plan that is missing has its parent's."""
+        """What each plan of the run may use up; one without limits of its own has its parent's."""
         self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)
         self._recorder = recorder
         self._left_behind = left_behind
