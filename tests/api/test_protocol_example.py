@@ -1,4 +1,4 @@
-"""The protocol page's example works as it stands there."""
+"""The protocol page's examples, in a shell and in TypeScript, work as they stand there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pytest
 from api.openapi import DOCS
 from api.schemas import PLAN_ID
 from tests.servers import tracer_server
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
@@ -48,3 +50,48 @@ async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_pat
         "call_abc",
     )
     assert tree["unplaced"] == []
+
+
+async def test_the_example_in_typescript_records_a_run(database_url: str, tmp_path: Path) -> None:
+    await _run(
+        *(ROOT / "web/node_modules/.bin/tsc", ROOT / "examples/typescript/record.ts"),
+        *("--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "commonjs"),
+        *("--lib", "es2022,dom", "--outDir", tmp_path),
+        cwd=tmp_path,
+    )
+    with tracer_server(database_url, tmp_path) as url:
+        said = await _run("node", "record.js", cwd=tmp_path, TRACER_URL=url)
+        tree = httpx2.get(f"{url}/api/plans/{said.strip()}/tree").json()
+
+    [step] = tree["agentExecutions"]
+    round_of_calls, answer = step["thinkActs"]
+    measured, missing, asked = round_of_calls["toolCalls"]
+    [sub_plan] = asked["subPlans"]
+    assert (tree["status"], tree["summary"], tree["unplaced"]) == ("succeeded", "p-1 is well.", [])
+    assert (round_of_calls["thought"], answer["toolCalls"]) == ("I measure both, and ask.", [])
+    assert (measured["status"], measured["result"]) == ("succeeded", "121/79")
+    assert (missing["status"], missing["reason"], missing["error"]["type"]) == (
+        "failed",
+        "tool_error",
+        "RangeError",
+    )
+    assert (asked["result"], sub_plan["title"], sub_plan["depth"]) == (
+        "Yes.",
+        "Is 151/99 too high?",
+        1,
+    )
+    assert (tree["cumulative"]["inputTokens"], tree["cumulative"]["toolCalls"]) == (300, 3)
+
+
+async def _run(*command: Path | str, cwd: Path, **environment: str) -> str:
+    done = await asyncio.to_thread(
+        subprocess.run,
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout

@@ -2,7 +2,11 @@
 
 Each section stands for itself. Its TOML and YAML become the files that their first lines name, and
 its Python runs in order: a block that awaits in an event loop, any other in a thread, as a program
-without one. What stands behind `# →` is what the line gives.
+without one. What stands behind `# →` is what the line gives, and a block of text is the outline of
+the run that was recorded last.
+
+A section that connects has a server at `TRACER_URL`, where `tracer.connect()` finds it, and as
+`server_url`. At its end its connections are closed, and `uninstall` is called where there is one.
 """
 
 from __future__ import annotations
@@ -11,15 +15,21 @@ import ast
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
+from tests.adapters.outline import outline
+from tests.adapters.recording import PLENTY_SECONDS
+from tests.databases import fresh_database
+from tests.servers import tracer_server
 from tests.tools.http_servers import Received, http_server, reply
+from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
@@ -27,7 +37,13 @@ from tracer.tools.registry import ToolRegistry
 from tracer.tools.tool_service import ToolService
 
 DOCS = Path(__file__).parents[2] / "docs"
-GUIDES = ("tools.md", "migrating-tools.md", "seeds.md")
+GUIDES = (
+    "tools.md",
+    "migrating-tools.md",
+    "seeds.md",
+    "recording.md",
+    *sorted(f"frameworks/{page.name}" for page in (DOCS / "frameworks").glob("*.md")),
+)
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -90,6 +106,22 @@ async def _surroundings(folder: Path) -> AsyncIterator[dict[str, Any]]:
         }
 
 
+def _close(names: dict[str, Any]) -> None:
+    if "uninstall" in names:
+        names["uninstall"]()
+    for value in names.values():
+        if isinstance(value, Tracing):
+            value.close()
+
+
+async def _newest_run(names: dict[str, Any]) -> list[str]:
+    """Return the outline of the run that a section recorded last."""
+    assert await asyncio.to_thread(names["tracing"].flush, PLENTY_SECONDS)
+    async with httpx2.AsyncClient(base_url=names["server_url"]) as client:
+        [run] = (await client.get("/api/runs", params={"limit": 1})).json()["items"]
+        return outline((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
+
+
 def _show(value: object, wanted: str) -> None:
     assert str(value) == wanted
 
@@ -104,6 +136,18 @@ async def _run(example: Example, guide: str, names: dict[str, Any]) -> None:
         await asyncio.to_thread(exec, code, names)
 
 
+@pytest.fixture(scope="module")
+def server_url(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """A server for all sections: starting one takes longer than most of them."""
+    with (
+        fresh_database(postgres_server_url, _template) as database_url,
+        tracer_server(database_url, tmp_path_factory.mktemp("server")) as url,
+    ):
+        yield url
+
+
 @pytest.mark.parametrize(
     "section",
     [
@@ -113,17 +157,29 @@ async def _run(example: Example, guide: str, names: dict[str, Any]) -> None:
     ],
 )
 async def test_the_examples_of_a_section_work(
-    section: Section, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    section: Section,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    async with _surroundings(tmp_path) as names:
+    async with _surroundings(tmp_path) as names, AsyncExitStack() as stack:
+        if any(
+            "tracer.connect" in each.text or "server_url" in each.text for each in section.examples
+        ):
+            names["server_url"] = request.getfixturevalue("server_url")
+            monkeypatch.setenv("TRACER_URL", names["server_url"])
+            monkeypatch.setenv("TRACER_HOME", str(tmp_path))
+            stack.push_async_callback(asyncio.to_thread, _close, names)
         for example in section.examples:
             name = re.match(r"# (\S+\.\w+)\n", example.text)
             if name is not None:
                 (tmp_path / name[1]).write_text(example.text, encoding="utf-8")
             elif example.language == "python":
                 await _run(example, section.guide, names)
+            elif example.language == "text":
+                assert await _newest_run(names) == example.text.splitlines()
             else:
                 # What is neither run nor read by an example could say anything.
                 assert example.language in ("typescript", "sh")
@@ -132,8 +188,9 @@ async def test_the_examples_of_a_section_work(
 @pytest.mark.parametrize("guide", GUIDES)
 def test_a_guide_links_to_what_there_is(guide: str) -> None:
     text = (DOCS / guide).read_text(encoding="utf-8")
+    folder = (DOCS / guide).parent
 
-    assert [link for link in _LINK.findall(text) if link and not (DOCS / link).exists()] == []
+    assert [link for link in _LINK.findall(text) if link and not (folder / link).exists()] == []
 
 
 @pytest.mark.parametrize("guide", GUIDES)

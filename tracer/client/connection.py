@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -14,13 +15,17 @@ from tracer.client.recorder_thread import OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
 from tracer.events import Event
 from tracer.ids import IdSource, new_id
-from tracer.recorder.recorder import Stamp
+from tracer.logs import get_logger
+from tracer.recorder.counts import error_place
+from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
 from tracer.store import TraceWriter
+
+log = get_logger(__name__)
 
 Answer = TypeVar("Answer")
 
 MAX_WAITING = 10_000
-"""How many events of a buffered connection may wait before recording waits, too."""
+"""How many `record` calls of a buffered connection may wait before recording waits, too."""
 
 DONE: Future[None] = Future()
 DONE.set_result(None)
@@ -62,6 +67,8 @@ class Connection:
         self._is_buffered = buffered
         self._is_closed = False
         self._lock = threading.Lock()
+        # Those of the processes before this one are kept: to collect their event loops would be
+        # to close files that are shared with them.
         self._threads = [self._start()]
         _open.add(self)
 
@@ -86,11 +93,17 @@ class Connection:
         Of a buffered connection it is done at once, unless too many events wait.
         """
         thread = self._thread()
-        durable = thread.record(events)
-        return DONE if self._is_buffered and thread.waiting < MAX_WAITING else durable
+        if thread.is_current or (self._is_buffered and thread.waiting < MAX_WAITING):
+            thread.record(events)
+            return DONE
+        durable = _promise()
+        thread.record(events, durable)
+        return durable
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         """Do asynchronous work with the store, in the recorder's event loop.
+
+        Closing waits for it for a while, and cancels it then.
 
         Args:
             work: What to do; it is given the store's writer.
@@ -106,35 +119,90 @@ class Connection:
         Args:
             seconds: How long at most; None: until it is so.
         """
-        return not wait([self._thread().flush()], seconds).not_done
+        return not wait([self._flushed()], seconds).not_done
 
     def close(self) -> None:
         """Make durable what waits, and end. What is recorded afterwards is dropped, and logged."""
         self._is_closed = True
-        self._thread().close()
+        self._threads[-1].close()
         _open.discard(self)
+
+    def _flushed(self) -> Future[None]:
+        durable = _promise()
+        self._thread().record((), durable)
+        return durable
 
     def _thread(self) -> RecorderThread:
         """Return this process's recorder: no thread of the parent's runs in a forked one."""
         thread = self._threads[-1]
-        if thread.process_id != os.getpid():
+        if thread.process_id != os.getpid() and not self._is_closed:
             with self._lock:
                 if self._threads[-1].process_id != os.getpid():
-                    # The others are kept: to collect an event loop is to close its files.
-                    self._threads.append(self._start())
-                    if self._is_closed:
-                        self._threads[-1].close()
-                thread = self._threads[-1]
+                    self._start_anew()
+            thread = self._threads[-1]
         return thread
+
+    def _start_anew(self) -> None:
+        try:
+            self._threads.append(self._start())
+        except Exception as error:
+            # At the end of the interpreter, for example, no thread can be started any more.
+            log.error("recorder_not_started", error=error_place(error))
+            self._is_closed = True
+            self._threads[-1].begin_to_close()
+
+    def _is_of_this_process(self) -> bool:
+        return self._threads[-1].process_id == os.getpid()
+
+
+def _promise() -> Future[None]:
+    durable: Future[None] = Future()
+    durable.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
+    return durable
 
 
 _open: set[Connection] = set()
 
 
+def _flush_all() -> None:
+    """Make durable what waits: a process that was forked ends without the rest."""
+    wait([each._flushed() for each in list(_open) if each._is_of_this_process()], CLOSING_SECONDS)
+
+
 def _close_all() -> None:
+    # All at once: a store that is away keeps each waiting.
+    for connection in list(_open):
+        connection._threads[-1].begin_to_close()
     for connection in list(_open):
         connection.close()
 
 
-# Not `atexit`, which comes after the executors have ended that a recorder needs for its spool.
-threading._register_atexit(_close_all)  # type: ignore[attr-defined]
+_paused: list[RecorderThread] = []
+
+
+def _before_fork() -> None:
+    for connection in list(_open):
+        thread = connection._threads[-1]
+        if thread.process_id == os.getpid() and not thread.is_current:
+            _paused.append(thread)
+            thread.pause()
+
+
+def _after_fork() -> None:
+    while _paused:
+        _paused.pop().resume()
+
+
+def _after_fork_in_child() -> None:
+    _after_fork()
+    for connection in _open:
+        connection._lock = threading.Lock()
+
+
+# A forked process may end after the first of these; threads of the program record until the last.
+threading._register_atexit(_flush_all)  # type: ignore[attr-defined]
+atexit.register(_close_all)
+# What a thread is about, importing a module for example, stays half done in a forked process.
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child
+)

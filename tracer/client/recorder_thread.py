@@ -1,4 +1,8 @@
-"""A recorder in a thread of its own, with an event loop of its own."""
+"""A recorder in a thread of its own, with an event loop of its own.
+
+Nothing here takes a lock: a signal handler, or the collector that closes a forgotten generator, may
+record in the middle of recording, in any thread.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager, suppress
+from contextvars import Context
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from tracer.clock import Clock
 from tracer.events import Event
 from tracer.ids import IdSource
 from tracer.logs import get_logger
-from tracer.recorder.counts import ids_of
-from tracer.recorder.recorder import Recorder
+from tracer.recorder.counts import error_place, ids_of
+from tracer.recorder.recorder import BATCH_EVENTS, CLOSING_SECONDS, Recorder
 from tracer.recorder.spool import Spool
 from tracer.store import TraceWriter
 
@@ -26,6 +34,25 @@ Answer = TypeVar("Answer")
 
 OpenWriter = Callable[[], AbstractAsyncContextManager[TraceWriter]]
 OpenSpool = Callable[[], Spool]
+
+GATHER_SECONDS = 0.05
+"""How long events gather that nobody waits for."""
+
+MAX_QUEUED = 100_000
+"""How many `record` calls may be queued before more of them are dropped: the disk hangs, too."""
+
+ENDING_SECONDS = 30.0
+"""How long closing waits for the thread's end, which a disk that hangs would put off for ever."""
+
+
+PAUSE_SECONDS = 2.0
+"""How long it may take until the thread stands still, and how long it does."""
+
+
+class _Queued(NamedTuple):
+    events: Sequence[Event]
+    durable: Future[None] | None
+    """Who waits for it, if anybody does."""
 
 
 class RecorderThread:
@@ -40,46 +67,59 @@ class RecorderThread:
             Exception: Whatever opening the store raises.
         """
         self.process_id = os.getpid()
-        self.waiting = 0
-        """How many events are not durable yet."""
         self._open_writer = open_writer
         self._open_spool = open_spool
         self._clock = clock
         self._ids = ids
-        self._lock = threading.Lock()
-        self._queue: deque[tuple[Sequence[Event], Future[None]]] = deque()
+        self._queue: deque[_Queued] = deque()
+        self._taken: Sequence[_Queued] = ()
+        self._asked: set[Future[Any]] = set()
         self._is_woken = False
+        self._is_hurried = False
         self._is_closing = False
+        self._is_over = False
+        self._goes_on = threading.Event()
         self._loop: asyncio.AbstractEventLoop
         self._changed: asyncio.Event
         self._writer: TraceWriter
         self.recorder: Recorder
         ready: Future[None] = Future()
-        # A daemon: else the interpreter would wait for its end before anybody asks for it.
+        # A daemon: else the interpreter would wait for its end before anybody asks for it. In an
+        # empty context: it belongs to nobody's run.
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ready)), name="tracer-client", daemon=True
+            target=Context().run, args=(self._live, ready), name="tracer-client", daemon=True
         )
         self._thread.start()
+        self._ident = self._thread.ident
         ready.result()
 
-    def record(self, events: Sequence[Event]) -> Future[None]:
-        """Record events, and return what is done when they are durable; it never fails."""
-        durable: Future[None] = Future()
-        durable.set_running_or_notify_cancel()  # so that nobody who waits for it can cancel it
-        with self._lock:
-            is_closing = self._is_closing
-            if not is_closing:
-                self._queue.append((events, durable))
-                self.waiting += len(events)
-                self._wake()
-        if is_closing:
-            log.warning("recorded_after_close", **ids_of(events))
-            durable.set_result(None)
-        return durable
+    @property
+    def waiting(self) -> int:
+        """How many `record` calls are not durable yet."""
+        return len(self._queue) + len(self._taken)
 
-    def flush(self) -> Future[None]:
-        """Return what is done when all that was recorded before is durable."""
-        return self.record(())
+    @property
+    def is_current(self) -> bool:
+        """Whether this code runs in it: what waits for it there would wait for ever."""
+        return self._ident == threading.get_ident()
+
+    def record(self, events: Sequence[Event], durable: Future[None] | None = None) -> None:
+        """Record events, and return at once.
+
+        Args:
+            events: What happened.
+            durable: Is done when they are durable, or lost; it never fails.
+        """
+        queued = _Queued(events, durable)
+        if self._is_closing:
+            _lose(queued, "recorded_after_close")
+        elif len(self._queue) >= MAX_QUEUED:
+            _lose(queued, "too_many_events_wait")
+        else:
+            self._queue.append(queued)
+            self._wake(at_once=durable is not None or len(self._queue) >= BATCH_EVENTS)
+            if self._is_over:
+                self._lose_queue()
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
         """Do asynchronous work with the store in the recorder's event loop.
@@ -87,71 +127,125 @@ class RecorderThread:
         Raises:
             RuntimeError: It is closed.
         """
-        with self._lock:
-            if self._is_closing:
-                raise RuntimeError("The connection is closed.")
-            return asyncio.run_coroutine_threadsafe(work(self._writer), self._loop)
+        if self._is_closing:
+            raise RuntimeError("The connection is closed.")
+        coroutine = work(self._writer)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise
+        self._asked.add(answer)
+        answer.add_done_callback(self._asked.discard)
+        if self._is_over:
+            answer.cancel()
+        return answer
+
+    def pause(self) -> None:
+        """Let it stand still between two things that it does, until `resume`."""
+        paused = threading.Event()
+
+        def stand_still() -> None:
+            paused.set()
+            self._goes_on.wait(PAUSE_SECONDS)
+
+        self._goes_on.clear()
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(stand_still)
+            paused.wait(PAUSE_SECONDS)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._goes_on.set()
+
+    def begin_to_close(self) -> None:
+        """Let it make durable what waits, and end."""
+        self._is_closing = True
+        if self.process_id == os.getpid():
+            self._wake(at_once=True)
 
     def close(self) -> None:
         """Make durable what waits, and end; a second time, wait for the end."""
-        with self._lock:
-            if not self._is_closing:
-                self._is_closing = True
-                self._wake()
-        self._thread.join()
+        self.begin_to_close()
+        if self.process_id == os.getpid() and not self.is_current:
+            self._thread.join(ENDING_SECONDS)
 
-    def _wake(self) -> None:
-        if not self._is_woken:
-            self._is_woken = True
-            self._loop.call_soon_threadsafe(self._changed.set)
+    def _wake(self, at_once: bool) -> None:
+        if self._is_hurried or (self._is_woken and not at_once):
+            return
+        self._is_woken = True
+        wake: Callable[[], object] = self._changed.set
+        if at_once:
+            self._is_hurried = True
+        else:
+            wake = partial(self._loop.call_later, GATHER_SECONDS, wake)
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(wake)
+
+    def _live(self, ready: Future[None]) -> None:
+        try:
+            # Else a program's instrumentation would trace what we write, and we would record that.
+            with suppress_instrumentation():
+                asyncio.run(self._serve(ready))
+        except BaseException as error:
+            if ready.done():
+                log.error("recorder_thread_failed", error=error_place(error))
+            else:
+                ready.set_exception(error)
+        finally:
+            self._is_over = True
+            self._lose_queue()
+            for queued in self._taken:
+                _lose(queued, "recorder_thread_ended")
+            for answer in list(self._asked):
+                answer.cancel()
 
     async def _serve(self, ready: Future[None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        try:
-            async with self._open_writer() as self._writer:
-                spool = self._open_spool()
-                async with Recorder(
-                    self._writer, spool, clock=self._clock, ids=self._ids
-                ) as self.recorder:
-                    ready.set_result(None)
-                    await self._take_in()
-        except Exception as error:
-            if ready.done():
-                raise
-            ready.set_exception(error)
+        async with (
+            self._open_writer() as self._writer,
+            Recorder(
+                self._writer, self._open_spool(), clock=self._clock, ids=self._ids
+            ) as self.recorder,
+        ):
+            ready.set_result(None)
+            await self._take_in()
 
     async def _take_in(self) -> None:
-        """Hand what comes to the recorder, which puts it together, until it is closed."""
-        under_way: set[asyncio.Task[None]] = set()
-        while True:
-            await self._changed.wait()
+        """Hand what comes to the recorder until it is closed."""
+        while not self._is_closing or self._queue:
+            if not self._queue:
+                await self._changed.wait()
             self._changed.clear()
-            with self._lock:
-                taken, self._queue = self._queue, deque()
-                self._is_woken = False
-                is_closing = self._is_closing
-            if taken:
-                is_flush = not all(events for events, _ in taken)
-                before = frozenset(under_way) if is_flush else frozenset()
-                task = asyncio.create_task(self._record(taken, before))
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
-            if is_closing:
-                if under_way:
-                    await asyncio.wait(under_way)
-                return
+            # In this order: whoever comes later than the taking wakes us again.
+            self._is_woken = self._is_hurried = False
+            self._taken = self._take()
+            await self.recorder.record(*(event for each in self._taken for event in each.events))
+            taken, self._taken = self._taken, ()
+            for each in taken:
+                if each.durable is not None:
+                    each.durable.set_result(None)
+        if asked := {asyncio.wrap_future(each) for each in list(self._asked)}:
+            await asyncio.wait(asked, timeout=CLOSING_SECONDS)
 
-    async def _record(
-        self,
-        taken: Sequence[tuple[Sequence[Event], Future[None]]],
-        before: frozenset[asyncio.Task[None]],
-    ) -> None:
-        events = [event for several, _ in taken for event in several]
-        await self.recorder.record(*events)
-        if before:
-            await asyncio.wait(before)
-        with self._lock:
-            self.waiting -= len(events)
-        for _, durable in taken:
-            durable.set_result(None)
+    def _take(self) -> Sequence[_Queued]:
+        taken: list[_Queued] = []
+        size = 0
+        while self._queue and size < BATCH_EVENTS:
+            taken.append(self._queue.popleft())
+            size += len(taken[-1].events)
+        return taken
+
+    def _lose_queue(self) -> None:
+        with suppress(IndexError):
+            while True:
+                _lose(self._queue.popleft(), "recorder_thread_ended")
+
+
+def _lose(queued: _Queued, why: str) -> None:
+    """Log events that nobody records any more, and let go who waits for them."""
+    if queued.events:
+        log.error("events_dropped", reason=why, **ids_of(queued.events))
+    if queued.durable is not None and not queued.durable.done():
+        queued.durable.set_result(None)

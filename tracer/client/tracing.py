@@ -13,14 +13,18 @@ with tracer.connect() as tracing:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 from opentelemetry import trace
 
 from tracer.client.connection import Connection
+from tracer.client.traced import Kind, traced
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, current_work
 from tracer.context import ToolContext, current_tool_context
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Tracing(Connection):
@@ -83,7 +87,6 @@ class Tracing(Connection):
         if plan is not None:
             return Step(plan, agent, request)
         plan = self.plan(request, request=request, agent=agent)
-        plan.start()
         return Step(plan, agent, request, around=plan)
 
     def think_act(
@@ -100,7 +103,7 @@ class Tracing(Connection):
             model: The model, as it is asked for.
             within: What it hangs under.
         """
-        step, around = self._step(within, model)
+        step, around = self._step(self._around(within), model)
         return ThinkAct(step, messages=messages, model=model, around=around)
 
     def tool_call(
@@ -136,9 +139,25 @@ class Tracing(Connection):
             around=around,
         )
 
+    def traced(
+        self, kind: Kind = "tool_call", name: str | None = None
+    ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+        """Return a decorator: each call of the function is recorded, with arguments and result.
+
+        It is for functions, coroutine functions, and generators of both kinds: of those the result
+        is what they yielded, text joined. Outside of any work, each call is a run of its own.
+
+        Args:
+            kind: What a call is. A `plan` has the name as its title and the arguments as its
+                request; a `step` the name as its agent and the arguments as its request; a
+                `think_act` the argument `messages`, or else all of them, as its messages.
+            name: Instead of the function's own; of a `think_act` the model.
+        """
+        return lambda function: traced(self, kind, name, function)
+
     def _around(self, within: Work | None) -> Work | None:
         """Return what new work hangs under; None where there is nothing."""
-        work = within or current_work()
+        work = within or current_work(self)
         if work is None:
             context = current_tool_context()
             if context is not None and context.toolcallId is not None:
@@ -156,14 +175,16 @@ class Tracing(Connection):
             case _:
                 return None
 
-    def _step(self, within: Work | None, title: str | None) -> tuple[Step, Plan | None]:
-        """Return the step that work belongs to, and a plan that was made for it alone."""
-        opener = self._opener(within)
-        if opener is not None:
-            return (opener if isinstance(opener, Step) else opener.step), None
-        plan = self.plan(title)
-        plan.start()
-        return plan.own_step, plan
+    def _step(self, work: Work | None, title: str | None) -> tuple[Step, Plan | None]:
+        """Return the step that what hangs under `work` belongs to, and a plan made for it alone."""
+        match work:
+            case ThinkAct(step=step) | ToolCall(step=step) | (Step() as step):
+                return step, None
+            case Plan() as plan:
+                return plan.own_step, None
+            case _:
+                made = self.plan(title)
+                return made.own_step, made
 
     def _call_of(self, context: ToolContext) -> ToolCall:
         """Return a tool call of our own runtime, which records its start and its end itself."""

@@ -8,15 +8,19 @@ drained by whoever opens it next.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from uuid import UUID
+from weakref import WeakSet
 
 from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
@@ -66,6 +70,20 @@ class Appended:
     """Those that it has no room for, or that cannot be written down, and why."""
 
 
+def spool_path(home: Path, store_url: str) -> Path:
+    """Return the file that spools events for one store: never drained into another.
+
+    Without user and password, so that events that wait are found again after those changed.
+    """
+    url = urlsplit(store_url)
+    place = f"{url.netloc.rpartition('@')[2]}{url.path}?{url.query}"
+    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
+    return home / "spool" / f"{digest}.sqlite3"
+
+
+_spools: WeakSet[Spool] = WeakSet()
+
+
 class Spool:
     """A bounded queue of events on disk.
 
@@ -88,6 +106,8 @@ class Spool:
         self._ids = ids
         self._thread: ThreadPoolExecutor | None = None
         self._open: sqlite3.Connection | None = None
+        self._in_use = threading.Lock()
+        _spools.add(self)
 
     async def append(self, events: Sequence[Event]) -> Appended:
         """Keep `events`; those kept are on disk when this returns.
@@ -128,17 +148,22 @@ class Spool:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tracer-spool")
         loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._thread, self._soundly, work))
+        try:
+            done = loop.run_in_executor(self._thread, self._soundly, work)
+        except RuntimeError:  # the interpreter ends: executors take nothing more
+            return self._soundly(work)
+        return await asyncio.shield(done)
 
     def _soundly(self, work: Callable[[], Answer]) -> Answer:
-        try:
-            return work()
-        except sqlite3.DatabaseError as error:
-            if not _says_corrupted(error):
-                raise
-            self._close()
-            self._set_aside_if_corrupted()
-            return work()
+        with self._in_use:
+            try:
+                return work()
+            except sqlite3.DatabaseError as error:
+                if not _says_corrupted(error):
+                    raise
+                self._close()
+                self._set_aside_if_corrupted()
+                return work()
 
     def _append(self, events: Sequence[Event]) -> Appended:
         try:
@@ -213,6 +238,16 @@ class Spool:
             self._open.close()
             self._open = None
 
+    def hold(self) -> None:
+        """Close the file, and let nobody open it until `release`."""
+        self._in_use.acquire()
+        with suppress(sqlite3.Error):
+            self._close()
+
+    def release(self) -> None:
+        """Let the file be opened again."""
+        self._in_use.release()
+
     def _set_aside_if_corrupted(self) -> None:
         """Look again before a file is moved: another process may have put a sound one there."""
         with suppress(sqlite3.DatabaseError):
@@ -268,3 +303,22 @@ def _says_full(error: sqlite3.Error) -> bool:
 
 def _says_corrupted(error: sqlite3.Error) -> bool:
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+_held: list[Spool] = []
+
+
+def _hold_all() -> None:
+    for spool in list(_spools):
+        spool.hold()
+        _held.append(spool)
+
+
+def _release_all() -> None:
+    while _held:
+        _held.pop().release()
+
+
+# SQLite must not be carried into a forked process, where it believes the locks to be its own that
+# the other process holds.
+os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)

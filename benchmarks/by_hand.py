@@ -1,0 +1,108 @@
+"""What recording one tool call costs the agent's process, over one span of OpenTelemetry's SDK.
+
+A tool call is a block of a buffered connection: both writes, and what the recorder's thread does of
+them until a store would take them. A span is started and ended with a batching processor, until an
+exporter would send it. The two take turns in one process; a figure is the median of the rounds'
+processor time. `make bench` runs it.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from rich.console import Console
+from rich.table import Table
+
+from tracer.client.tracing import Tracing
+from tracer.events import Event
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.store import WriteAnswer
+
+ROUNDS = 30
+CALLS = 1000
+"""How many calls or spans a round makes, one after another."""
+
+ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
+
+
+class NoStore(MemoryStore):
+    """Takes events, and keeps none."""
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Say that they are stored."""
+        return WriteAnswer(len(events))
+
+
+class NoExporter(SpanExporter):
+    """Takes spans, and sends none."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Say that they are sent."""
+        return SpanExportResult.SUCCESS
+
+
+def measured(round_of: Callable[[], Any], settle: Callable[[], Any]) -> float:
+    """Return the processor time of one call in microseconds, what it leaves to settle included."""
+    gc.collect()
+    begun = process_time()
+    round_of()
+    settle()
+    return (process_time() - begun) / CALLS * 1e6
+
+
+def main() -> None:
+    """Measure, and print the figures and their ratio."""
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(NoExporter(), max_queue_size=4 * CALLS))
+    otel = provider.get_tracer("benchmark")
+    ours: list[float] = []
+    spans: list[float] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Tracing(
+            lambda: nullcontext(NoStore()), lambda: Spool(Path(folder) / "spool"), buffered=True
+        ) as tracing,
+        tracing.plan("Benchmark"),
+        tracing.think_act() as thought,
+    ):
+
+        def tool_calls() -> None:
+            for _ in range(CALLS):
+                with tracing.tool_call("measure", ARGUMENTS, provider_call_id="call_0") as call:
+                    call.finish("121/79")
+
+        def sdk_spans() -> None:
+            for _ in range(CALLS):
+                with otel.start_as_current_span("execute_tool measure") as span:
+                    span.set_attribute("gen_ai.tool.name", "measure")
+                    span.set_attribute("gen_ai.tool.call.id", "call_0")
+                    span.set_attribute("gen_ai.tool.call.arguments", ARGUMENTS)
+                    span.set_attribute("gen_ai.tool.call.result", "121/79")
+
+        for _ in range(ROUNDS):
+            ours.append(measured(tool_calls, tracing.flush))
+            spans.append(measured(sdk_spans, provider.force_flush))
+        thought.finish()
+    provider.shutdown()
+    table = Table("way", "µs a call", "ratio")
+    table.add_row("a span of OpenTelemetry's SDK", f"{median(spans):.1f}", "1.0")
+    table.add_row(
+        "a tool call by hand, buffered",
+        f"{median(ours):.1f}",
+        f"{median(a / b for a, b in zip(ours, spans, strict=True)):.2f}",
+    )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

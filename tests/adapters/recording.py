@@ -1,0 +1,56 @@
+"""A connection over a store in memory, and the trees of what was recorded with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from tracer.client.threads import carry_work_into_threads
+from tracer.client.tracing import Tracing
+from tracer.lineage import Node, Payloads, build_tree
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.store import RunFilter
+
+PLENTY_SECONDS = 60.0
+
+
+class RecordedStore(MemoryStore):
+    """A store that knows who writes to it."""
+
+    tracing: Tracing
+
+
+@contextmanager
+def recording(tmp_path: Path, buffered: bool = False) -> Iterator[tuple[Tracing, RecordedStore]]:
+    """Give what `tracer.connect` gives, over a store in memory; closed at the end."""
+    carry_work_into_threads()
+    store = RecordedStore()
+    with Tracing(
+        lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=buffered
+    ) as store.tracing:
+        yield store.tracing, store
+
+
+async def trees_of(store: RecordedStore) -> list[Node]:
+    """Return the trees of all runs, the oldest first, once what was recorded has arrived."""
+    assert await asyncio.to_thread(store.tracing.flush, PLENTY_SECONDS)
+    try:
+        # Where it is written, too: others may record meanwhile.
+        return await asyncio.wrap_future(store.tracing.run(lambda _: _trees(store)))
+    except RuntimeError:  # closed
+        return await _trees(store)
+
+
+async def _trees(store: MemoryStore) -> list[Node]:
+    page = await store.list_runs(RunFilter(), 1000, None)
+    ids = sorted(run.root_plan_id for run in page.items)
+    return [build_tree(await store.read_tree(run_id, Payloads.FULL), str(run_id)) for run_id in ids]
+
+
+async def tree_of(store: RecordedStore) -> Node:
+    """Return the tree of the only run there is; see `trees_of`."""
+    [tree] = await trees_of(store)
+    return tree

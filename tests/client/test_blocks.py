@@ -1,0 +1,268 @@
+"""What blocks record of their ends, and what is current around them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adapters.recording import RecordedStore, recording, tree_of, trees_of
+from tracer.client.tracing import Tracing
+from tracer.client.work import Chosen, current_work
+from tracer.errors import Denied
+from tracer.text import unescape
+
+Recording = tuple[Tracing, RecordedStore]
+
+
+@pytest.fixture(params=[False, True], ids=["durable", "buffered"])
+def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Recording]:
+    with recording(tmp_path, buffered=request.param) as both:
+        yield both
+
+
+async def test_what_a_block_raises_is_how_it_failed(recorded: Recording) -> None:
+    tracing, store = recorded
+
+    errors = (
+        ValueError("no cuff"),
+        Denied("not yours"),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        ExceptionGroup("two", [ValueError("a"), KeyError("b")]),
+    )
+    with suppress(LookupError), tracing.plan("all"):
+        for error in errors:
+            with suppress(type(error)):
+                async with tracing.tool_call(type(error).__name__):
+                    raise error
+        raise LookupError
+    tree = await tree_of(store)
+
+    ends = {
+        call["name"]: (call["status"], call["reason"], (call["error"] or {}).get("message"))
+        for call in tree["agentExecutions"][0]["toolCalls"]
+    }
+    assert tree["status"] == "failed"
+    assert ends == {
+        "ValueError": ("failed", "tool_error", "no cuff"),
+        "Denied": ("failed", "denied", "not yours"),
+        "CancelledError": ("cancelled", None, None),
+        "GeneratorExit": ("cancelled", None, None),
+        "ExceptionGroup": ("failed", "tool_error", "two (2 sub-exceptions)"),
+    }
+
+
+async def test_cancelling_a_task_cancels_what_runs_in_it(recorded: Recording) -> None:
+    tracing, store = recorded
+    entered = asyncio.Event()
+
+    async def work() -> None:
+        async with tracing.plan("one"), tracing.tool_call("hang"):
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    tree = await tree_of(store)
+
+    [call] = tree["agentExecutions"][0]["toolCalls"]
+    assert (tree["status"], call["status"]) == ("cancelled", "cancelled")
+
+
+async def test_who_is_cancelled_while_entering_a_block_leaves_nothing_open(
+    tmp_path: Path,
+) -> None:
+    with recording(tmp_path) as (tracing, store):
+
+        async def work() -> None:
+            async with tracing.plan("one"):
+                raise AssertionError("it was cancelled before")
+
+        task = asyncio.create_task(work())
+        await asyncio.sleep(0)  # it has entered, and waits for its record
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        tree = await tree_of(store)
+
+    assert tree["status"] == "cancelled"
+
+
+async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
+    recorded: Recording,
+) -> None:
+    tracing, store = recorded
+    with tracing.plan("one"):
+        with tracing.think_act() as thought:
+            first, _ = thought.finish(tool_calls=[("a", "{}", "call_0"), Chosen("b")])
+        with first:
+            pass
+    tree = await tree_of(store)
+
+    [step] = tree["agentExecutions"]
+    [thought_node] = step["thinkActs"]
+    assert [(each["status"], each["reason"]) for each in thought_node["toolCalls"]] == [
+        ("succeeded", None),
+        ("cancelled", "not_reached"),
+    ]
+
+
+async def test_what_outlives_the_block_it_began_in_still_hangs_under_it(
+    recorded: Recording,
+) -> None:
+    tracing, store = recorded
+    goes_on = asyncio.Event()
+
+    async def late() -> None:
+        await goes_on.wait()
+        async with tracing.plan("late"):
+            pass
+
+    async with tracing.plan("root"), tracing.tool_call("spawn"):
+        task = asyncio.create_task(late())
+    goes_on.set()
+    await task
+    tree = await tree_of(store)
+
+    [call] = tree["agentExecutions"][0]["toolCalls"]
+    assert [each["title"] for each in call["subPlans"]] == ["late"]
+
+
+async def test_a_generator_that_is_left_unread_does_not_stay_current(recorded: Recording) -> None:
+    tracing, store = recorded
+
+    def numbers() -> Iterator[int]:
+        with tracing.tool_call("generate"):
+            yield 1
+            yield 2
+
+    with tracing.plan("one"):
+        left = numbers()
+        assert next(left) == 1
+    assert current_work() is None
+    del left
+    gc.collect()
+    assert current_work() is None
+    with tracing.plan("two"):
+        pass
+
+    one, two = await trees_of(store)
+    assert (one["title"], two["title"]) == ("one", "two")
+    assert one["agentExecutions"][0]["toolCalls"][0]["status"] == "cancelled"
+
+
+async def test_an_asynchronous_generator_may_be_closed_elsewhere(recorded: Recording) -> None:
+    tracing, store = recorded
+
+    async def numbers() -> AsyncIterator[int]:
+        async with tracing.tool_call("generate"):
+            yield 1
+            yield 2
+
+    async with tracing.plan("one"):
+        generator: Any = numbers()
+        await anext(generator)
+        await asyncio.create_task(generator.aclose())
+        async with tracing.tool_call("after"):
+            pass
+    tree = await tree_of(store)
+
+    calls = tree["agentExecutions"][0]["toolCalls"]
+    assert [(each["name"], each["status"]) for each in calls] == [
+        ("generate", "cancelled"),
+        ("after", "succeeded"),
+    ]
+
+
+async def test_values_that_cannot_be_recorded_are_left_out_and_the_rest_stays(
+    recorded: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracing, store = recorded
+    values: Any = {"text": "a\0b\ud800c", "self": float("nan"), "object": object()}
+    wrong: Any = -1
+    no_text: Any = 7
+    with tracing.plan(no_text, request=values, agent="a\0", tags=["x"]) as plan:
+        with tracing.think_act("no array", model=no_text) as thought:
+            [call] = thought.finish(
+                "\ud800",
+                input_tokens=wrong,
+                output_tokens=3,
+                cost_usd=0.1 + 0.2,
+                tool_calls=[("measure", values, no_text)],
+            )
+        with call:
+            call.fail("x" * 3_000_000, reason="No Reason!")
+        plan.finish(values)
+    tree = await tree_of(store)
+
+    [step] = tree["agentExecutions"]
+    [thought_node] = step["thinkActs"]
+    [call_node] = thought_node["toolCalls"]
+    assert (tree["title"], tree["status"], step["agentName"]) == ("7", "succeeded", "a␛0000")
+    assert (thought_node["inputTokens"], thought_node["outputTokens"]) == (None, 3)
+    assert thought_node["costUsd"] == 0.3
+    assert unescape(thought_node["thought"]) == "\ud800"
+    assert (call_node["status"], call_node["reason"]) == ("failed", None)
+    assert len(call_node["error"]["message"]) == 3_000_000
+    assert "fields_left_out" in caplog.text
+
+
+async def test_an_ending_is_told_once(recorded: Recording) -> None:
+    tracing, store = recorded
+    with suppress(ValueError), tracing.plan("one") as plan:
+        plan.finish("done")
+        plan.fail("too late")
+        plan.cancel()
+        raise ValueError("afterwards")
+    tree = await tree_of(store)
+
+    assert (tree["status"], tree["summary"]) == ("succeeded", "done")
+
+
+async def test_what_is_prepared_and_never_entered_leaves_no_record(recorded: Recording) -> None:
+    tracing, store = recorded
+    tracing.tool_call("never")
+    tracing.step("never")
+    tracing.think_act()
+
+    assert await trees_of(store) == []
+
+
+async def test_a_step_that_the_plan_announced_and_never_came_to_is_not_reached(
+    recorded: Recording,
+) -> None:
+    tracing, store = recorded
+    steps = [("nurse", "Measure."), ("doctor", "Judge.")]
+    with tracing.plan("one", steps=steps) as plan, plan.steps[0] as step:
+        step.finish("121/79")
+    tree = await tree_of(store)
+
+    assert [
+        (each["agentName"], each["status"], each["reason"]) for each in tree["agentExecutions"]
+    ] == [("nurse", "succeeded", None), ("doctor", "cancelled", "not_reached")]
+
+
+async def test_an_item_of_a_batch_hangs_under_the_call_it_is_made_in(recorded: Recording) -> None:
+    tracing, store = recorded
+    with tracing.tool_call("batch") as batch:
+        for _ in range(2):
+            with tracing.tool_call("item"):
+                pass
+        batch.start(attempt=2)
+    tree = await tree_of(store)
+
+    [call] = tree["agentExecutions"][0]["toolCalls"]
+    assert (call["name"], call["attempt"]) == ("batch", 2)
+    assert [(each["name"], each["position"]) for each in call["toolCalls"]] == [
+        ("item", 0),
+        ("item", 1),
+    ]

@@ -1,0 +1,191 @@
+"""The ends of processes: nothing that was recorded is lost, and nothing ends otherwise."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.client.programs import run_program, types_of
+from tracer.events import PlanFinished, PlanStarted, ToolCallFinished
+from tracer.status import Status
+
+A_PLAN = ["plan_started", "plan_finished"]
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+async def test_a_program_that_never_closes_loses_nothing_and_keeps_its_exit_code(
+    tmp_path: Path, buffered: bool
+) -> None:
+    ended = await run_program(
+        """
+        with tracing.plan("one"):
+            pass
+        sys.exit(3)
+        """,
+        tmp_path,
+        buffered,
+    )
+
+    assert (ended.code, types_of(ended)) == (3, A_PLAN)
+
+
+async def test_threads_that_outlive_the_main_one_are_recorded_to_their_end(tmp_path: Path) -> None:
+    ended = await run_program(
+        """
+        def work():
+            with tracing.plan("late"):
+                threading.main_thread().join()
+                with tracing.tool_call("later", {}):
+                    pass
+
+        threading.Thread(target=work).start()
+        """,
+        tmp_path,
+        buffered=True,
+    )
+
+    assert ended.code == 0, ended.errors
+    assert types_of(ended) == [
+        "plan_started",
+        "step_started",
+        "tool_call_started",
+        "tool_call_finished",
+        "step_finished",
+        "plan_finished",
+    ]
+
+
+async def test_an_error_that_nobody_catches_ends_the_program_and_its_work(tmp_path: Path) -> None:
+    ended = await run_program(
+        """
+        with tracing.tool_call("measure", {}):
+            raise ValueError("no cuff")
+        """,
+        tmp_path,
+    )
+
+    assert ended.code == 1
+    assert "ValueError: no cuff" in ended.errors
+    [finished] = [each for each in ended.events if isinstance(each, ToolCallFinished)]
+    assert (finished.status, finished.reason) == (Status.FAILED, "tool_error")
+    assert finished.error is not None
+    assert (finished.error.type, finished.error.message) == ("ValueError", "no cuff")
+
+
+async def test_ctrl_c_cancels_what_was_running(tmp_path: Path) -> None:
+    ended = await run_program(
+        """
+        with tracing.plan("one"):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(60)
+        """,
+        tmp_path,
+    )
+
+    assert ended.code == -signal.SIGINT
+    [finished] = [each for each in ended.events if isinstance(each, PlanFinished)]
+    assert finished.status is Status.CANCELLED
+
+
+async def test_what_was_recorded_is_there_after_kill_9(tmp_path: Path) -> None:
+    ended = await run_program(
+        """
+        with tracing.plan("one"), tracing.tool_call("measure", {"patient": "p-1"}):
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        tmp_path,
+    )
+
+    assert ended.code == -signal.SIGKILL
+    assert types_of(ended) == ["plan_started", "step_started", "tool_call_started"]
+
+
+@pytest.mark.parametrize("leave", ["sys.exit(0)", "tracing.flush(); os._exit(0)"])
+@pytest.mark.parametrize("buffered", [False, True])
+async def test_a_forked_process_records_under_the_work_that_it_was_forked_in(
+    tmp_path: Path, leave: str, buffered: bool
+) -> None:
+    ended = await run_program(
+        f"""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads
+        with tracing.tool_call("fork", {{}}):
+            child = os.fork()
+            if child == 0:
+                with tracing.plan("in the child"):
+                    pass
+                {leave}
+            _, status = os.waitpid(child, 0)
+            with tracing.plan("in the parent"):
+                pass
+        sys.exit(os.waitstatus_to_exitcode(status))
+        """,
+        tmp_path,
+        buffered,
+    )
+
+    assert ended.code == 0, ended.errors
+    plans = {each.title: each for each in ended.events if isinstance(each, PlanStarted)}
+    assert set(plans) == {"fork", "in the child", "in the parent"}
+    child, parent = plans["in the child"], plans["in the parent"]
+    assert child.tool_call_id == parent.tool_call_id is not None
+    assert child.root_plan_id == plans["fork"].plan_id
+    assert child.recorder_id != parent.recorder_id == plans["fork"].recorder_id
+    assert {each.plan_id for each in ended.events if isinstance(each, PlanFinished)} == {
+        plan.plan_id for plan in plans.values()
+    }
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+async def test_processes_of_multiprocessing_record_and_end(tmp_path: Path, buffered: bool) -> None:
+    ended = await run_program(
+        """
+        import multiprocessing, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads
+
+        def work(number):
+            with tracing.plan(f"plan {number}"):
+                pass
+
+        context = multiprocessing.get_context("fork")
+        started = [context.Process(target=work, args=(number,)) for number in range(4)]
+        for each in started:
+            each.start()
+        for each in started:
+            each.join()
+        sys.exit(max(each.exitcode for each in started))
+        """,
+        tmp_path,
+        buffered,
+    )
+
+    assert ended.code == 0, ended.errors
+    starts = [each for each in ended.events if isinstance(each, PlanStarted)]
+    assert sorted(str(each.title) for each in starts) == [f"plan {number}" for number in range(4)]
+    assert len({each.recorder_id for each in starts}) == 4
+    assert len(ended.events) == 8
+
+
+async def test_a_forked_process_that_records_nothing_ends_at_once(tmp_path: Path) -> None:
+    ended = await run_program(
+        """
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads
+        child = os.fork()
+        if child == 0:
+            tracing.close()
+            with tracing.plan("dropped"):
+                pass
+            sys.exit(0)
+        os.waitpid(child, 0)
+        with tracing.plan("kept"):
+            pass
+        """,
+        tmp_path,
+    )
+
+    assert ended.code == 0, ended.errors
+    assert "events_dropped" in ended.errors
+    assert [each.title for each in ended.events if isinstance(each, PlanStarted)] == ["kept"]

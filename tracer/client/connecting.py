@@ -1,0 +1,88 @@
+"""`tracer.connect`: a connection by an address, or by what the environment says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+
+from pydantic import ValidationError
+
+from tracer.client.recorder_thread import OpenWriter
+from tracer.client.threads import carry_work_into_threads
+from tracer.client.tracing import Tracing
+from tracer.errors import ConfigurationError
+from tracer.recorder.spool import Spool, spool_path
+from tracer.settings import Settings, read_settings
+from tracer.store import TraceWriter
+
+LOCAL_SERVER = "http://127.0.0.1:8420"
+"""Where `tracer serve` listens unless told otherwise."""
+
+
+def connect(
+    url: str | None = None, *, api_key: str | None = None, buffered: bool = False
+) -> Tracing:
+    """Connect to a store, and return what starts work on it. Close it, or use it with `with`.
+
+    A store that is away stops nobody: what is recorded waits in the spool under `TRACER_HOME`, and
+    is brought to the store when that answers, by this process or the next.
+
+    Args:
+        url: A tracer server (`http://…`, `https://…`), or the database itself (`postgresql://…`).
+            Unless given, `TRACER_URL`, else `TRACER_DATABASE_URL`, else the server on this machine.
+        api_key: What the server knows us by; unless given, `TRACER_API_KEY`.
+        buffered: Whether to record in the background, so that nothing waits for it. What was
+            recorded in the last moments is lost when the process is killed.
+
+    Raises:
+        ConfigurationError: The address, or a variable of the environment, is wrong.
+    """
+    settings = read_settings()
+    if url is not None:
+        settings = _given(settings, url)
+    key = api_key or (settings.api_key and settings.api_key.get_secret_value())
+    database_url = settings.database_url and settings.database_url.get_secret_value()
+    open_writer: OpenWriter
+    if settings.url is None and database_url:
+        place, open_writer = database_url, partial(_postgres_writer, database_url)
+    else:
+        place = settings.url or LOCAL_SERVER
+        open_writer = partial(_http_writer, place, key or None)
+    carry_work_into_threads()
+    return Tracing(open_writer, lambda: Spool(spool_path(settings.home, place)), buffered=buffered)
+
+
+def _given(settings: Settings, url: str) -> Settings:
+    """Return the settings with the address that was given in place of theirs."""
+    is_http = url.partition(":")[0] in ("http", "https")
+    try:
+        # Of its own, so that only what was given is looked at, not the environment.
+        given = Settings.model_validate({"url" if is_http else "database_url": url})
+    except ValidationError:
+        # `from None`: the original error would print its context, a password included.
+        raise ConfigurationError(
+            "The address to connect to can't be used: write it as http://HOST:PORT or "
+            "https://HOST, or for a database as postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+        ) from None
+    return settings.model_copy(update={"url": given.url, "database_url": given.database_url})
+
+
+# Imported when they are wanted: each takes a good part of a second.
+
+
+@asynccontextmanager
+async def _http_writer(url: str, api_key: str | None) -> AsyncIterator[TraceWriter]:
+    from tracer.storage.http_writer import HttpWriter
+
+    async with aclosing(HttpWriter(url, api_key)) as writer:
+        yield writer
+
+
+@asynccontextmanager
+async def _postgres_writer(url: str) -> AsyncIterator[TraceWriter]:
+    from tracer.storage.engine import open_pool
+    from tracer.storage.postgres_writer import PostgresWriter
+
+    async with open_pool(url) as pool:
+        yield PostgresWriter(pool)

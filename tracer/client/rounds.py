@@ -1,0 +1,239 @@
+"""Rounds and the tool calls that they choose, recorded by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from tracer.client.block import Ending, Work, sound, text_of
+from tracer.events import (
+    ChosenToolCall,
+    Event,
+    ThoughtRecorded,
+    ThoughtStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from tracer.status import Reason, Status
+
+if TYPE_CHECKING:
+    from tracer.client.work import Plan, Step
+
+
+class Chosen(NamedTuple):
+    """A tool call that a model chose."""
+
+    name: str
+    arguments: Any = None
+    """Text as the model gave it, or what becomes JSON."""
+    provider_call_id: str | None = None
+    """The id that the model's provider gave, as it came."""
+    tool_type: str | None = None
+
+
+class ThinkAct(Work):
+    """One round: the model is asked, answers, and chooses tools."""
+
+    failed_for = Reason.MODEL_ERROR
+
+    def __init__(
+        self,
+        step: Step,
+        *,
+        messages: Sequence[Any] | str | None = None,
+        model: str | None = None,
+        around: Plan | None = None,
+    ) -> None:
+        """Take a place; see `Tracing.think_act`."""
+        super().__init__(step.connection, around)
+        self.step = step
+        self.think_act_id = step.connection.ids()
+        self.model = text_of(model)
+        self.calls = count()
+        self._messages = text_of(messages)
+        self._answer: dict[str, Any] = {}
+        self._chosen: Sequence[ToolCall] = ()
+
+    @property
+    def _hangs_under(self) -> Work | None:
+        return self.step
+
+    @property
+    def work_id(self) -> UUID:
+        """The id of its record."""
+        return self.think_act_id
+
+    @property
+    def above(self) -> Step:
+        """What it hangs under."""
+        return self.step
+
+    def _starting_events(self) -> Iterable[Event]:
+        yield sound(
+            ThoughtStarted,
+            **self.stamp(),
+            position=next(self.step.rounds),
+            requested_model=self.model,
+            messages=self._messages,
+        )
+
+    def finish(
+        self,
+        thought: Any = None,
+        *,
+        model: str | None = None,
+        input_tokens: int | None = None,
+        output_tokens: int | None = None,
+        cost_usd: Decimal | float | None = None,
+        tool_calls: Iterable[Chosen | tuple[Any, ...]] = (),
+    ) -> list[ToolCall]:
+        """Record the model's answer, before any of the tools that it chose runs.
+
+        Args:
+            thought: The text that it answered with.
+            model: The model that answered, as the provider names it.
+            input_tokens: How many tokens it was given.
+            output_tokens: How many it answered with.
+            cost_usd: What it cost, in US dollars; to twelve decimal places.
+            tool_calls: The tool calls that it chose, as `Chosen` or tuples in its order.
+
+        Returns:
+            The tool calls, pending: each starts with its block, or by `start`.
+        """
+        chosen = [
+            ToolCall(
+                self.step,
+                call.name,
+                call.arguments,
+                thought=self,
+                provider_call_id=call.provider_call_id,
+                tool_type=call.tool_type,
+            )
+            for call in (Chosen(*each) for each in tool_calls)
+        ]
+        self._answer = {
+            "thought": text_of(thought),
+            "model": text_of(model) or self.model,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "cost_usd": cost_usd,
+        }
+        self._chosen = chosen
+        self.step.unstarted.update((call.tool_call_id, call) for call in chosen)
+        self._end(Status.SUCCEEDED)
+        return chosen
+
+    @cached_property
+    def ids(self) -> dict[str, UUID]:
+        """The ids that every event of it carries."""
+        return {**self.step.ids, "think_act_id": self.think_act_id}
+
+    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+        answer = dict(self._answer)
+        if (cost := answer.get("cost_usd")) is not None:
+            answer["cost_usd"] = round(Decimal(str(cost)), 12)
+        chosen = tuple(
+            sound(
+                ChosenToolCall,
+                tool_call_id=call.tool_call_id,
+                name=call.name,
+                arguments=call.arguments,
+                provider_call_id=call.provider_call_id,
+                tool_type=call.tool_type,
+                status=Status.PENDING,
+            )
+            for call in self._chosen
+        )
+        yield sound(ThoughtRecorded, **self.stamp(), **ending, **answer, tool_calls=chosen)
+
+
+class ToolCall(Work):
+    """One request to run one tool."""
+
+    failed_for = Reason.TOOL_ERROR
+
+    def __init__(
+        self,
+        step: Step,
+        name: str,
+        arguments: Any = None,
+        *,
+        thought: ThinkAct | None = None,
+        parent: ToolCall | None = None,
+        provider_call_id: str | None = None,
+        tool_type: str | None = None,
+        tool_call_id: UUID | None = None,
+        around: Plan | None = None,
+    ) -> None:
+        """Take a place; see `Tracing.tool_call`."""
+        super().__init__(step.connection, around)
+        self.step = step
+        self.thought = thought
+        self.parent = parent
+        self.tool_call_id = tool_call_id or step.connection.ids()
+        self.name = text_of(name) or ""
+        self.arguments = text_of(arguments)
+        self.provider_call_id, self.tool_type = text_of(provider_call_id), text_of(tool_type)
+        self.attempt = 1
+        self.result: str | None = None
+        self.calls, self.sub_plans = count(), count()
+        self._position = next((parent or thought or step).calls)
+
+    @property
+    def work_id(self) -> UUID:
+        """The id of its record."""
+        return self.tool_call_id
+
+    @property
+    def above(self) -> ToolCall | ThinkAct | Step:
+        """What it hangs under."""
+        return self.parent or self.thought or self.step
+
+    def start(self, attempt: int = 1) -> None:
+        """Record that it starts, or that it is tried again.
+
+        Args:
+            attempt: Which attempt it is, from 1.
+        """
+        self.attempt = attempt
+        self.step.unstarted.pop(self.tool_call_id, None)
+        super().start()
+
+    @property
+    def _hangs_under(self) -> Work | None:
+        return self.parent or self.thought or self.step
+
+    def _starting_events(self) -> Iterable[Event]:
+        yield sound(
+            ToolCallStarted,
+            **self.stamp(),
+            name=self.name,
+            arguments=self.arguments,
+            provider_call_id=self.provider_call_id,
+            tool_type=self.tool_type,
+            position=self._position,
+            attempt=self.attempt,
+        )
+
+    def finish(self, result: Any = None) -> None:
+        """Record that it succeeded, and what it returned."""
+        self.result = text_of(result)
+        self._end(Status.SUCCEEDED)
+
+    @cached_property
+    def ids(self) -> dict[str, UUID]:
+        """The ids that every event of it carries."""
+        ids = {**(self.thought or self.step).ids, "tool_call_id": self.tool_call_id}
+        if self.parent is not None:
+            ids["parent_tool_call_id"] = self.parent.tool_call_id
+        return ids
+
+    def _ending_events(self, ending: Ending) -> Iterable[Event]:
+        self.step.unstarted.pop(self.tool_call_id, None)
+        yield sound(
+            ToolCallFinished, **self.stamp(), **ending, result=self.result, attempt=self.attempt
+        )
