@@ -1,0 +1,156 @@
+"""Agno: what surrounds a run: its session, a block, another framework, a failing adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from agents import Agent as OpenAIAgent
+from agents import Runner, set_trace_processors
+from agents.testing import ScriptedModel, assistant_message
+from agno.tools.function import FunctionCall
+
+from tests.adapters.agno_models import DONE, Answer, agent_of, calling, divide
+from tests.adapters.installed import installed
+from tests.adapters.outline import calls_of, outline
+from tests.adapters.recording import RecordedStore, tree_of, trees_of
+from tests.recorder.stores import CommandedStore
+from tracer.adapters import agno, openai_agents
+from tracer.client.tracing import Tracing
+from tracer.lineage import Payloads
+from tracer.recorder.spool import Spool
+from tracer.store import RunFilter
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RecordedStore]:
+    with installed(agno.install, tmp_path) as store:
+        yield store
+    assert agno._runs == {}, "something is kept of a run that has ended"
+
+
+async def test_a_tool_starts_only_after_its_record_is_stored(store: RecordedStore) -> None:
+    seen: list[str] = []
+
+    async def look() -> str:
+        [summary] = (await store.list_runs(RunFilter(), 10, None)).items
+        rows = await store.read_tree(summary.root_plan_id, Payloads.FULL)
+        seen.extend(call["status"] for call in rows.tool_calls)
+        return ""
+
+    await agent_of(calling(("look", {}, "x")), DONE, tools=[look]).arun("Look.")
+
+    assert seen == ["running"]
+
+
+async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:
+    async with store.tracing.tool_call("delegate") as call:
+        await agent_of(DONE).arun("Help.")
+        call.finish("helped")
+
+    assert outline(await tree_of(store)) == [
+        "plan of nobody: succeeded",
+        "  delegate(): succeeded",
+        "    plan of planner: succeeded",
+        "      round: succeeded",
+    ]
+
+
+async def test_a_round_keeps_what_the_model_was_given_and_what_it_cost(
+    store: RecordedStore,
+) -> None:
+    await agent_of(Answer("Hi.", tokens=(70, 7)), instructions="Be kind.").arun("Hello.")
+
+    tree = await tree_of(store)
+    [round] = tree["agentExecutions"][0]["thinkActs"]
+    assert (round["model"], round["inputTokens"], round["outputTokens"]) == ("gpt-5-mini", 70, 7)
+    assert (round["thought"], round["costUsd"] > 0) == ("Hi.", True)
+    messages = await store.read_messages(UUID(tree["planId"]))
+    assert json.loads(messages[UUID(round["thinkActId"])]) == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hello."},
+    ]
+
+
+async def test_a_run_of_another_framework_in_a_tool_is_a_sub_plan_of_its_call(
+    store: RecordedStore,
+) -> None:
+    set_trace_processors([])
+    take_back = openai_agents.install(store.tracing)
+
+    async def ask(question: str) -> str:
+        model = ScriptedModel([[assistant_message("low")]])
+        return str((await Runner.run(OpenAIAgent("diver", model=model), question)).final_output)
+
+    await agent_of(calling(("ask", {"question": "When?"}, "x")), DONE, tools=[ask]).arun("Go.")
+    take_back()
+
+    [call] = calls_of(await tree_of(store))
+    assert call["result"] == "low"
+    assert [each["agentName"] for each in call["subPlans"]] == ["diver"]
+
+
+async def test_a_run_keeps_its_session_and_whom_it_is_for(store: RecordedStore) -> None:
+    await agent_of(DONE).arun("Hello.", session_id="thread-7", user_id="u-1")
+
+    assert await tree_of(store)
+    [run] = (await store.list_runs(RunFilter(), 10, None)).items
+    assert (run.session_id, run.subject) == ("thread-7", "u-1")
+
+
+async def test_an_agent_is_unaffected_by_an_adapter_that_fails(
+    store: RecordedStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Tracing):
+        def think_act(self, *args: Any, **options: Any) -> Any:
+            raise LookupError("broken")
+
+    store.tracing.__class__ = Broken
+    agent = agent_of(calling(("divide", '{"a": 4, "b": 2}', "x")), DONE, tools=[divide])
+
+    assert (await agent.arun("Divide.")).content == "done"
+    assert "adapter_failed" in caplog.text
+
+
+async def test_an_agent_runs_on_while_the_store_is_down(tmp_path: Path) -> None:
+    store = CommandedStore()
+    store.down = True
+    with Tracing(
+        lambda: nullcontext(store), lambda: Spool(tmp_path / "spool.sqlite3"), buffered=True
+    ) as tracing:
+        take_back = agno.install(tracing)
+        agent = agent_of(calling(("divide", '{"a": 4, "b": 2}', "x")), DONE, tools=[divide])
+        output = await agent.arun("Divide.")
+        take_back()
+        await asyncio.to_thread(tracing.flush)
+
+    assert output.content == "done"
+
+
+async def test_what_is_taken_back_records_nothing_and_leaves_agno_as_it_was(
+    tmp_path: Path,
+) -> None:
+    execute = FunctionCall.__dict__["execute"]
+    with installed(agno.install, tmp_path) as store:
+        assert FunctionCall.__dict__["execute"] is not execute
+        agno.install(store.tracing)()
+        await agent_of(DONE).arun("Hello.")
+
+        assert await trees_of(store) == []
+        assert FunctionCall.__dict__["execute"] is execute
+
+
+def test_who_lacks_agno_is_told_which_extra_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tracer.adapters.agno")
+    monkeypatch.setitem(sys.modules, "agno.agent", None)
+
+    with pytest.raises(ImportError, match=r"tracer\[agno\]"):
+        importlib.import_module("tracer.adapters.agno")

@@ -1,0 +1,173 @@
+"""LangChain's `create_agent`, recorded by the adapter: the scenario in every way to run it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.tools import tool
+
+from tests.adapters.langchain_agents import (
+    VERSIONS,
+    Says,
+    Streams,
+    ask,
+    chooses,
+    in_order,
+    new_agent,
+    recorded,
+    scenario_agent,
+)
+from tests.adapters.recording import recording, tree_of, trees_of
+from tests.adapters.scenario import CITIES, assert_scenario, scenario
+from tracer.adapters import langchain_runs
+from tracer.lineage import Payloads
+from tracer.store import RunFilter
+
+
+async def _ainvoke(agent: Any, prompt: str) -> None:
+    await agent.ainvoke(ask(prompt))
+
+
+async def _astream(agent: Any, prompt: str) -> None:
+    async for _ in agent.astream(ask(prompt), stream_mode=["messages", "updates"]):
+        pass
+
+
+async def _astream_events(agent: Any, prompt: str) -> None:
+    async for _ in agent.astream_events(ask(prompt), version="v2"):
+        pass
+
+
+async def _abatch(agent: Any, prompt: str) -> None:
+    await agent.abatch([ask(prompt)])
+
+
+async def _invoke(agent: Any, prompt: str) -> None:
+    await asyncio.to_thread(agent.invoke, ask(prompt))
+
+
+async def _stream(agent: Any, prompt: str) -> None:
+    def stream() -> None:
+        for _ in agent.stream(ask(prompt), stream_mode="messages"):
+            pass
+
+    await asyncio.to_thread(stream)
+
+
+async def _invoke_in_the_event_loop(agent: Any, prompt: str) -> None:
+    agent.invoke(ask(prompt))
+
+
+ASYNC = [_ainvoke, _astream, _astream_events, _abatch]
+SYNC = [_invoke, _stream, _invoke_in_the_event_loop]
+
+
+@pytest.mark.parametrize("model", [Says, Streams])
+@pytest.mark.parametrize("buffered", [False, True])
+@pytest.mark.parametrize("run", [*ASYNC, *SYNC])
+async def test_the_scenario_has_its_calls_statuses_parents_and_tokens(
+    run: Callable[[Any, str], Awaitable[None]],
+    buffered: bool,
+    model: type[Says],
+    tmp_path: Path,
+) -> None:
+    wanted = scenario()
+    agent = scenario_agent([wanted], model, is_async=run in ASYNC)
+    with recording(tmp_path, buffered) as (tracing, store):
+        take_back = langchain_runs.install(tracing)
+        await run(agent, wanted.prompt)
+        take_back()
+        tree = await tree_of(store)
+
+    assert_scenario(tree, wanted, VERSIONS)
+    assert tree["status"] == "succeeded"
+    assert tree["userRequest"] == wanted.prompt
+    assert tree["summary"] == wanted.final_answer
+
+
+async def test_sync_tools_of_an_async_run_are_recorded_alike(tmp_path: Path) -> None:
+    wanted = scenario()
+    with recorded(tmp_path) as store:
+        await scenario_agent([wanted], is_async=False).ainvoke(ask(wanted.prompt))
+
+        assert_scenario(await tree_of(store), wanted, VERSIONS)
+
+
+@pytest.mark.parametrize("run", [_ainvoke, _invoke])
+async def test_five_runs_at_once_of_the_same_agents_stay_apart(
+    run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
+) -> None:
+    all_wanted = [scenario(run) for run in range(len(CITIES))]
+    agent = scenario_agent(all_wanted, is_async=run is _ainvoke)
+    with recorded(tmp_path) as store:
+        await asyncio.gather(*(run(agent, wanted.prompt) for wanted in all_wanted))
+        trees = {tree["userRequest"]: tree for tree in await trees_of(store)}
+
+    for wanted in all_wanted:
+        assert_scenario(trees[wanted.prompt], wanted, VERSIONS)
+
+
+async def test_the_path_of_a_call_leads_from_the_root_over_the_call_that_asked(
+    tmp_path: Path,
+) -> None:
+    wanted = scenario()
+    with recorded(tmp_path) as store:
+        await scenario_agent([wanted]).ainvoke(ask(wanted.prompt))
+        root = await tree_of(store)
+
+    [opener] = [
+        call
+        for call in root["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
+        if call["name"] == "ask_researcher"
+    ]
+    [sub_plan] = opener["subPlans"]
+    searches = sub_plan["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
+    path = [root["title"], opener["name"], sub_plan["title"], *(each["name"] for each in searches)]
+    assert path == ["planner", "ask_researcher", "researcher", "search", "search"], VERSIONS
+    assert sub_plan["toolCallId"] == opener["toolCallId"], VERSIONS
+    assert sub_plan["parentPlanId"] == root["planId"], VERSIONS
+
+
+async def test_after_it_was_taken_back_nothing_is_recorded(tmp_path: Path) -> None:
+    wanted = scenario()
+    agent = scenario_agent([wanted])
+    with recording(tmp_path) as (tracing, store):
+        take_back = langchain_runs.install(tracing)
+        await agent.ainvoke(ask(wanted.prompt))
+        take_back()
+        await agent.ainvoke(ask(wanted.prompt))
+
+        assert_scenario(await tree_of(store), wanted, VERSIONS)
+
+
+@pytest.mark.parametrize("run", [_ainvoke, _invoke, _invoke_in_the_event_loop])
+async def test_when_a_tool_runs_its_start_is_stored_and_the_choice_of_all_calls(
+    run: Callable[[Any, str], Awaitable[None]], tmp_path: Path
+) -> None:
+    seen: list[list[tuple[str, str]]] = []
+
+    async def read() -> Any:
+        [run] = (await store.list_runs(RunFilter(), 10, None)).items
+        return await store.read_tree(run.root_plan_id, Payloads.FULL)
+
+    def look(text: str) -> str:
+        """Looks at what is stored."""
+        # In a thread: in this one, a loop may run.
+        rows = ThreadPoolExecutor(1).submit(asyncio.run, read()).result()
+        calls = sorted(rows.tool_calls, key=lambda call: call["position"])
+        seen.append([(call["name"], call["status"]) for call in calls])
+        return text
+
+    agent = new_agent(
+        in_order(chooses(("look", {"text": "a"}, "call_0")), "done"),
+        [tool(look)],
+    )
+    with recorded(tmp_path) as store:
+        await run(agent, "go")
+
+    assert seen == [[("look", "running")]]

@@ -1,0 +1,116 @@
+"""What outlives the run that began it, as LangChain's adapter records it, and what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from langchain_core.runnables import RunnableLambda
+from langchain_core.tools import tool
+
+from tests.adapters.langchain_agents import (
+    PLENTY_SECONDS,
+    Streams,
+    ask,
+    cancelled,
+    chooses,
+    echo,
+    in_order,
+    new_agent,
+    only_to,
+)
+from tests.adapters.outline import calls_of
+from tests.adapters.recording import tree_of, trees_of
+
+
+async def test_a_long_task_keeps_nothing_of_the_runs_that_ended_in_it(tmp_path: Path) -> None:
+    with only_to(tmp_path) as (recorder, store):
+        chain = RunnableLambda(lambda text: text) | in_order("done")
+        for _ in range(20):
+            await chain.ainvoke("go", {"callbacks": [recorder]})
+            await in_order("done").ainvoke("go", {"callbacks": [recorder]})
+            await echo.ainvoke({"text": "a"}, {"callbacks": [recorder]})
+        assert recorder.under_way == 0
+
+        assert {tree["status"] for tree in await trees_of(store)} == {"succeeded"}
+
+
+async def test_a_stream_that_is_read_by_several_tasks_goes_on(tmp_path: Path) -> None:
+    with only_to(tmp_path) as (recorder, store):
+        agent = new_agent(in_order(chooses(("echo", {"text": "a"}, "call_0")), "done"), [echo])
+        config: Any = {"callbacks": [recorder]}
+        model = in_order("one two", model=Streams)
+        stream: Any
+        for stream in (agent.astream(ask("go"), config), model.astream("go", config)):
+            with suppress(StopAsyncIteration):
+                while True:
+                    await asyncio.create_task(anext(stream))
+
+        assert [tree["status"] for tree in await trees_of(store)] == ["succeeded", "succeeded"]
+
+
+async def test_what_a_tool_leaves_behind_still_hangs_under_its_call(tmp_path: Path) -> None:
+    with only_to(tmp_path) as (recorder, store):
+        may_begin = asyncio.Event()
+        left: list[asyncio.Task[Any]] = []
+        researcher = new_agent(
+            in_order(chooses(("echo", {"text": "a"}, "call_0")), "done"), [echo], name="researcher"
+        )
+
+        async def later(text: str) -> None:
+            await may_begin.wait()
+            await researcher.ainvoke(ask(text))
+
+        @tool
+        async def begin(text: str) -> str:
+            """Begins."""
+            left.append(asyncio.create_task(later(text)))
+            return "begun"
+
+        planner = new_agent(
+            in_order(chooses(("begin", {"text": "b"}, "call_0")), "done"), [begin], name="planner"
+        )
+        await planner.ainvoke(ask("go"), {"callbacks": [recorder]})
+        may_begin.set()
+        await left[0]
+
+        [call] = calls_of(await tree_of(store))
+        assert [(each["title"], each["status"]) for each in call["subPlans"]] == [
+            ("researcher", "succeeded")
+        ]
+
+
+async def test_a_thread_that_goes_on_after_its_run_was_cancelled_stays_in_it(
+    tmp_path: Path,
+) -> None:
+    with only_to(tmp_path) as (recorder, store):
+        has_begun, is_cancelled = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+        ended = asyncio.Event()
+        researcher = new_agent(in_order("done"), [], name="researcher")
+
+        @tool
+        def delegate(text: str) -> str:
+            """Delegates, too late."""
+            loop.call_soon_threadsafe(has_begun.set)
+            assert is_cancelled.wait(PLENTY_SECONDS)
+            answer = str(researcher.invoke(ask(text)))
+            loop.call_soon_threadsafe(ended.set)
+            return answer
+
+        planner = new_agent(
+            in_order(chooses(("delegate", {"text": "b"}, "call_0"))), [delegate], name="planner"
+        )
+        await cancelled(planner.ainvoke(ask("go"), {"callbacks": [recorder]}), has_begun)
+        is_cancelled.set()
+        async with asyncio.timeout(PLENTY_SECONDS):
+            await ended.wait()
+
+        [call] = calls_of(await tree_of(store))
+        assert call["status"] == "cancelled"
+        assert [(each["title"], each["status"]) for each in call["subPlans"]] == [
+            ("researcher", "succeeded")
+        ]

@@ -1,0 +1,335 @@
+"""pydantic-ai: the scenario of the captures by all ways to run an agent, and where runs hang."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from pydantic_ai import Agent
+
+from tests.adapters.outline import outline
+from tests.adapters.pydantic_ai_agents import (
+    VERSION,
+    Recorded,
+    calls,
+    installed,
+    planner_of,
+    run_sync,
+    scripted,
+)
+from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
+from tests.adapters.scenario import CITIES, assert_scenario, scenario
+from tests.client.programs import NOBODY
+from tracer.adapters import pydantic_ai
+from tracer.adapters.pydantic_ai_run import AgentRun
+from tracer.client.connecting import connect
+from tracer.client.threads import carry_work_into_threads
+from tracer.ids import new_id
+from tracer.store import RunFilter
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Recorded]:
+    with installed(tmp_path, caplog) as recorded:
+        yield recorded
+
+
+async def _run(planner: Agent[None, str], prompt: str) -> str:
+    return (await planner.run(prompt)).output
+
+
+async def _run_sync(planner: Agent[None, str], prompt: str) -> str:
+    return await asyncio.to_thread(run_sync, planner, prompt)
+
+
+async def _run_stream(planner: Agent[None, str], prompt: str) -> str:
+    async with planner.run_stream(prompt) as result:
+        return await result.get_output()
+
+
+async def _iter(planner: Agent[None, str], prompt: str) -> str:
+    async with planner.iter(prompt) as run:
+        async for _ in run:
+            pass
+        assert run.result is not None
+        return run.result.output
+
+
+async def _run_events(planner: Agent[None, str], prompt: str) -> str:
+    async with planner.run_stream_events(prompt) as events:
+        async for event in events:
+            if event.event_kind == "agent_run_result":
+                return event.result.output
+    raise AssertionError("it ended without a result")
+
+
+@pytest.mark.parametrize("way", [_run, _run_sync, _run_stream, _iter, _run_events])
+async def test_however_it_is_run_the_scenario_is_what_it_says(
+    recorded: Recorded, way: Callable[[Agent[None, str], str], Awaitable[str]]
+) -> None:
+    wanted = scenario()
+
+    assert await way(planner_of([wanted]), wanted.prompt) == wanted.final_answer
+
+    tree = await tree_of(recorded[1])
+    assert_scenario(tree, wanted, VERSION)
+    assert tree["userRequest"] == wanted.prompt
+    assert tree["summary"] == wanted.final_answer
+
+
+async def test_five_runs_at_once_over_the_same_agents_stay_apart(recorded: Recorded) -> None:
+    all_wanted = [scenario(run) for run in range(len(CITIES))]
+    planner = planner_of(all_wanted)
+
+    await asyncio.gather(*(planner.run(each.prompt) for each in all_wanted))
+
+    trees = {tree["userRequest"]: tree for tree in await trees_of(recorded[1])}
+    for wanted in all_wanted:
+        assert_scenario(trees[wanted.prompt], wanted, VERSION)
+
+
+async def test_runs_in_threads_with_event_loops_of_their_own_stay_apart(
+    recorded: Recorded,
+) -> None:
+    all_wanted = [scenario(run) for run in range(len(CITIES))]
+    planner = planner_of(all_wanted)
+
+    def run(prompt: str) -> None:
+        asyncio.run(_run(planner, prompt))
+
+    await asyncio.gather(*(asyncio.to_thread(run, each.prompt) for each in all_wanted))
+
+    trees = {tree["userRequest"]: tree for tree in await trees_of(recorded[1])}
+    for wanted in all_wanted:
+        assert_scenario(trees[wanted.prompt], wanted, VERSION)
+
+
+async def test_the_way_leads_from_the_root_over_the_call_and_the_sub_plan_to_its_call(
+    recorded: Recorded,
+) -> None:
+    wanted = scenario()
+    await planner_of([wanted]).run(wanted.prompt)
+
+    root = await tree_of(recorded[1])
+    [step] = root["agentExecutions"]
+    delegating = step["thinkActs"][0]["toolCalls"][1]
+    [sub_plan] = delegating["subPlans"]
+    [sub_step] = sub_plan["agentExecutions"]
+    search = sub_step["thinkActs"][0]["toolCalls"][0]
+    way = [root["title"], delegating["name"], sub_plan["title"], search["name"]]
+    assert way == ["planner", "ask_researcher", "researcher", "search"], VERSION
+    assert sub_plan["toolCallId"] == delegating["toolCallId"], VERSION
+    assert sub_plan["parentPlanId"] == root["planId"], VERSION
+    assert sub_plan["rootPlanId"] == root["planId"], VERSION
+
+
+async def test_two_sub_agents_at_once_hang_under_the_calls_that_opened_them(
+    recorded: Recorded,
+) -> None:
+    both_started = asyncio.Barrier(2)
+
+    async def look(at: str) -> str:
+        await both_started.wait()
+        return at
+
+    async def ask(question: str) -> str:
+        model = scripted(calls(("look", f'{{"at":"{question}"}}', "call_0")), "seen")
+        return (await Agent(model, name="inner", tools=[look]).run(question)).output
+
+    asked = calls(("ask", '{"question":"a"}', "call_0"), ("ask", '{"question":"b"}', "call_1"))
+    await Agent(scripted(asked, "done"), name="outer", tools=[ask]).run("both")
+
+    def inner(name: str) -> list[str]:
+        return [
+            f'    ask({{"question":"{name}"}}): succeeded',
+            "      plan of inner: succeeded",
+            "        round: succeeded",
+            f'          look({{"at":"{name}"}}): succeeded',
+            "        round: succeeded",
+        ]
+
+    assert outline(await tree_of(recorded[1])) == [
+        "plan of outer: succeeded",
+        "  round: succeeded",
+        *inner("a"),
+        *inner("b"),
+        "  round: succeeded",
+    ]
+
+
+async def test_a_sub_agent_in_a_thread_that_a_tool_started_is_found(recorded: Recorded) -> None:
+    carry_work_into_threads()
+    inner = Agent(scripted("inner answer"), name="inner")
+
+    async def ask(question: str) -> str:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as executor:
+            return await loop.run_in_executor(executor, run_sync, inner, question)
+
+    await Agent(scripted(calls(("ask", '{"question":"q"}', "")), "done"), tools=[ask]).run("hi")
+
+    assert outline(await tree_of(recorded[1]))[3:5] == [
+        "      plan of inner: succeeded",
+        "        round: succeeded",
+    ]
+
+
+async def test_an_agent_that_runs_outside_of_any_tool_is_handed_to(recorded: Recorded) -> None:
+    inner = Agent(scripted("inner answer"), name="inner")
+
+    async def prepare() -> str:
+        return (await inner.run("what to say")).output
+
+    outer = Agent(scripted("done"), name="outer", instructions=prepare)
+    await outer.run("hi")
+
+    assert outline(await tree_of(recorded[1])) == [
+        "plan of outer: succeeded",
+        "  round: succeeded",
+        "  plan of inner: succeeded",
+        "    round: succeeded",
+    ]
+
+
+async def test_an_agent_within_a_recorded_tool_call_is_its_sub_plan(recorded: Recorded) -> None:
+    tracing, store = recorded
+    async with tracing.plan(agent="hand"), tracing.tool_call("delegate", {"to": "agent"}) as call:
+        call.finish((await Agent(scripted("done"), name="agent").run("hi")).output)
+
+    assert outline(await tree_of(store)) == [
+        "plan of hand: succeeded",
+        '  delegate({"to":"agent"}): succeeded',
+        "    plan of agent: succeeded",
+        "      round: succeeded",
+    ]
+
+
+async def test_an_agent_that_has_a_recorder_is_recorded_once(recorded: Recorded) -> None:
+    tracing, store = recorded
+    agent = Agent(scripted("done"), name="agent", capabilities=[pydantic_ai.RunRecorder(tracing)])
+
+    await agent.run("hi")
+    await agent.run("hi", capabilities=[pydantic_ai.RunRecorder(tracing)])
+
+    expected = ["plan of agent: succeeded", "  round: succeeded"]
+    assert [outline(tree) for tree in await trees_of(store)] == [expected, expected]
+
+
+async def test_one_agent_alone_can_have_a_recorder(tmp_path: Path) -> None:
+    with recording(tmp_path) as (tracing, store):
+        recorder = pydantic_ai.RunRecorder(tracing)
+        await Agent(scripted("done"), name="agent", capabilities=[recorder]).run("hi")
+        await Agent(scripted("done"), name="other").run("hi")
+
+        assert [tree["title"] for tree in await trees_of(store)] == ["agent"]
+
+
+async def test_what_is_taken_back_records_no_more(tmp_path: Path) -> None:
+    with recording(tmp_path) as (tracing, store):
+        original = Agent.iter
+        pydantic_ai.install(tracing)()
+        await Agent(scripted("done")).run("hi")
+
+        assert await trees_of(store) == []
+        assert Agent.iter is original
+
+
+async def test_a_conversation_is_the_session_of_its_runs(recorded: Recorded) -> None:
+    agent = Agent(scripted("first", "second"), name="agent")
+    first = await agent.run("one", conversation_id="talk")
+    await agent.run("two", message_history=first.all_messages(), conversation_id="talk")
+
+    trees = await trees_of(recorded[1])
+    runs = (await recorded[1].list_runs(RunFilter(), 10, None)).items
+    assert [tree["userRequest"] for tree in trees] == ["one", "two"]
+    assert [run.session_id for run in runs] == ["talk", "talk"]
+
+
+async def test_the_messages_of_a_round_are_those_that_the_model_was_given(
+    recorded: Recorded,
+) -> None:
+    await Agent(scripted("done"), instructions="Be short.").run("hi")
+
+    root = await tree_of(recorded[1])
+    [messages] = (await recorded[1].read_messages(UUID(root["planId"]))).values()
+    assert messages == (
+        '[{"role":"system","parts":[{"type":"text","content":"Be short."}]},'
+        '{"role":"user","parts":[{"type":"text","content":"hi"}]}]'
+    )
+
+
+async def test_a_closed_connection_does_not_disturb_the_agent(tmp_path: Path) -> None:
+    with recording(tmp_path) as (tracing, _):
+        take_back = pydantic_ai.install(tracing)
+    wanted = scenario()
+
+    try:
+        result = await planner_of([wanted]).run(wanted.prompt)
+    finally:
+        take_back()
+
+    assert result.output == wanted.final_answer
+
+
+async def test_a_server_that_is_away_does_not_disturb_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACER_HOME", str(tmp_path))
+    wanted = scenario()
+    tracing = connect(NOBODY)
+    take_back = pydantic_ai.install(tracing)
+    try:
+        result = await planner_of([wanted]).run(wanted.prompt)
+    finally:
+        take_back()
+        await asyncio.to_thread(tracing.close)
+
+    assert result.output == wanted.final_answer
+    assert _spools(tmp_path) != []
+
+
+@pytest.mark.parametrize("sound", [0, 1, 2, 3, 5, 8, 13, 20])
+async def test_what_goes_wrong_with_recording_reaches_no_agent(
+    tmp_path: Path, sound: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    wanted = scenario()
+    left = [sound]
+
+    def failing() -> UUID:
+        left[0] -= 1
+        if left[0] < 0:
+            raise RuntimeError("no more ids")
+        return new_id()
+
+    with recording(tmp_path) as (tracing, _):
+        tracing.ids = failing
+        take_back = pydantic_ai.install(tracing)
+        try:
+            result = await planner_of([wanted]).run(wanted.prompt)
+        finally:
+            take_back()
+
+    assert result.output == wanted.final_answer
+    assert "adapter_failed" in {record.message for record in caplog.records}
+
+
+async def test_nothing_of_a_run_is_kept_when_it_is_over(recorded: Recorded) -> None:
+    tracing, _ = recorded
+    wanted = scenario()
+    planner = planner_of([wanted])
+    result = await planner.run(wanted.prompt)
+    assert await asyncio.to_thread(tracing.flush, PLENTY_SECONDS)
+
+    gc.collect()
+
+    assert result.output == wanted.final_answer
+    assert [each for each in gc.get_objects() if isinstance(each, AgentRun)] == []
+
+
+def _spools(home: Path) -> list[Path]:
+    return list(home.rglob("*.sqlite3"))

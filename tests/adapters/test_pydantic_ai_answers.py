@@ -1,0 +1,219 @@
+"""pydantic-ai: what of a model's answer is a call of this run, and what becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    TextOutput,
+    ToolDenied,
+    UsageLimitExceeded,
+    UsageLimits,
+)
+from pydantic_ai.capabilities import HandleDeferredToolCalls
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+)
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from tests.adapters.outline import calls_of, outline
+from tests.adapters.pydantic_ai_agents import calls, installed, scripted
+from tests.adapters.recording import RecordedStore, tree_of, trees_of
+
+
+@pytest.fixture
+def store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[RecordedStore]:
+    with installed(tmp_path, caplog) as (_, store):
+        yield store
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+async def test_a_call_that_waits_for_approval_is_deferred_and_runs_in_the_run_that_has_it(
+    store: RecordedStore,
+) -> None:
+    chosen = calls(("careful", "{}", "c1"), ("double", '{"x":1}', "c2"))
+    agent = Agent(
+        scripted(chosen, "done"),
+        name="agent",
+        output_type=[str, DeferredToolRequests],
+        tools=[double],
+    )
+
+    @agent.tool_plain(requires_approval=True)
+    def careful() -> str:
+        return "did it"
+
+    asked = await agent.run("hi")
+    for approval in (True, ToolDenied("not today")):
+        await agent.run(
+            message_history=asked.all_messages(),
+            deferred_tool_results=DeferredToolResults(approvals={"c1": approval}),
+        )
+
+    first, approved, denied = [outline(each) for each in await trees_of(store)]
+    assert first == [
+        "plan of agent: succeeded",
+        "  round: succeeded",
+        "    careful({}): cancelled (deferred)",
+        '    double({"x":1}): succeeded',
+    ]
+    assert approved == [
+        "plan of agent: succeeded",
+        "  round: succeeded",
+        "  careful({}): succeeded",
+    ]
+    assert denied == ["plan of agent: succeeded", "  round: succeeded"]
+
+
+async def test_a_call_that_is_approved_while_its_run_goes_on_is_another_attempt(
+    store: RecordedStore,
+) -> None:
+    def decide(ctx: RunContext[None], requests: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(approvals={"c1": True, "c2": ToolDenied("not today")})
+
+    def careful(ctx: RunContext[None], x: int) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        return "did it"
+
+    chosen = calls(("careful", '{"x":1}', "c1"), ("careful", '{"x":2}', "c2"))
+    capabilities = [HandleDeferredToolCalls(handler=decide)]
+    agent = Agent(
+        scripted(chosen, "done"), name="agent", tools=[careful], capabilities=capabilities
+    )
+    await agent.run("hi")
+
+    tree = await tree_of(store)
+    assert outline(tree)[2:4] == [
+        '    careful({"x":1}): succeeded',
+        '    careful({"x":2}): failed (denied)',
+    ]
+    assert [call["attempt"] for call in calls_of(tree)] == [2, 1]
+
+
+async def test_an_output_tool_is_a_call_only_where_it_has_a_function(store: RecordedStore) -> None:
+    class Answer(BaseModel):
+        text: str
+
+    def shout(text: str) -> str:
+        return text.upper()
+
+    given = calls(("final_result", '{"text":"a"}', "c1"))
+    wrong = calls(("final_result", "{}", "c1"))
+    await Agent(scripted(wrong, given), name="agent", output_type=Answer).run("hi")
+    await Agent(scripted(given), name="agent", output_type=shout).run("hi")
+    await Agent(scripted("a"), name="agent", output_type=TextOutput(shout)).run("hi")
+
+    assert [outline(each) for each in await trees_of(store)] == [
+        ["plan of agent: succeeded", "  round: succeeded", "  round: succeeded"],
+        [
+            "plan of agent: succeeded",
+            "  round: succeeded",
+            '    final_result({"text":"a"}): succeeded',
+        ],
+        ["plan of agent: succeeded", "  round: succeeded", "    shout(a): succeeded"],
+    ]
+
+
+async def test_a_tool_that_is_skipped_for_the_final_result_is_not_reached(
+    store: RecordedStore,
+) -> None:
+    class Answer(BaseModel):
+        text: str
+
+    chosen = calls(("double", '{"x":1}', "c1"), ("final_result", '{"text":"a"}', "c2"))
+    agent = Agent(
+        scripted(chosen), name="agent", output_type=Answer, tools=[double], end_strategy="early"
+    )
+    await agent.run("hi")
+
+    assert outline(await tree_of(store))[2:] == ['    double({"x":1}): cancelled (not_reached)']
+
+
+async def test_a_run_beyond_its_limits_has_exhausted_its_budget(store: RecordedStore) -> None:
+    chosen = calls(("double", '{"x":1}', "c1"))
+    agent = Agent(scripted(chosen, "done"), name="agent", tools=[double])
+
+    with pytest.raises(UsageLimitExceeded):
+        await agent.run("hi", usage_limits=UsageLimits(request_limit=1))
+    with pytest.raises(UsageLimitExceeded):
+        await agent.run("hi", usage_limits=UsageLimits(tool_calls_limit=0))
+
+    trees = [outline(each) for each in await trees_of(store)]
+    assert [tree[0] for tree in trees] == ["plan of agent: failed (budget_exhausted)"] * 2
+    assert [tree[2] for tree in trees] == [
+        '    double({"x":1}): succeeded',
+        '    double({"x":1}): cancelled (not_reached)',
+    ]
+
+
+async def test_a_tool_that_the_provider_ran_is_a_call_of_its_own_type(store: RecordedStore) -> None:
+    answer = ModelResponse(
+        [
+            NativeToolCallPart("web_search", {"q": "tides"}, tool_call_id="n1"),
+            NativeToolReturnPart("web_search", {"hits": 3}, tool_call_id="n1"),
+            TextPart("Low at 06:41."),
+        ]
+    )
+    await Agent(scripted(answer)).run("hi")
+
+    [call] = calls_of(await tree_of(store))
+    assert (call["name"], call["toolType"], call["status"]) == ("web_search", "NATIVE", "succeeded")
+    assert (call["arguments"], call["result"]) == ('{"q":"tides"}', '{"hits":3}')
+
+
+async def test_a_model_that_cannot_be_asked_fails_its_round(store: RecordedStore) -> None:
+    def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ConnectionError("nobody there")
+
+    with pytest.raises(ConnectionError):
+        await Agent(FunctionModel(fails), name="agent").run("hi")
+
+    assert outline(await tree_of(store)) == [
+        "plan of agent: failed",
+        "  round: failed (model_error)",
+    ]
+
+
+async def test_a_model_that_stands_in_for_another_answers_the_same_round(
+    store: RecordedStore,
+) -> None:
+    def fails(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        raise ConnectionError("nobody there")
+
+    model = FallbackModel(FunctionModel(fails), scripted("done"), fallback_on=ConnectionError)
+    await Agent(model, name="agent").run("hi")
+
+    tree = await tree_of(store)
+    assert outline(tree) == ["plan of agent: succeeded", "  round: succeeded"]
+    assert tree["agentExecutions"][0]["thinkActs"][0]["model"] == "gpt-5-mini"
+
+
+async def test_texts_are_as_the_model_and_the_tools_gave_them(store: RecordedStore) -> None:
+    odd = '{ "text" : "a\\u0000b \\ud83d\\ude00" }'
+
+    def echo(text: str) -> str:
+        return f"\x00 {text} \ud800"
+
+    await Agent(scripted(calls(("echo", odd, "\ud800")), "\x00 done"), tools=[echo]).run("\x00 hi")
+
+    tree = await tree_of(store)
+    [call] = calls_of(tree)
+    assert call["arguments"] == odd
+    assert tree["status"] == "succeeded"

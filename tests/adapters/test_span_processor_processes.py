@@ -1,0 +1,114 @@
+"""The span processor at the end of a process: nothing is lost, even where that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.adapters.outline import outline
+from tests.servers import tracer_server
+
+DEADLINE_SECONDS = 60.0
+
+PROGRAM = """
+import asyncio, sys
+import tracer
+from opentelemetry.sdk.trace import TracerProvider
+from pydantic_ai import Agent
+from pydantic_ai.models.instrumented import InstrumentationSettings
+from tests.adapters.pydantic_ai_agents import calls, scripted
+from tracer.adapters.span_processor import TracerSpanProcessor
+
+url, hangs, shuts = sys.argv[1], sys.argv[2] == "hangs", sys.argv[3] == "shuts"
+provider = TracerProvider(shutdown_on_exit=shuts)
+provider.add_span_processor(TracerSpanProcessor(tracer.connect(url)))
+Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+
+async def measure(where: str) -> str:
+    if hangs:
+        await asyncio.Event().wait()
+    return "121/79"
+
+async def ask() -> str:
+    model = scripted(calls(("measure", '{"where":"left"}', "call_0")), "fine")
+    return (await Agent(model, name="inner", tools=[measure]).run("measure")).output
+
+model = scripted(calls(("ask", "{}", "call_0")), "done")
+asyncio.run(Agent(model, name="outer", tools=[ask]).run("How is p-1?"))
+"""
+
+
+@pytest.fixture
+def server(database_url: str, tmp_path: Path) -> Iterator[str]:
+    with tracer_server(database_url, tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def _program(home: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments], env={**os.environ, "TRACER_HOME": str(home)}
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def _tree(url: str) -> dict[str, Any] | None:
+    """Return the tree of the only run; None while there is none."""
+    async with httpx2.AsyncClient(base_url=url) as client:
+        runs = (await client.get("/api/runs")).json()["items"]
+        if not runs:
+            return None
+        [run] = runs
+        path = f"/api/plans/{run['rootPlanId']}/tree"
+        tree: dict[str, Any] = (await client.get(path)).raise_for_status().json()
+        return tree
+
+
+async def test_what_a_killed_process_was_doing_stays_visible(server: str, tmp_path: Path) -> None:
+    hanging = '          measure({"where":"left"}): running'
+    with _program(tmp_path, server, "hangs", "shuts") as process:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while (tree := await _tree(server)) is None or hanging not in outline(tree):
+                assert process.poll() is None
+                await asyncio.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+
+    tree = await _tree(server)
+    assert tree is not None
+    assert outline(tree) == [
+        "plan of outer: running",
+        "  round: succeeded",
+        "    ask({}): running",
+        "      plan of inner: running",
+        "        round: succeeded",
+        hanging,
+    ]
+
+
+@pytest.mark.parametrize("shuts", ["shuts", "never shuts"])
+async def test_a_process_that_ends_has_told_all(server: str, tmp_path: Path, shuts: str) -> None:
+    with _program(tmp_path, server, "ends", shuts) as process:
+        assert await asyncio.to_thread(process.wait, DEADLINE_SECONDS) == 0
+
+    tree = await _tree(server)
+    assert tree is not None
+    assert outline(tree)[:4] == [
+        "plan of outer: succeeded",
+        "  round: succeeded",
+        "    ask({}): succeeded",
+        "      plan of inner: succeeded",
+    ]

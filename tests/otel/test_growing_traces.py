@@ -1,0 +1,167 @@
+"""Traces that grow, span by span, as a span processor tells them: each starts, and then ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.otel.captured import (
+    CRASHES,
+    LOST_CONTEXT,
+    NAMES,
+    by_trace,
+    projected,
+    seen_facts,
+    spans_of,
+)
+from tracer.otel.projection import Projected, project
+from tracer.otel.spans import Span, merge_spans
+from tracer.records import Kind
+from tracer.status import Status
+
+ALONE = [name for name in NAMES if "pending" not in name]
+"""Captures without pending spans, which tell of starts by themselves."""
+
+FLATTENED = "openai-agents-traceloop-single"
+"""Its sub-agents hang beside the calls that opened them: they are joined when their texts came."""
+
+_SAID_AT_THE_END = (
+    ".result",
+    "output",
+    "response",
+    "usage",
+    "token_count",
+    "final_result",
+    "all_messages",
+    "completion",
+)
+
+
+def _start(span: Span) -> Span:
+    """Return what a processor sees of a span when it starts."""
+    attributes = {
+        name: value
+        for name, value in span.attributes.items()
+        if not any(part in name for part in _SAID_AT_THE_END)
+    }
+    return replace(
+        span, end=0, status_code=0, status_message="", attributes=attributes, events=(), body=b"a"
+    )
+
+
+def _told(spans: list[Span]) -> list[Span]:
+    """Return what is told of spans, in the order of its moments."""
+    versions = [(each.start, 0, each) for each in map(_start, spans)]
+    versions += [(each.end, 1, each) for each in spans]
+    return [each for *_, each in sorted(versions, key=lambda told: (told[:2], told[2].order))]
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_at_each_moment_a_trace_makes_records_of_which_those_of_open_spans_run(name: str) -> None:
+    for spans in by_trace(merge_spans(spans_of(name)).values()).values():
+        told = _told(spans)
+        # Every moment of a small trace, and enough of a large one.
+        for end in range(1, len(told) + 1, max(1, len(told) // 60)):
+            kept = merge_spans(told[:end]).values()
+            _assert_sound(project(kept), list(kept))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_part_of_what_is_told_in_any_order_makes_records(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(ALONE))
+    traces = list(by_trace(merge_spans(spans_of(name)).values()).values())
+    told = _told(data.draw(st.sampled_from(traces)))
+    part = data.draw(st.lists(st.sampled_from(told), min_size=1, unique_by=id))
+
+    kept = list(merge_spans(part).values())
+
+    _assert_sound(project(kept), kept)
+    assert project(merge_spans(reversed(part)).values()) == project(kept)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_starts_change_nothing_of_spans_that_have_ended(name: str) -> None:
+    spans = spans_of(name)
+    starts = [_start(each) for each in spans]
+
+    assert projected([*starts, *spans]) == projected([*spans, *starts]) == projected(spans)
+
+
+@pytest.mark.parametrize("name", [each for each in ALONE if each not in {*CRASHES, LOST_CONTEXT}])
+def test_a_trace_that_is_cut_off_shows_each_call_that_had_begun(name: str) -> None:
+    whole = projected(spans_of(name))
+    for spans in by_trace(merge_spans(spans_of(name)).values()).values():
+        told = _told(spans)
+        for end in range(1, len(told) + 1, max(1, len(told) // 20)):
+            run = project(merge_spans(told[:end]).values())
+            [final] = [each for each in whole if each.root_plan_id == run.root_plan_id]
+            final_calls = final.records[Kind.TOOL_CALL]
+            for call_id, call in run.records[Kind.TOOL_CALL].items():
+                assert call["name"] == final_calls[call_id]["name"]
+                assert call["step_id"] == final_calls[call_id]["step_id"]
+            if name != FLATTENED:
+                openers = _openers(run)
+                assert openers.items() <= _openers(final).items()
+
+
+def test_a_crash_whose_starts_were_told_leaves_the_whole_lineage() -> None:
+    name = "pydantic-ai-default-single"
+    spans = list(merge_spans(spans_of(name)).values())
+    searches = sorted(
+        (each for each in spans if each.attributes.get("gen_ai.tool.name") == "search"),
+        key=lambda each: each.start,
+    )
+    killed_at = searches[-1].start + 1
+    told = [each for each in _told(spans) if max(each.end, each.start) < killed_at]
+
+    run = project(merge_spans(told).values())
+
+    facts = seen_facts([run])
+    whole = seen_facts(projected(spans))
+    # What ran when the process was killed; the other calls are what they are at the end.
+    changed = facts.calls - whole.calls
+    assert {status for _, status, *_ in changed} == {Status.RUNNING.value}
+    lineage = {(call, agent, opener) for call, _, agent, opener, _ in facts.calls}
+    assert lineage <= {(call, agent, opener) for call, _, agent, opener, _ in whole.calls}
+    assert sum(facts.calls.values()) >= 7
+
+
+def _openers(run: Projected) -> dict[UUID, UUID | None]:
+    """Return the tool call that opened each plan."""
+    return {plan_id: plan.get("tool_call_id") for plan_id, plan in run.records[Kind.PLAN].items()}
+
+
+def _assert_sound(run: Projected, spans: list[Span]) -> None:
+    assert {each.span_id for each in spans} <= set(run.record_of)
+    is_open = any(each.end == 0 for each in spans)
+    for kind, records in run.records.items():
+        for fields in records.values():
+            _assert_status(kind, fields)
+    if not is_open:
+        return
+    running = [
+        fields
+        for records in run.records.values()
+        for fields in records.values()
+        if fields["status"] is Status.RUNNING
+    ]
+    wrappers_alone = all(
+        run.records[kind][record].get("finished_at") is not None
+        for kind, record in (run.record_of[each.span_id] for each in spans if each.end == 0)
+    )
+    assert running or wrappers_alone
+
+
+def _assert_status(kind: Kind, fields: dict[str, Any]) -> None:
+    status = fields["status"]
+    if status is Status.RUNNING:
+        assert fields.get("finished_at") is None, kind
+    elif status is not Status.UNKNOWN:
+        assert status.is_ending, kind
+        assert fields["finished_at"] is not None, kind
