@@ -10,15 +10,23 @@ from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from api import problems, viewer
+from api import conditional, problems, viewer
 from api.event_schemas import event_components
+from api.intake import Intake
+from api.live_schemas import live_components
 from api.routes import (
     cancel_requests,
     chat,
+    diff,
     events,
+    exports,
     health,
+    live,
+    lynxe,
     plans,
     runs,
+    spans,
+    stats,
     think_acts,
     tool_calls,
     traces,
@@ -27,11 +35,12 @@ from api.routes.parameters import refuse_unknown_parameters
 from tracer.assembly import Parts
 
 
-def create_app(parts: Parts | None = None) -> FastAPI:
+def create_app(parts: Parts | None = None, intake: Intake | None = None) -> FastAPI:
     """Return the application.
 
     Args:
         parts: What it serves; None only to read the OpenAPI document.
+        intake: What bounds the requests that record; one of its own unless given.
     """
     app = FastAPI(
         title="Tracer",
@@ -43,9 +52,26 @@ def create_app(parts: Parts | None = None) -> FastAPI:
         generate_unique_id_function=_operation_id,
     )
     app.state.parts = parts
+    app.state.intake = intake or Intake()
     problems.install(app)
+    conditional.install(app)
     app.include_router(health.router)
-    for module in (events, traces, runs, cancel_requests, plans, tool_calls, think_acts, chat):
+    for module in (
+        events,
+        traces,
+        runs,
+        exports,
+        spans,
+        live,
+        diff,
+        stats,
+        cancel_requests,
+        plans,
+        tool_calls,
+        think_acts,
+        chat,
+        lynxe,
+    ):
         app.include_router(
             module.router,
             dependencies=[Depends(refuse_unknown_parameters)],
@@ -67,7 +93,11 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
         )
         schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        document["components"]["schemas"] |= {**event_components(), "Problem": schema}
+        document["components"]["schemas"] |= {
+            **event_components(),
+            **live_components(),
+            "Problem": schema,
+        }
         app.openapi_schema = document
     return app.openapi_schema
 

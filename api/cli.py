@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 import threading
 from asyncio import Task
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, Unpack
+from typing import Annotated, NoReturn, Unpack
 
 import orjson
 import typer
 import uvicorn
-from rich.console import Console
 
 from api.app import create_app
+from api.terminal import carry_out, said
+from api.transfer_commands import export_run, import_files
 from tracer import assembly
 from tracer.assembly import Parts
 from tracer.context import Identity
-from tracer.errors import ConfigurationError, TracerError
-from tracer.logs import configure_logs
+from tracer.errors import ConfigurationError
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
-from tracer.settings import Settings, read_settings
+from tracer.settings import Settings
 from tracer.status import Status
 
 DEFAULT_HOST = "127.0.0.1"
@@ -41,8 +40,8 @@ commands = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-# What a program reads goes to standard output, what a person reads beside it to standard error.
-said = Console(stderr=True, highlight=False, soft_wrap=True)
+commands.command(name="export")(export_run)
+commands.command(name="import")(import_files)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
@@ -63,7 +62,7 @@ def serve(
             said.print(f"Tracer listens on {served.address}")
             await asyncio.shield(served.serving)
 
-    _main(run)
+    carry_out(run)
 
 
 @commands.command()
@@ -100,7 +99,7 @@ def demo(
             said.print("Stop with Ctrl-C.")
             await asyncio.shield(served.serving)
 
-    _main(run)
+    carry_out(run)
 
 
 @commands.command()
@@ -111,7 +110,7 @@ def migrate() -> None:
         async with assembly.database(settings):
             said.print("The schema is up to date.")
 
-    _main(run)
+    carry_out(run)
 
 
 @commands.command(name="run")
@@ -147,7 +146,7 @@ def run_request(
                 print(outcome.summary or "")
             _check(outcome)
 
-    _main(run)
+    carry_out(run)
 
 
 @asynccontextmanager
@@ -248,6 +247,7 @@ async def _serving(parts: Parts, listener: socket.socket) -> AsyncIterator[Task[
         await server.listens.wait()
         yield serving
     finally:
+        parts.watch.end()
         server.should_exit = True
         await serving
 
@@ -265,27 +265,6 @@ def _listen(host: str, port: int) -> socket.socket:
             "Give another one with --port, or 0 for a free one."
         ) from error
     return listener
-
-
-def _main(run: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
-    """Carry out a command; an error that is ours becomes one sentence and exit code 1."""
-    try:
-        settings = read_settings()
-        configure_logs()
-        asyncio.run(_stoppable(run(settings)))
-    except TracerError as error:
-        said.print(f"tracer: {error}", style="red", markup=False)
-        raise typer.Exit(1) from None
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise typer.Exit(130) from None
-
-
-async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Let a polite kill end `work` as Ctrl-C does: by cancelling it, so that it tidies up."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await work
 
 
 def main() -> None:

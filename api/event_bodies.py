@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
 import orjson
-from fastapi import Request
 from pydantic import ValidationError
 
-from api.request_bodies import media_type, unpacked_body
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.events import EVENT, FROM_THE_WIRE, Event
+from tracer.faults import why_invalid
 from tracer.store import Refusal
-from tracer.text import preview, storable
 
 MAX_EVENTS = 100_000
 """How many events a request may hold: there may be as many refusals to answer."""
@@ -22,35 +20,31 @@ MAX_EVENTS = 100_000
 MAX_FIELDS = 1000
 """How many fields an object may have where fields are checked: each unknown one is a fault."""
 
-_MAX_FIELD_BYTES = 64
-"""How much of a field's name is told: who misspelt it wrote it."""
-
 _TOO_MANY = f"A request may hold {MAX_EVENTS} events. Send the rest in another."
 
 _NOT_JSON = object()
 """Stands for a line that cannot be read."""
 
-_OWN_WORDS = {
-    "union_tag_invalid": "it is none of the types of event",
-    "union_tag_not_found": "an event needs a type",
-    "uuid_parsing": "write it as a UUID",
-}
-"""What is said where pydantic's own words would quote what was sent."""
 
-
-async def sent_events(request: Request) -> AsyncIterator[tuple[int, Event | Refusal]]:
+async def sent_events(
+    kind: str, body: AsyncIterator[bytes]
+) -> AsyncIterator[tuple[int, Event | Refusal]]:
     """Yield what a request's body holds, in order: each event with its index, or its refusal.
+
+    Args:
+        kind: The media type that the request says it has.
+        body: Its body in parts, unpacked.
 
     Raises:
         UnknownFormat: The body is in none of the formats.
         TooLarge: It holds too much.
         BadRequest: It cannot be read as what it says that it is.
     """
-    split = _FORMATS.get(media_type(request))
+    split = _FORMATS.get(kind)
     if split is None:
         raise UnknownFormat(f"Send events with one of the Content-Types {', '.join(_FORMATS)}.")
     index = 0
-    async for sent in split(unpacked_body(request)):
+    async for sent in split(body):
         if index == MAX_EVENTS:
             raise TooLarge(_TOO_MANY)
         yield index, _event_or_refusal(index, sent)
@@ -137,7 +131,7 @@ def _event_or_refusal(index: int, sent: object) -> Event | Refusal:
     try:
         return EVENT.validate_python(sent, context=FROM_THE_WIRE, by_alias=True, by_name=False)
     except ValidationError as error:
-        return Refusal(index, "invalid_event", _why(error))
+        return Refusal(index, "invalid_event", why_invalid(error))
     except RecursionError:
         return Refusal(index, "invalid_event", "It nests too deep.")
 
@@ -148,15 +142,3 @@ def _has_too_many_fields(sent: object) -> bool:
     values = [item for each in sent.values() if isinstance(each, list) for item in each]
     objects = [each for each in (sent, *sent.values(), *values) if isinstance(each, dict)]
     return any(len(each) > MAX_FIELDS for each in objects)
-
-
-def _why(error: ValidationError) -> str:
-    """Return a sentence that quotes nothing of what was sent but the names of fields."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(_named(part) for part in first["loc"])
-    said = _OWN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
-    return f"{place}: {said}." if place else f"{said}."
-
-
-def _named(part: int | str) -> str:
-    return preview(storable(str(part)), _MAX_FIELD_BYTES)

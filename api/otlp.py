@@ -29,7 +29,7 @@ class Encoding:
     """How a client writes its requests and reads the answers."""
 
     media_type: str
-    decode: Callable[[bytes], Decoded]
+    decode: Callable[[bytes, int], Decoded]
     _response: Callable[[ExportTraceServiceResponse], bytes]
     _status: Callable[[str], bytes]
 

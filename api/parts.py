@@ -1,4 +1,4 @@
-"""What the routes stand on, as FastAPI dependencies: the store's two sides and the launcher."""
+"""What the routes stand on, as FastAPI dependencies: store, launcher, intake."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.intake import Intake
 from tracer.assembly import Parts
 from tracer.runtime.launcher import RunLauncher
+from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
 
 
@@ -29,6 +31,18 @@ def _launcher(parts: Annotated[Parts, Depends(_parts)]) -> RunLauncher:
     return parts.launcher
 
 
+def _watch(parts: Annotated[Parts, Depends(_parts)]) -> RunWatch:
+    return parts.watch
+
+
+def _intake(request: Request) -> Intake:
+    intake = request.app.state.intake
+    assert isinstance(intake, Intake)
+    return intake
+
+
 Reader = Annotated[TraceReader, Depends(_reader)]
 Writer = Annotated[TraceWriter, Depends(_writer)]
+Watch = Annotated[RunWatch, Depends(_watch)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
+RecordingIntake = Annotated[Intake, Depends(_intake)]

@@ -26,6 +26,7 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.UnknownFormat: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown_format"),
     errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
     errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
+    errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
     errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),
     errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from api.intake import Intake, Share
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 
 MAX_BYTES = 32 * 2**20
@@ -30,15 +32,20 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def unpacked_body(request: Request, max_bytes: int = MAX_BYTES) -> AsyncIterator[bytes]:
-    """Yield the body in parts, unpacked.
+@contextmanager
+def admitted_body(
+    request: Request, intake: Intake, max_bytes: int = MAX_BYTES
+) -> Iterator[tuple[AsyncIterator[bytes], Share]]:
+    """Give a body in parts, unpacked, and the request's share of the memory while it is in hand.
 
     Args:
         request: Whose body to read.
+        intake: The requests in hand.
         max_bytes: How large it may be, both packed and unpacked.
 
     Raises:
         UnknownFormat: It is packed in a way that is not read here.
+        TooBusy: There is no room for it now, which mostly shows before any of it is read.
         TooLarge: It is larger than that.
         BadRequest: It is damaged or ends early.
     """
@@ -49,13 +56,24 @@ async def unpacked_body(request: Request, max_bytes: int = MAX_BYTES) -> AsyncIt
         f"A body may have {max_bytes} bytes, unpacked. Send what it holds in several requests."
     )
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:20]) > max_bytes:
+    announced_bytes = int(announced[:20]) if announced.isdecimal() else 0
+    if announced_bytes > max_bytes:
         raise too_large
+    with intake.share(announced_bytes) as share:
+        received = _received(request, max_bytes, too_large)
+        parts = _unpacked(received, _WINDOWS[encoding])
+        yield _counted(parts, share, max_bytes, too_large), share
+
+
+async def _counted(
+    parts: AsyncIterator[bytes], share: Share, max_bytes: int, too_large: TooLarge
+) -> AsyncIterator[bytes]:
     size = 0
-    async for part in _unpacked(_received(request, max_bytes, too_large), _WINDOWS[encoding]):
+    async for part in parts:
         size += len(part)
         if size > max_bytes:
             raise too_large
+        share.hold(size)
         yield part
 
 

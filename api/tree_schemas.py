@@ -25,6 +25,9 @@ from api.schemas import (
 )
 from tracer.status import Status
 
+NodeKind = Literal["plan", "step", "thinkAct", "toolCall"]
+"""The kinds of record below a run."""
+
 
 class NodeTotals(BaseModel):
     """Sums over a part of the tree."""
@@ -47,7 +50,7 @@ _NODE_CONFIG = read_config()
 _NODE_CONFIG["json_schema_serialization_defaults_required"] = False
 
 
-class _Node(BaseModel):
+class _Fields(BaseModel):
     model_config = _NODE_CONFIG
 
     status: ShownStatus
@@ -61,14 +64,19 @@ class _Node(BaseModel):
     position: int | None
     """The place among its siblings, from 0."""
     error: ErrorSchema | None
+
+
+class _Totals(BaseModel):
+    model_config = _NODE_CONFIG
+
     own: NodeTotals
     """The node itself and what is below it outside sub-plans."""
     cumulative: NodeTotals
     """Sub-plans included, whatever `depth` shows."""
 
 
-class ToolCallNode(_Node):
-    """A tool call, with the items of its batch and the sub-plans that it opened."""
+class ToolCallFields(_Fields):
+    """A tool call by itself, long strings as previews."""
 
     kind: Literal["toolCall"]
     tool_call_id: UUID
@@ -109,6 +117,11 @@ class ToolCallNode(_Node):
     late_result: str | None
     late_result_bytes: int | None
     late_result_truncated: bool
+
+
+class ToolCallNode(ToolCallFields, _Totals):
+    """A tool call, with the items of its batch and the sub-plans that it opened."""
+
     sub_plan_count: int
     """How many sub-plans it opened, shown or not."""
     sub_plans: list[PlanNode]
@@ -116,8 +129,8 @@ class ToolCallNode(_Node):
     """The items of a batch."""
 
 
-class ThinkActNode(_Node):
-    """One round, with the tool calls that its model chose."""
+class ThinkActFields(_Fields):
+    """One round by itself, long strings as previews."""
 
     kind: Literal["thinkAct"]
     think_act_id: UUID
@@ -130,11 +143,16 @@ class ThinkActNode(_Node):
     thought: str | None
     thought_bytes: int | None
     thought_truncated: bool
+
+
+class ThinkActNode(ThinkActFields, _Totals):
+    """One round, with the tool calls that its model chose."""
+
     tool_calls: list[ToolCallNode]
 
 
-class StepNode(_Node):
-    """A step, with its rounds."""
+class StepFields(_Fields):
+    """A step by itself, long strings as previews."""
 
     kind: Literal["step"]
     step_id: UUID
@@ -146,6 +164,11 @@ class StepNode(_Node):
     result: str | None
     result_bytes: int | None
     result_truncated: bool
+
+
+class StepNode(StepFields, _Totals):
+    """A step, with its rounds."""
+
     think_acts: list[ThinkActNode]
     tool_calls: list[ToolCallNode]
     """The calls made outside any round."""
@@ -155,8 +178,8 @@ class StepNode(_Node):
     """Hand-offs: opened by the agent, not by a tool call."""
 
 
-class PlanNode(_Node):
-    """A plan, with its steps."""
+class PlanFields(_Fields):
+    """A plan by itself, long strings as previews."""
 
     kind: Literal["plan"]
     plan_id: UUID
@@ -165,7 +188,6 @@ class PlanNode(_Node):
     tool_call_id: UUID | None
     """The tool call that opened it."""
     opened_by_step_id: UUID | None
-    parent_act_tool_call: ParentActToolCall | None
     title: str | None
     agent_name: str | None
     template: str | None
@@ -181,11 +203,20 @@ class PlanNode(_Node):
     summary: str | None
     summary_bytes: int | None
     summary_truncated: bool
+
+
+class PlanNode(PlanFields, _Totals):
+    """A plan, with its steps."""
+
+    parent_act_tool_call: ParentActToolCall | None
+    """The tool call that opened it, in short."""
     agent_executions: list[StepNode]
     sub_plan_count: int
     """How many sub-plans its steps opened, shown or not."""
     unplaced: list[PlanNode | StepNode | ThinkActNode | ToolCallNode] = []
     """At a root plan only: nodes whose parent is not known yet."""
+    revision: int = 0
+    """At the top of the tree only: the run's revision that was read, to watch the run from."""
 
 
 def _example() -> dict[str, object]:
@@ -309,6 +340,7 @@ def _example() -> dict[str, object]:
         title="Weekly health review",
         agentExecutions=[step],
         subPlanCount=1,
+        revision=42,
         unplaced=[],
         **text("userRequest", "How was my week?"),
     )

@@ -16,14 +16,25 @@ log = get_logger(__name__)
 BUILT = Path(__file__).parent / "static"
 """Where the viewer's build puts its files (`web/vite.config.ts`)."""
 
-PAGES = ("/", "/runs/{root_plan_id}", "/tool-calls/{tool_call_id}")
+PAGES = (
+    "/",
+    "/runs/{root_plan_id}",
+    "/tool-calls/{tool_call_id}",
+    "/tools",
+    "/compare/{left}",
+    "/compare/{left}/{right}",
+)
 """The paths that the viewer's router knows; each is answered with its one page."""
 
+FILES = ("favicon.svg", "favicon-running.svg", "favicon-failed.svg", "theme.js")
+"""What is served beside the page under its own name (`web/public`)."""
+
 HEADERS = {
-    # Everything the page needs comes from here: no CDN, nothing inline, no frame around it.
+    # What the page needs comes from here, and nothing else may: no CDN, nothing inline, no frame
+    # around it, no form, no plug-in, no other address to talk to.
     "Content-Security-Policy": (
-        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -55,9 +66,10 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
 
-    async def favicon(request: Request) -> Response:
-        return FileResponse(built / "favicon.svg", headers=HEADERS)
+    async def file(request: Request) -> Response:
+        return FileResponse(built / request.url.path.removeprefix("/"), headers=HEADERS)
 
-    app.add_route("/favicon.svg", favicon, methods=["GET"], include_in_schema=False)
+    for name in FILES:
+        app.add_route(f"/{name}", file, methods=["GET"], include_in_schema=False)
     assets = StaticFiles(directory=built / "assets", check_dir=False)
     app.mount("/assets", assets, name="assets")

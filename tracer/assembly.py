@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import operator
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
+from tracer.recorder.spool import Spool, spool_path
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import CancelWishes, RunLauncher
@@ -26,10 +23,13 @@ from tracer.storage import migrate
 from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.engine import open_pool
 from tracer.storage.http_writer import HttpWriter
+from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
+from tracer.transfer.restorer import TraceRestorer
 
 log = get_logger(__name__)
 
@@ -42,6 +42,8 @@ class Parts:
     writer: TraceWriter
     launcher: RunLauncher
     """Runs the application."""
+    watch: RunWatch
+    """Wakes those who watch a run."""
 
 
 @asynccontextmanager
@@ -91,18 +93,38 @@ async def parts(
         server_url: Where the server itself listens, if there is one.
     """
     async with open_pool(database_url) as pool:
-        reader, writer = PostgresReader(pool), PostgresWriter(pool)
-        spool = Spool(spool_path(settings.home, database_url))
-        surroundings = Surroundings(database_url, server_url)
-        async with _launcher(
-            settings,
-            application,
-            surroundings,
-            Recorder(writer, spool),
-            reader,
-            PostgresSessions(pool),
-        ) as launcher:
-            yield Parts(reader, writer, launcher)
+        reader = PostgresReader(pool)
+        async with (
+            RunWatch(reader) as watch,
+            notifications(pool, database_url, watch) as written,
+        ):
+            writer = PostgresWriter(pool, on_written=written)
+            spool = Spool(spool_path(settings.home, database_url))
+            surroundings = Surroundings(database_url, server_url)
+            async with _launcher(
+                settings,
+                application,
+                surroundings,
+                Recorder(writer, spool),
+                reader,
+                PostgresSessions(pool),
+            ) as launcher:
+                yield Parts(reader, writer, launcher, watch)
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The store's two sides, for what needs no application."""
+
+    reader: TraceReader
+    writer: TraceRestorer
+
+
+@asynccontextmanager
+async def stores(database_url: str) -> AsyncIterator[Stores]:
+    """Give the two sides of the store in a migrated Postgres."""
+    async with open_pool(database_url) as pool:
+        yield Stores(PostgresReader(pool), PostgresWriter(pool))
 
 
 @asynccontextmanager
@@ -148,17 +170,6 @@ async def _launcher(
         await stack.enter_async_context(recorder)
         launcher = RunLauncher(application, recorder, wishes, sessions=sessions)
         yield await stack.enter_async_context(launcher)
-
-
-def spool_path(home: Path, store_url: str) -> Path:
-    """Return the file that spools events for one store: never drained into another.
-
-    Without user and password, so that events that wait are found again after those changed.
-    """
-    url = urlsplit(store_url)
-    place = f"{url.netloc.rpartition('@')[2]}{url.path}?{url.query}"
-    digest = hashlib.sha256(place.encode()).hexdigest()[:16]
-    return home / "spool" / f"{digest}.sqlite3"
 
 
 @asynccontextmanager

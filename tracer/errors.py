@@ -6,6 +6,7 @@
     │  ├─ BadCursor
     │  ├─ TooLarge           more than is taken at once
     │  └─ UnknownFormat      written in a way that is not read here
+    ├─ TooBusy               more is asked at once than there is room for; asking again helps
     ├─ StoreUnavailable      the store did not answer; asking again later may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
@@ -65,6 +66,10 @@ class TooLarge(BadRequest):
 
 class UnknownFormat(BadRequest):
     """It is written in a way that is not read here."""
+
+
+class TooBusy(TracerError):
+    """The server has as many requests in hand as it has room for. Send the same again later."""
 
 
 class StoreUnavailable(TracerError):

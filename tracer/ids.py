@@ -6,6 +6,7 @@ Provider call ids are never ids here: they repeat, collide and are empty.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
 from uuid import UUID
 
 import uuid_utils.compat
@@ -35,3 +36,11 @@ def sequential_ids(start: int = 1) -> IdSource:
         return UUID(int=(7 << 76) | (0b10 << 62) | number)
 
     return mint
+
+
+def span_id(tool_call_id: UUID) -> str:
+    """Return the OpenTelemetry span id that stands for a tool call, the same at each attempt.
+
+    A digest: a UUIDv7's own first half is nearly the same for all calls of one millisecond.
+    """
+    return sha256(tool_call_id.bytes).digest()[:8].hex()

@@ -28,6 +28,8 @@ class Payloads(StrEnum):
     PREVIEW = "preview"
     """The first 2 kB of each."""
     FULL = "full"
+    DIGEST = "digest"
+    """The SHA-256 of each, as hex: to compare by."""
 
 
 _ALWAYS = ("status", "reason", "started_at", "finished_at", "abandoned_at", "position")
@@ -138,6 +140,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
+    top["revision"] = rows.revision
     forest.unhang(top)
     placed = _walk([top])
     unplaced = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
@@ -19,7 +19,7 @@ from pydantic import field_validator
 
 from tracer.errors import BadCursor
 from tracer.events import Event
-from tracer.lineage import PAYLOAD_FIELDS, Payloads, TreeRows
+from tracer.lineage import PAYLOAD_FIELDS, Node, Payloads, TreeRows
 from tracer.otel.spans import Span
 from tracer.records import (
     ActToolInfo,
@@ -30,6 +30,7 @@ from tracer.records import (
     ThinkActRecord,
 )
 from tracer.text import preview
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,32 @@ class ToolCallInPlace:
     """In order of position, then id."""
 
 
+@dataclass(frozen=True)
+class Revision:
+    """Which state of a run something was read in."""
+
+    root_plan_id: UUID
+    number: int
+    """Grows with every write to the run."""
+    recorded_at: datetime
+    """When the run was first stored: in another database the numbers begin anew."""
+
+
+@dataclass(frozen=True)
+class RunChanges:
+    """What became of a run since an earlier state of it."""
+
+    revision: int
+    """The run's revision that this leads to."""
+    changed: list[Node] = field(default_factory=list)
+    """The rows, with their `kind`, of the records that are new or changed, payloads as previews."""
+    removed: list[tuple[Kind, UUID]] = field(default_factory=list)
+    """The records that are there no more."""
+    is_reset: bool = False
+    """Whether that is too far back, or no state of this run: what is here is nothing, and the tree
+    has to be read anew."""
+
+
 class ToolCallPreview(ActToolInfo):
     """A tool call as a list shows it: of each long string the first 2 kB, and its size."""
 
@@ -213,6 +240,21 @@ class ToolCallPreview(ActToolInfo):
     @classmethod
     def _cut(cls, text: str | None) -> str | None:
         return None if text is None else preview(text)
+
+
+@dataclass(frozen=True)
+class WholeRun:
+    """Everything that a store keeps of a run."""
+
+    run: Run
+    source: str
+    """Where its records come from: `events`, or `spans` that they are projected from."""
+    is_agent_work: bool
+    """Whether there is any agent, model or tool call in it."""
+    records: Mapping[Kind, Sequence[AnyRecord]]
+    """All records below the run whole, by kind, in the order of their ids."""
+    spans: Sequence[Span]
+    """The spans kept under it, by (start, span id)."""
 
 
 class TraceReader(Protocol):
@@ -251,6 +293,42 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such plan.
         """
 
+    async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
+        """Return the revision of the run that a record is of, by one cheap query.
+
+        Of which run where several have the record, as the reading of the record itself goes.
+
+        Raises:
+            RecordNotFound: There is no such record.
+        """
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return the revisions of those of the runs that there are."""
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        """Return what changed in a run since its revision was `after`.
+
+        Folded into the rows read at that revision, it gives the rows of its own revision, whatever
+        was written in between.
+
+        Args:
+            root_plan_id: The run.
+            after: A revision that the run had, or 0 for before it was.
+            limit: How many changes there may be; more are a reset.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+
+    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
+        """Return a step whole. Raises `RecordNotFound`."""
+
+    async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
+        """Return what the models were given in each round of a run, as far as it is known.
+
+        Of a run that is not there that is nothing.
+        """
+
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole, messages included. Raises `RecordNotFound`."""
 
@@ -266,6 +344,34 @@ class TraceReader(Protocol):
 
         Raises:
             BadCursor: `cursor` is not one that a list gave.
+        """
+
+    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
+        """Return everything of a run. Takes a constant number of queries.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+
+    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
+        """Return the OpenTelemetry spans kept under a run, by (start, span id).
+
+        They are what the run came as, or what others told of a run that came as events.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+
+    async def read_tool_stats(
+        self, within: TimeRange, name: str | None = None
+    ) -> list[ToolStats]:
+        """Return what is to be said of each tool that was called, by name; or of one alone."""
+
+    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+        """Return what is to be said of one tool over time.
+
+        Raises:
+            RecordNotFound: It was never called then.
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:

@@ -103,6 +103,38 @@ def versions(event: Event) -> Iterator[Version]:
             )
 
 
+def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[Version]:
+    """Yield the placeholders of what a record names, and of the root plan.
+
+    Args:
+        kind: The record's kind.
+        root_plan_id: Its run.
+        fields: What is known of it.
+    """
+    yield Kind.PLAN, root_plan_id, _placeholder()
+    for link, above in _LINKS[kind].items():
+        if fields.get(link) is not None:
+            yield above, fields[link], _placeholder()
+
+
+_LINKS = {
+    Kind.RUN: {},
+    Kind.PLAN: {
+        "parent_plan_id": Kind.PLAN,
+        "tool_call_id": Kind.TOOL_CALL,
+        "opened_by_step_id": Kind.STEP,
+    },
+    Kind.STEP: {"plan_id": Kind.PLAN},
+    Kind.THINK_ACT: {"step_id": Kind.STEP},
+    Kind.TOOL_CALL: {
+        "step_id": Kind.STEP,
+        "think_act_id": Kind.THINK_ACT,
+        "parent_tool_call_id": Kind.TOOL_CALL,
+    },
+}
+"""The kind of record that each link of a record names."""
+
+
 def _placeholder(**links: UUID | None) -> Fields:
     return {"status": Status.UNKNOWN, **links}
 

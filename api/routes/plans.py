@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
+from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
@@ -14,6 +15,7 @@ from api.schemas import ParentActToolCall, PlanWithParent
 from api.tree_json import tree_json
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
 from tracer.lineage import Payloads, build_tree
+from tracer.records import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
@@ -22,9 +24,10 @@ _TREE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/{planId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_plan(plan_id: PlanId, reader: Reader) -> PlanWithParent:
+@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_plan(plan_id: PlanId, reader: Reader, known: KnownAnswers) -> PlanWithParent:
     """Read one plan, and which tool call opened it."""
+    known.check(PlanWithParent, await reader.read_revision(Kind.PLAN, plan_id))
     found = await reader.read_plan(plan_id)
     plan = PlanWithParent.model_validate(found.plan)
     if found.opener is not None:
@@ -35,20 +38,26 @@ async def read_plan(plan_id: PlanId, reader: Reader) -> PlanWithParent:
 @router.get(
     "/{planId}/tree",
     response_model=None,
-    responses={**_TREE, **documented(HTTPStatus.NOT_FOUND)},
+    responses={**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
 )
 async def read_tree(
     plan_id: PlanId,
     reader: Reader,
+    known: KnownAnswers,
     depth: Annotated[
         int | None,
         Query(ge=1, le=2**31 - 1, description="How many plans deep; 1 is this plan alone."),
     ] = None,
     payloads: Annotated[
-        Payloads, Query(description="How much of each long string; a preview is its first 2 kB.")
+        Payloads,
+        Query(
+            description="How much of each long string: a preview is its first 2 kB, a digest the "
+            "SHA-256 of it."
+        ),
     ] = Payloads.PREVIEW,
 ) -> Response:
     """Read the hierarchy from any plan down."""
+    headers = known.check(PlanNode, await reader.read_revision(Kind.PLAN, plan_id))
     rows = await reader.read_tree(plan_id, payloads)
     tree = build_tree(rows, str(plan_id), depth)
-    return Response(tree_json(tree), media_type="application/json")
+    return Response(tree_json(tree), media_type="application/json", headers=headers)

@@ -7,11 +7,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
 
+from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.parts import Launcher, Reader, Writer
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId, Since, StoredText, Until
 from api.schemas import PageSchema, RunRequest, RunSchema, ShownStatus
 from tracer.context import Identity
+from tracer.records import Kind
 from tracer.store import RunFilter
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
@@ -24,15 +26,31 @@ async def list_runs(
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
     tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
     q: Annotated[
-        StoredText | None, Query(description="Text within titles, tool and agent names or errors.")
+        StoredText | None,
+        Query(description="Text within titles, tool and agent names or errors, in any case."),
     ] = None,
     since: Since = None,
     until: Until = None,
+    other_traces: Annotated[
+        bool,
+        Query(
+            alias="otherTraces",
+            description="Whether to list traces too that have no agent, model or tool call.",
+        ),
+    ] = False,
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> PageSchema[RunSchema]:
     """List runs, newest first."""
-    wanted = RunFilter(status=status, agent=agent, tool=tool, q=q, since=since, until=until)
+    wanted = RunFilter(
+        status=status,
+        agent=agent,
+        tool=tool,
+        q=q,
+        since=since,
+        until=until,
+        other_traces=other_traces,
+    )
     page = await reader.list_runs(wanted, limit, cursor)
     return PageSchema(
         items=[RunSchema.model_validate(run) for run in page.items],
@@ -62,9 +80,10 @@ async def start_run(
     return RunSchema.model_validate(run)
 
 
-@router.get("/{rootPlanId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_run(root_plan_id: RootPlanId, reader: Reader) -> RunSchema:
+@router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_run(root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers) -> RunSchema:
     """Read one run."""
+    known.check(RunSchema, await reader.read_revision(Kind.RUN, root_plan_id))
     return RunSchema.model_validate(await reader.read_run(root_plan_id))
 
 

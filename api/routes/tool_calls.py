@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
+from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, Since, StoredText, ToolCallId, Until
@@ -19,6 +20,7 @@ from api.schemas import (
     ToolCallInPlaceSchema,
     ToolCallPreviewSchema,
 )
+from tracer.records import Kind
 from tracer.store import ToolCallFilter
 
 router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
@@ -57,9 +59,12 @@ async def list_tool_calls(
     )
 
 
-@router.get("/{toolCallId}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_tool_call(tool_call_id: ToolCallId, reader: Reader) -> ToolCallInPlaceSchema:
+@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_tool_call(
+    tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers
+) -> ToolCallInPlaceSchema:
     """Read one tool call whole, what lies above it and what it opened."""
+    known.check(ToolCallInPlaceSchema, await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
     place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)
     call.lineage = [LineageItem.of(record) for record in place.lineage]

@@ -9,15 +9,18 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from api.otlp import ENCODINGS, TRACES_BODY, answers
-from api.parts import Writer
+from api.parts import RecordingIntake, Writer
 from api.problems import PROBLEMS
-from api.request_bodies import media_type, unpacked_body
+from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
 from tracer.otel.wire_spans import Decoded
 from tracer.store import Refusal, TraceWriter
 
 MAX_BYTES = 64 * 2**20
 """How large a body may be, unpacked."""
+
+MAX_DECODED_BYTES = 4 * MAX_BYTES
+"""How much memory its spans may take up: each is kept with what it shares with others."""
 
 router = APIRouter(prefix="/v1/traces", tags=["traces"])
 
@@ -33,7 +36,7 @@ router = APIRouter(prefix="/v1/traces", tags=["traces"])
         HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 )
-async def record_traces(request: Request, writer: Writer) -> Response:
+async def record_traces(request: Request, writer: Writer, intake: RecordingIntake) -> Response:
     """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
 
     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
@@ -42,9 +45,13 @@ async def record_traces(request: Request, writer: Writer) -> Response:
     if encoding is None:
         raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
     try:
-        body = b"".join([part async for part in unpacked_body(request, MAX_BYTES)])
-        decoded = await asyncio.to_thread(encoding.decode, body)
-        refused = await _record(writer, decoded)
+        with admitted_body(request, intake, MAX_BYTES) as (parts, share):
+            body = b"".join([part async for part in parts])
+            async with intake.turn(len(body)):
+                decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
+            del body
+            share.hold(decoded.size)
+            refused = await _record(writer, decoded)
     except TracerError as error:
         status, _ = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+import uvicorn
 
 from api.app import create_app
 from tests.sample_runs import SampleRun
@@ -20,9 +23,11 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import open_pool
+from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceWriter
 from tracer.tools.definition import Tool, tool
 
@@ -66,18 +71,23 @@ async def serving_parts(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
     async with open_pool(database_url) as pool:
-        reader, writer = PostgresReader(pool), PostgresWriter(pool)
+        reader = PostgresReader(pool)
         async with (
-            Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
-            RunLauncher(
-                application,
-                recorder,
-                reader,
-                sessions=PostgresSessions(pool),
-                poll_seconds=0.02,
-            ) as launcher,
+            RunWatch(reader) as watch,
+            notifications(pool, database_url, watch) as written,
         ):
-            yield Parts(reader, writer, launcher)
+            writer = PostgresWriter(pool, on_written=written)
+            async with (
+                Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
+                RunLauncher(
+                    application,
+                    recorder,
+                    reader,
+                    sessions=PostgresSessions(pool),
+                    poll_seconds=0.02,
+                ) as launcher,
+            ):
+                yield Parts(reader, writer, launcher, watch)
 
 
 @asynccontextmanager
@@ -86,6 +96,20 @@ async def client_of(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
     transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
         yield client
+
+
+@asynccontextmanager
+async def on_loopback(parts: Parts) -> AsyncIterator[str]:
+    """Serve parts, and give the address: a client in this process could not leave half way."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            parts.watch.end()
+            server.should_exit = True
+            await serving
 
 
 @pytest.fixture

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
 
 import httpx2
 import orjson
-import uvicorn
 
-from api.app import create_app
-from tests.api.conftest import serving_parts
-from tracer.assembly import Parts
+from tests.api.conftest import on_loopback, serving_parts
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.status import Status
 from tracer.tools.definition import tool
@@ -23,19 +17,6 @@ from tracer.tools.hidden import UserId
 
 PATIENCE = 20.0
 """Seconds after which what should have happened has not."""
-
-
-@asynccontextmanager
-async def on_loopback(parts: Parts) -> AsyncIterator[str]:
-    """Serve parts, and give the address: a client in this process could not leave half way."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None))
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await serving
 
 
 async def test_a_run_goes_on_for_its_user_when_the_stream_is_left(

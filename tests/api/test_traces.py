@@ -105,14 +105,14 @@ def _in_another_trace(span: Span) -> Span:
 
 
 def _shape(tree: Any) -> str:
-    """Return the tree as text without its ids, which come from the trace's."""
+    """Return the tree as text without its ids, which come from the trace's, and revisions."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {
                 name: plain(each)
                 for name, each in value.items()
-                if not name.endswith("Id") or name == "providerCallId"
+                if name != "revision" and (not name.endswith("Id") or name == "providerCallId")
             }
         return [plain(each) for each in value] if isinstance(value, list) else value
 

@@ -144,7 +144,11 @@ def catalog(database_url: str) -> Catalog:
 
 
 def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
-    assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | {"otel_span", "session_state"}
+    assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | {
+        "otel_span",
+        "removed_record",
+        "session_state",
+    }
     assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"
     assert catalog["triggers"] == []
     for table, definition, is_unique in catalog["indexes"]:
@@ -158,7 +162,7 @@ def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
 
 def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Catalog) -> None:
     references = [row for row in catalog["constraints"] if row[2] == "f"]
-    assert len(references) == 10
+    assert len(references) == 11
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(

@@ -8,6 +8,7 @@ from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
 from tracer.ids import new_id
 from tracer.lineage import Payloads
+from tracer.records import Kind
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
@@ -26,6 +27,20 @@ async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
             assert len(rows.plans) == (1 + sub_plans if plan == run.root else 1)
             counts[sub_plans, plan == run.root] = len(asked)
     assert set(counts.values()) == {5}
+
+
+async def test_a_whole_run_takes_as_many_queries_at_any_size(
+    writer: PostgresWriter, reader: PostgresReader, asked: list[str]
+) -> None:
+    counts = set()
+    for sub_plans in (3, 300):
+        run = sample_run(sub_plans=sub_plans)
+        await writer.write(run.events)
+        asked.clear()
+        whole = await reader.read_whole_run(run.root)
+        assert len(whole.records[Kind.PLAN]) == 1 + sub_plans
+        counts.add(len(asked))
+    assert counts == {7}
 
 
 async def test_a_call_s_lineage_takes_as_many_queries_at_any_depth(

@@ -29,6 +29,7 @@ from tracer.storage.http_writer import HttpWriter
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.run_watch import RunWatch
 from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
@@ -88,7 +89,8 @@ def serving(store: Store, folder: Path) -> httpx2.ASGITransport:
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
     recorder = Recorder(store.writer, Spool(folder / "spool.sqlite3"))
     launcher = RunLauncher(idle, recorder, store.reader)
-    return httpx2.ASGITransport(create_app(Parts(store.reader, store.writer, launcher)))
+    parts = Parts(store.reader, store.writer, launcher, RunWatch(store.reader))
+    return httpx2.ASGITransport(create_app(parts))
 
 
 def clock() -> Clock:

@@ -86,6 +86,7 @@ async def test_runs_are_filtered_by_status_agent_tool_and_time(store: Store) -> 
         ("Check 1", True),
         ("easur", True),
         ("CUFF is loose", True),
+        ("valueerror", True),
         ("pharma", True),
         ("", True),
         ("%", False),

@@ -20,17 +20,22 @@ from tracer.otel.wire_spans import (
 )
 
 
-def decode_protobuf(body: bytes) -> Decoded:
+def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
     """Return the spans of an `ExportTraceServiceRequest`.
+
+    Args:
+        body: The serialized request.
+        max_size: How much memory its spans may take up; None: any amount.
 
     Raises:
         UndecodableTraces: The body is no such message; a span in it that is none is refused.
+        TooLarge: Its spans take up more.
     """
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError:
-        return _decode_by_parts(body)
-    decoded = Decoded()
+        return _decode_by_parts(body, max_size)
+    decoded = Decoded(max_size=max_size)
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             around = Around.of_messages(resource_spans, scope_spans)
@@ -39,8 +44,8 @@ def decode_protobuf(body: bytes) -> Decoded:
     return decoded
 
 
-def _decode_by_parts(body: bytes) -> Decoded:
-    decoded = Decoded()
+def _decode_by_parts(body: bytes, max_size: int | None) -> Decoded:
+    decoded = Decoded(max_size=max_size)
     try:
         for resource_spans in _parts(body, 1):
             for scope_spans in _parts(resource_spans, 2):

@@ -30,16 +30,21 @@ _NOT_OF_THAT_SHAPE = (json_format.Error, Error, ValueError, TypeError, Recursion
 """What making a message of JSON raises, and what serializing and parsing it does."""
 
 
-def decode_json(body: bytes) -> Decoded:
+def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
     """Return the spans of an OTLP/JSON request: hex ids, 64-bit integers as text or numbers.
 
     Fields that are not known are ignored.
 
+    Args:
+        body: The request.
+        max_size: How much memory its spans may take up; None: any amount.
+
     Raises:
         UndecodableTraces: The body is no JSON, or not of that shape.
+        TooLarge: Its spans take up more.
     """
-    decoded = Decoded()
-    for resource_spans in _objects(_parsed(body), "resourceSpans", "resource_spans"):
+    decoded = Decoded(max_size=max_size)
+    for resource_spans in _objects(load_json(body), "resourceSpans", "resource_spans"):
         for scope_spans in _objects(resource_spans, "scopeSpans", "scope_spans"):
             spans = _objects(scope_spans, "spans", "spans")
             try:
@@ -56,7 +61,12 @@ def decode_json(body: bytes) -> Decoded:
     return decoded
 
 
-def _parsed(body: bytes) -> Any:
+def load_json(body: bytes) -> Any:
+    """Return what JSON says; lone surrogates come in stored form.
+
+    Raises:
+        UndecodableTraces: It is no JSON, or nests too deeply.
+    """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:

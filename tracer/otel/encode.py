@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -16,12 +16,26 @@ from tracer.otel.wire import bytes_field
 
 def encode_protobuf(spans: Iterable[Span]) -> bytes:
     """Return a serialized `ExportTraceServiceRequest` (and so a `TracesData`) with the spans."""
-    return b"".join(bytes_field(1, span.body) for span in spans)
+    return b"".join(protobuf_parts(spans))
+
+
+def protobuf_parts(spans: Iterable[Span]) -> Iterator[bytes]:
+    """Yield what `encode_protobuf` returns, a span at a time."""
+    return (bytes_field(1, span.body) for span in spans)
 
 
 def encode_json(spans: Iterable[Span]) -> bytes:
     """Return the same as OTLP/JSON: hex ids, enums as numbers, 64-bit integers as text."""
-    return orjson.dumps({"resourceSpans": [_json_of(span) for span in spans]})
+    return b"".join(json_parts(spans))
+
+
+def json_parts(spans: Iterable[Span]) -> Iterator[bytes]:
+    """Yield what `encode_json` returns, a span at a time."""
+    before = b'{"resourceSpans":['
+    for span in spans:
+        yield before + orjson.dumps(_json_of(span))
+        before = b","
+    yield b"]}" if before == b"," else before + b"]}"
 
 
 def _json_of(span: Span) -> dict[str, Any]:

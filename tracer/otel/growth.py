@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from decimal import Decimal
 
-from tracer.otel.dialects.reading import WRAPPER, Role
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role
 from tracer.otel.forest import NODES, Above, Forest, plant, set_places
 from tracer.otel.spans import Span
 from tracer.otel.texts import same_arguments
@@ -72,40 +73,56 @@ def _merge_models_into(forest: Forest, outer: bytes, within: dict[bytes, list[by
         below.append(span_id)
         waiting += within.get(span_id, ())
     below.sort(key=lambda each: forest.spans[each].order)
-    counted = _outermost_with_counts(forest, outer, within)
+    counted = _outermost(forest, outer, within, _has_counts)
+    costly = _outermost(forest, outer, within, _has_cost)
     reading = forest.readings[outer]
     readings = [forest.readings[each] for each in below]
     counts = [forest.readings[each] for each in counted]
+    costs = [forest.readings[each].cost_usd or Decimal(0) for each in costly]
     latest = [*reversed(readings)]
     forest.readings[outer] = replace(
         reading,
         requested_model=reading.requested_model or _first(r.requested_model for r in readings),
         model=reading.model or _first(r.model for r in latest),
+        provider=reading.provider or _first(r.provider for r in readings),
         request=reading.request or _first(r.request for r in readings),
         messages=reading.messages or _first(r.messages for r in readings),
         answer=reading.answer or _first(r.answer for r in latest),
         chosen=reading.chosen or next((r.chosen for r in latest if r.chosen), ()),
         input_tokens=_sum(r.input_tokens for r in counts),
         output_tokens=_sum(r.output_tokens for r in counts),
-        cost_usd=reading.cost_usd or next((r.cost_usd for r in counts if r.cost_usd), None),
+        cache_read_tokens=_sum(r.cache_read_tokens for r in counts),
+        cache_written_tokens=_sum(r.cache_written_tokens for r in counts),
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
     )
     for each in below:
         _merge(forest, outer, each)
 
 
-def _outermost_with_counts(
-    forest: Forest, outer: bytes, within: dict[bytes, list[bytes]]
+def _outermost(
+    forest: Forest,
+    outer: bytes,
+    within: dict[bytes, list[bytes]],
+    has: Callable[[Reading], bool],
 ) -> list[bytes]:
-    counted = []
+    """Return the spans that have something, and are within none that has it too."""
+    found = []
     waiting = [outer]
     while waiting:
         span_id = waiting.pop()
-        reading = forest.readings[span_id]
-        if reading.input_tokens is not None or reading.output_tokens is not None:
-            counted.append(span_id)
+        if has(forest.readings[span_id]):
+            found.append(span_id)
         else:
             waiting += within.get(span_id, ())
-    return counted
+    return found
+
+
+def _has_counts(reading: Reading) -> bool:
+    return reading.input_tokens is not None or reading.output_tokens is not None
+
+
+def _has_cost(reading: Reading) -> bool:
+    return reading.cost_usd is not None
 
 
 def _first(texts: Iterable[str | None]) -> str | None:

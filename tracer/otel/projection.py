@@ -3,6 +3,8 @@
 An agent's span becomes a plan of one step; a model's answer a think-act of its nearest agent; a
 tool span a tool call of the think-act that chose it. Whatever hangs under a span that has not come
 gets a placeholder there, under the ids that the span will have, so that little moves when it comes.
+
+Spans that carry the records that they were made of become those (`tracer.otel.carried_records`).
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from tracer.otel.agents import Agent, find_agents, first_message, interval, name_of
+from tracer.otel.carried_records import carried_records
 from tracer.otel.choices import Rounds
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
 from tracer.otel.growth import grow
 from tracer.otel.lost_agents import join_lost_agents
 from tracer.otel.span_fields import RecordIds, lifecycle, moment, root_plan_id, stored
-from tracer.otel.spans import STATUS_ERROR, Span
+from tracer.otel.spans import STATUS_ERROR, Span, merge_spans
 from tracer.otel.work_records import think_act_fields, tool_call_fields
 from tracer.records import Kind
 from tracer.status import Status
@@ -48,7 +51,18 @@ def project(spans: Iterable[Span]) -> Projected:
     Args:
         spans: Spans of one trace, in any order, in any number of versions; at least one.
     """
-    return _Projection(grow(spans)).result()
+    kept = {span.span_id: span for span in merge_spans(spans).values()}
+    carried = carried_records(kept)
+    if carried is None:
+        return _Projection(grow(kept.values())).result()
+    trace_id = next(iter(kept.values())).trace_id
+    return Projected(
+        root_plan_id=root_plan_id(trace_id),
+        is_agent_work=True,
+        run=carried.run,
+        records=carried.records,
+        record_of=carried.record_of,
+    )
 
 
 class _Projection:

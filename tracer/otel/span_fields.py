@@ -12,7 +12,7 @@ from tracer.status import Reason, Status
 from tracer.text import escape
 from tracer.versions import Fields
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANCELLED = ("CancelledError", "AbortError", "TaskCanceledException", "OperationCanceledException")
 
 
@@ -41,7 +41,7 @@ def moment(nanoseconds: int) -> datetime | None:
     """Return a time to the microsecond; None for 0, which is no time."""
     if nanoseconds == 0:
         return None
-    return _EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return EPOCH + timedelta(microseconds=nanoseconds // 1000)
 
 
 def stored(text: str | None) -> str | None:

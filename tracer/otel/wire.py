@@ -6,10 +6,13 @@ request, its outer messages are taken apart here, and each span is parsed by its
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from typing import BinaryIO
 
 _BYTES = 2
 _MAX_SHIFT = 63
+_READ_BYTES = 2**20
 
 
 class Malformed(ValueError):
@@ -27,26 +30,43 @@ def bytes_fields(message: bytes) -> Iterator[tuple[int, bytes]]:
     Raises:
         Malformed: The bytes end in the middle of a field, or are no message at all.
     """
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
+    return streamed_fields(io.BytesIO(message))
+
+
+def streamed_fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield what `bytes_fields` does, of a message that is read from a stream.
+
+    Raises:
+        Malformed: As above.
+    """
+    while True:
+        start = stream.read(1)
+        if not start:
+            return
+        tag = _read_varint(stream, start)
         match tag & 7:
             case 0:
-                _, at = _read_varint(message, at)
+                _read_varint(stream)
             case 1:
-                at += 8
+                _read(stream, 8)
             case 5:
-                at += 4
+                _read(stream, 4)
             case 2:
-                length, at = _read_varint(message, at)
-                if at + length > len(message):
-                    raise Malformed("The body ends in the middle of a field.")
-                yield tag >> 3, message[at : at + length]
-                at += length
+                yield tag >> 3, _read(stream, _read_varint(stream))
             case _:
                 raise Malformed("The body is no protocol buffers message.")
-    if at > len(message):
-        raise Malformed("The body ends in the middle of a field.")
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    # In parts: a size that is told may be any number.
+    parts: list[bytes] = []
+    while size > 0:
+        part = stream.read(min(size, _READ_BYTES))
+        if not part:
+            raise Malformed("The body ends in the middle of a field.")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
 
 
 def _varint(value: int) -> bytes:
@@ -58,14 +78,14 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(stream: BinaryIO, start: bytes = b"") -> int:
     value = shift = 0
     while True:
-        if at >= len(message) or shift > _MAX_SHIFT:
+        byte = start or stream.read(1)
+        start = b""
+        if not byte or shift > _MAX_SHIFT:
             raise Malformed("The body ends in the middle of a field.")
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
+        value |= (byte[0] & 0x7F) << shift
+        if byte[0] < 0x80:
+            return value
         shift += 7

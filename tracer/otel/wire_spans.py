@@ -12,12 +12,17 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.errors import BadRequest
+from tracer.errors import BadRequest, TooLarge
 from tracer.otel.spans import SPAN_ID_BYTES, TRACE_ID_BYTES, Span, SpanEvent, SpanLink
 from tracer.otel.wire import bytes_field
 
 MAX_TIME = 2**63
 """Times from here on (the year 2262) have no place in the database."""
+
+_SPAN_BYTES = 600
+_ATTRIBUTE_BYTES = 150
+_REFUSAL_BYTES = 150
+"""About what each takes up in memory besides what it says."""
 
 
 class UndecodableTraces(BadRequest):
@@ -38,6 +43,23 @@ class Decoded:
 
     spans: list[Span] = field(default_factory=list)
     refused: list[RefusedSpan] = field(default_factory=list)
+    max_size: int | None = None
+    """How much memory it may take up; None: any amount."""
+    size: int = 0
+    """About how much it takes up."""
+
+    def grow(self, size: int) -> None:
+        """Make room for so many bytes more.
+
+        Raises:
+            TooLarge: Then it takes up too much.
+        """
+        self.size += size
+        if self.max_size is not None and self.size > self.max_size:
+            raise TooLarge(
+                "The spans take up too much memory, each with its resource and its scope. Send"
+                " them in several requests."
+            )
 
     @property
     def count(self) -> int:
@@ -72,6 +94,11 @@ class Around:
             after=_text_field(3, resource_spans.schema_url),
         )
 
+    @property
+    def size(self) -> int:
+        """How many bytes it adds to each span."""
+        return sum(map(len, (self.before, self.scope_before, self.scope_after, self.after)))
+
     def body(self, span: bytes) -> bytes:
         """Return a serialized `ResourceSpans` with this span alone."""
         scope_spans = self.scope_before + bytes_field(2, span) + self.scope_after
@@ -87,11 +114,15 @@ def _text_field(number: int, text: str) -> bytes:
 
 
 def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
-    """Add a span to what a request holds, or say why it is refused."""
+    """Add a span to what a request holds, or say why it is refused. Raises `TooLarge`."""
     reason = _why_not(span)
     if reason is not None:
         refuse(decoded, reason)
         return
+    alone = span.SerializeToString(deterministic=True)
+    attributes = _ATTRIBUTE_BYTES * len(span.attributes)
+    # What it says is there twice: as it came, and as values.
+    decoded.grow(_SPAN_BYTES + attributes + 2 * len(alone) + around.size)
     decoded.spans.append(
         Span(
             trace_id=span.trace_id,
@@ -115,13 +146,14 @@ def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
             resource=around.resource,
             scope=around.scope,
             scope_version=around.scope_version,
-            body=around.body(span.SerializeToString(deterministic=True)),
+            body=around.body(alone),
         )
     )
 
 
 def refuse(decoded: Decoded, reason: str) -> None:
-    """Refuse the next span of a request."""
+    """Refuse the next span of a request. Raises `TooLarge`."""
+    decoded.grow(_REFUSAL_BYTES)
     decoded.refused.append(RefusedSpan(decoded.count, reason))
 
 

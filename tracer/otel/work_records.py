@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from uuid import UUID
 
 from tracer.otel.choices import LATEST_ROUND, Choice
+from tracer.otel.dialects.reading import Reading
 from tracer.otel.forest import Forest
-from tracer.otel.span_fields import RecordIds, lifecycle, stored
+from tracer.otel.span_fields import EPOCH, RecordIds, lifecycle, moment, stored
+from tracer.otel.spans import Span
+from tracer.prices import TokenUsage, cost_of
 from tracer.records import Kind
 from tracer.status import Reason, Status
 from tracer.versions import Fields
@@ -14,9 +18,9 @@ from tracer.versions import Fields
 
 def think_act_fields(forest: Forest, span_id: bytes, step_id: UUID) -> Fields:
     """Return the think-act that a model's span becomes."""
-    reading = forest.readings[span_id]
+    reading, span = forest.readings[span_id], forest.spans[span_id]
     return {
-        **lifecycle(forest.spans[span_id], Reason.MODEL_ERROR),
+        **lifecycle(span, Reason.MODEL_ERROR),
         "step_id": step_id,
         "requested_model": stored(reading.requested_model or reading.model),
         "model": stored(reading.model),
@@ -24,8 +28,24 @@ def think_act_fields(forest: Forest, span_id: bytes, step_id: UUID) -> Fields:
         "thought": stored(reading.answer),
         "input_tokens": reading.input_tokens,
         "output_tokens": reading.output_tokens,
-        "cost_usd": reading.cost_usd,
+        "cost_usd": reading.cost_usd if reading.cost_usd is not None else _price(reading, span),
     }
+
+
+def _price(reading: Reading, span: Span) -> Decimal | None:
+    """Return what an answer costs whose spans say nothing of it."""
+    model = reading.model or reading.requested_model
+    if model is None or reading.input_tokens is None or reading.output_tokens is None:
+        return None
+    usage = TokenUsage(
+        reading.input_tokens,
+        reading.output_tokens,
+        reading.cache_read_tokens or 0,
+        reading.cache_written_tokens or 0,
+    )
+    # By the span's own time: the same spans must cost the same tomorrow.
+    at = moment(span.start) or EPOCH
+    return cost_of(usage, model, provider=reading.provider, at=at)
 
 
 def tool_call_fields(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from tracer.errors import BadRequest
 from tracer.records import Kind
 from tracer.status import ABANDONED, Status
 
 SEARCHED = {
-    Kind.PLAN: ("title", "agent_name", "error_message"),
-    Kind.STEP: ("agent_name", "error_message"),
-    Kind.THINK_ACT: ("error_message",),
-    Kind.TOOL_CALL: ("name", "error_message"),
+    Kind.PLAN: ("title", "agent_name", "error_type", "error_message"),
+    Kind.STEP: ("agent_name", "error_type", "error_message"),
+    Kind.THINK_ACT: ("error_type", "error_message"),
+    Kind.TOOL_CALL: ("name", "error_type", "error_message"),
 }
 """Where the search of the run list looks."""
 
@@ -31,6 +33,9 @@ REFUSED_RUNS = {
 
 REFUSED_SPANS = "The run was deleted; it takes no more spans."
 """Why a span is refused with the code `run_deleted`."""
+
+LATEST = datetime(8999, 12, 31, tzinfo=UTC)
+"""When something counts as recorded until what an export says of that is merged into it."""
 
 FROM_ROOT_PLAN = (
     "title",

@@ -46,6 +46,23 @@ def libpq_url(url: str) -> str:
     return f"{scheme.partition('+')[0]}{separator}{rest}"
 
 
+def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    """Return what psycopg is given to connect to the database at `url`.
+
+    Raises:
+        ConfigurationError: `url` is no address of a Postgres.
+    """
+    try:
+        given = conninfo_to_dict(libpq_url(url))
+    except psycopg.ProgrammingError as error:
+        raise ConfigurationError(
+            "The database's address can't be read: write it as "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+        ) from error
+    defaults = {"connect_timeout": max(1, round(answer_seconds)), "application_name": "tracer"}
+    return {**defaults, **given, "autocommit": True}
+
+
 def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SECONDS) -> Pool:
     """Return a pool of connections to the database at `url`, to be entered with `async with`.
 
@@ -59,16 +76,8 @@ def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SE
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
-    try:
-        given = conninfo_to_dict(libpq_url(url))
-    except psycopg.ProgrammingError as error:
-        raise ConfigurationError(
-            "The database's address can't be read: write it as "
-            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
-        ) from error
-    defaults = {"connect_timeout": max(1, round(answer_seconds)), "application_name": "tracer"}
     return AsyncConnectionPool(
-        kwargs={**defaults, **given, "autocommit": True},
+        kwargs=connection_options(url, answer_seconds),
         connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
         open=False,
         min_size=1,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
+from tracer.merge import Key, Reduced
 from tracer.otel.projection import Projected, project
 from tracer.otel.spans import Span, newer
+from tracer.record_json import LEAST, merged_whole
 from tracer.records import Kind
 from tracer.storage.projected_runs import projected_parts
+from tracer.storage.run_changes import Removed
 from tracer.versions import Fields
 
 
@@ -36,8 +40,10 @@ class KeptSpans:
 
 def replace_records(
     parts: dict[Kind, dict[UUID, Fields]], projected: Projected, born: Fields, revision: int
-) -> None:
-    """Make `parts` what a projection says; records that stay the same keep their revision.
+) -> set[Removed]:
+    """Make `parts` what a projection says, and return the records that are there no more.
+
+    Records that stay the same keep their revision.
 
     Args:
         parts: The records of the run, by kind and id; changed in place.
@@ -45,12 +51,15 @@ def replace_records(
         born: What a new record has besides.
         revision: The run's.
     """
+    removed: set[Removed] = set()
     for kind, records in projected_parts(projected).items():
         kept = parts[kind]
+        removed |= {(kind, record_id) for record_id in kept.keys() - records.keys()}
         parts[kind] = {
             record_id: _replaced(kept.get(record_id), fields, born, revision)
             for record_id, fields in records.items()
         }
+    return removed
 
 
 def _replaced(kept: Fields | None, fields: Fields, born: Fields, revision: int) -> Fields:
@@ -59,3 +68,21 @@ def _replaced(kept: Fields | None, fields: Fields, born: Fields, revision: int) 
     if all(kept.get(name) == value for name, value in fields.items()):
         return kept
     return {**kept, **fields, "revision": revision}
+
+
+def dated(kind: Kind, key: Key, fields: Fields, said: Reduced, now: datetime) -> Fields:
+    """Return a run or a record of spans with what no span says of it.
+
+    Args:
+        kind: Its kind.
+        key: The run's id and its own.
+        fields: What the spans say of it.
+        said: What exports say of records of its run.
+        now: When it was recorded, unless they say that.
+    """
+    version = {"recorded_at": now} | {
+        name: value
+        for name, value in said[kind].get(key, {}).items()
+        if name in LEAST[kind] and value is not None
+    }
+    return merged_whole(kind, fields, version)

@@ -6,10 +6,9 @@ contract tests hold the Postgres store to the same answers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
@@ -17,98 +16,87 @@ from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
-from tracer.merge import RULES, merged, reduce_events
+from tracer.merge import Reduced, merged, reduce_events
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
+from tracer.record_json import ExportedRecord, merged_whole, reduce_records
 from tracer.records import (
     RECORDS,
     ActToolInfo,
+    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Run,
     ThinkActRecord,
 )
 from tracer.status import Status
-from tracer.storage.agreements import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
+from tracer.storage.agreements import KIND_WORDS, LATEST, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory_lists import (
     run_is_wanted,
     tool_call_is_wanted,
     tool_call_preview,
 )
-from tracer.storage.memory_spans import KeptSpans, replace_records
-from tracer.storage.memory_tree import Records, in_order, tree_rows
-from tracer.storage.projected_runs import shown_of_run
+from tracer.storage.memory_runs import KeptRun
+from tracer.storage.memory_spans import dated, replace_records
+from tracer.storage.memory_stats import stats_of_tools, tool_history
+from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
+from tracer.storage.run_changes import changes_between
 from tracer.store import (
     AnyRecord,
     Cursor,
     Page,
     PlanWithOpener,
     Refusal,
+    Revision,
+    RunChanges,
     RunFilter,
     ToolCallFilter,
     ToolCallInPlace,
     ToolCallPreview,
+    WholeRun,
     WriteAnswer,
 )
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
 from tracer.versions import Fields
 
+W = TypeVar("W", Event, ExportedRecord)
 
-@dataclass
-class _KeptRun:
-    """One run and everything below it."""
-
-    root_plan_id: UUID
-    fields: Fields
-    parts: dict[Kind, dict[UUID, Fields]] = field(
-        default_factory=lambda: {kind: {} for kind in RECORDS}
-    )
-    is_deleted: bool = False
-    spans: KeptSpans = field(default_factory=KeptSpans)
-    is_of_spans: bool = False
-    is_agent_work: bool = True
-
-    def record(self, kind: Kind, record_id: UUID) -> Any:
-        ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
-        return RECORDS[kind](**{**self.parts[kind][record_id], **ids})
-
-    def records(self) -> Records:
-        return {
-            kind: {record_id: self.record(kind, record_id) for record_id in part}
-            for kind, part in self.parts.items()
-        }
-
-    def as_run(self) -> Run:
-        shown = shown_of_run(self.root_plan_id, self.parts)
-        return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)
+Merge = Callable[[Kind, Fields, Fields], Fields]
+"""How two versions of a record become one."""
 
 
 class MemoryStore:
-    """`tracer.store.TraceWriter` and `TraceReader` over dictionaries."""
+    """`TraceWriter`, `TraceReader` and `TraceRestorer` over dictionaries."""
 
     def __init__(self, project_id: int = DEFAULT_PROJECT_ID, clock: Clock = utc_now) -> None:
         self._project_id = project_id
         self._clock = clock
-        self._runs: dict[UUID, _KeptRun] = {}
+        self._runs: dict[UUID, KeptRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
-        now = self._clock()
-        refused = [
+        accepted, refused = self._divided(events)
+        reduced = reduce_events(accepted)
+        for event in accepted:
+            reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
+        self._write(reduced, merged)
+        return WriteAnswer(len(accepted), refused)
+
+    async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
+        """Bring exported records back; see `TraceRestorer.restore`."""
+        accepted, refused = self._divided(records)
+        self._write(reduce_records(accepted), merged_whole)
+        return WriteAnswer(len(accepted), refused)
+
+    def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
+        """Return what is taken, and why the rest is not."""
+        codes = [self._why_no_events(each.root_plan_id) for each in written]
+        return [each for each, code in zip(written, codes, strict=True) if code is None], [
             Refusal(index, code, REFUSED_RUNS[code])
-            for index, event in enumerate(events)
-            for code in [self._why_no_events(event.root_plan_id)]
+            for index, code in enumerate(codes)
             if code is not None
         ]
-        refused_indices = {refusal.index for refusal in refused}
-        accepted = [event for i, event in enumerate(events) if i not in refused_indices]
-        reduced = reduce_events(accepted)
-        for run_id in {event.root_plan_id for event in accepted}:
-            self._touch(run_id, reduced[Kind.RUN].get((run_id, run_id), {}), now)
-        for kind in RECORDS:
-            for (run_id, record_id), version in reduced[kind].items():
-                self._merge(self._runs[run_id], kind, record_id, version, now)
-        return WriteAnswer(len(accepted), refused)
 
     def _why_no_events(self, run_id: UUID) -> str | None:
         kept = self._runs.get(run_id)
@@ -116,9 +104,35 @@ class MemoryStore:
             return None
         return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
 
+    def _write(self, reduced: Reduced, merge: Merge) -> None:
+        now = self._clock()
+        for (run_id, _), version in reduced[Kind.RUN].items():
+            self._touch(run_id, version, now, merge)
+        for kind in RECORDS:
+            for (run_id, record_id), version in reduced[kind].items():
+                self._merge(self._runs[run_id], kind, record_id, version, now, merge)
+
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store `spans`; see `TraceWriter.write_spans`."""
+        return self._write_spans(spans, self._clock())
+
+    async def restore_spans(
+        self, spans: Sequence[Span], records: Sequence[ExportedRecord]
+    ) -> WriteAnswer:
+        """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
         now = self._clock()
+        answer = self._write_spans(spans, LATEST)
+        said = reduce_records(records)
+        for run_id in {root_plan_id(span.trace_id) for span in spans}:
+            run = self._runs[run_id]
+            if run.is_of_spans and not run.is_deleted:
+                run.fields = dated(Kind.RUN, (run_id, run_id), run.fields, said, now)
+                for kind, part in run.parts.items():
+                    for record_id, fields in part.items():
+                        part[record_id] = dated(kind, (run_id, record_id), fields, said, now)
+        return answer
+
+    def _write_spans(self, spans: Sequence[Span], now: datetime) -> WriteAnswer:
         refused: list[Refusal] = []
         by_run: dict[UUID, list[Span]] = {}
         for index, span in enumerate(spans):
@@ -136,29 +150,39 @@ class MemoryStore:
                 self._project(run, now)
         return WriteAnswer(len(spans) - len(refused), refused)
 
-    def _project(self, run: _KeptRun, now: datetime) -> None:
+    def _project(self, run: KeptRun, now: datetime) -> None:
         projected = run.spans.projected()
         born = {"project_id": self._project_id, "recorded_at": now}
-        replace_records(run.parts, projected, born, run.fields["revision"])
-        run.fields |= projected.run
+        revision: int = run.fields["revision"]
+        removed = replace_records(run.parts, projected, born, revision)
+        run.removed |= dict.fromkeys(removed, revision)
+        run.fields |= {"tags": [], "traceparent": None} | projected.run
         run.is_agent_work = projected.is_agent_work
 
-    def _touch(self, run_id: UUID, version: Fields, now: datetime) -> None:
+    def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge = merged) -> None:
         kept = self._runs.get(run_id)
         if kept is None:
-            fields = {"project_id": self._project_id, "recorded_at": now, "revision": 0, "tags": []}
-            kept = self._runs[run_id] = _KeptRun(run_id, fields)
-        kept.fields = merged(Kind.RUN, kept.fields, version)
+            first = version.get("recorded_at") or now
+            born = {"project_id": self._project_id, "recorded_at": first}
+            kept = self._runs[run_id] = KeptRun(run_id, {**born, "revision": 0, "tags": []})
+        kept.fields = merge(Kind.RUN, kept.fields, version)
         kept.fields["revision"] += 1
 
     def _merge(
-        self, run: _KeptRun, kind: Kind, record_id: UUID, version: Fields, now: datetime
+        self,
+        run: KeptRun,
+        kind: Kind,
+        record_id: UUID,
+        version: Fields,
+        now: datetime,
+        merge: Merge,
     ) -> None:
         part = run.parts[kind]
         kept = part.get(record_id)
-        changed = merged(kind, kept or {}, version)
+        changed = merge(kind, kept or {}, version)
         if kept is None:
-            born = {"project_id": self._project_id, "recorded_at": now}
+            first = version.get("recorded_at") or now
+            born = {"project_id": self._project_id, "recorded_at": first}
             part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
         elif changed != kept:
             if changed["status"].is_ending:
@@ -169,7 +193,7 @@ class MemoryStore:
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
         self._open_run(root_plan_id)
-        self._runs[root_plan_id] = _KeptRun(root_plan_id, {}, is_deleted=True)
+        self._runs[root_plan_id] = KeptRun(root_plan_id, {}, is_deleted=True)
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
@@ -224,6 +248,42 @@ class MemoryStore:
         kept = self._find(Kind.PLAN, plan_id)
         return tree_rows(kept.records(), plan_id, payloads, kept.fields["revision"])
 
+    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
+        """Return a step whole; see `TraceReader.read_step`."""
+        step: AgentExecutionRecord = self._find(Kind.STEP, step_id).record(Kind.STEP, step_id)
+        return step
+
+    async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
+        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        kept = self._runs.get(root_plan_id)
+        rounds = kept.parts[Kind.THINK_ACT] if kept else {}
+        return {
+            think_act_id: fields["messages"]
+            for think_act_id, fields in rounds.items()
+            if fields.get("messages") is not None
+        }
+
+    async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
+        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        kept = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
+        return Revision(kept.root_plan_id, kept.fields["revision"], kept.fields["recorded_at"])
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        return {
+            kept.root_plan_id: kept.fields["revision"]
+            for kept in self._open_runs()
+            if kept.root_plan_id in root_plan_ids
+        }
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        """Return what changed in a run; see `TraceReader.read_changes`."""
+        kept = self._open_run(root_plan_id)
+        changed = changed_rows(kept.records(), after)
+        removed = [place for place, revision in kept.removed.items() if revision > after]
+        in_id_order = sorted(removed, key=lambda place: place[1])
+        return changes_between(after, kept.fields["revision"], changed, in_id_order, limit)
+
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole; see `TraceReader.read_think_act`."""
         kept = self._find(Kind.THINK_ACT, think_act_id)
@@ -247,6 +307,33 @@ class MemoryStore:
         ]
         return ToolCallInPlace(call, path_down_to(call, by_place), in_order(Kind.PLAN, opened))
 
+    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
+        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        kept = self._open_run(root_plan_id)
+        return WholeRun(
+            run=kept.as_run(),
+            source="spans" if kept.is_of_spans else "events",
+            is_agent_work=kept.is_agent_work,
+            records={
+                kind: [part[record_id] for record_id in sorted(part)]
+                for kind, part in kept.records().items()
+            },
+            spans=await self.read_spans(root_plan_id),
+        )
+
+    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
+        """Return the spans kept under a run; see `TraceReader.read_spans`."""
+        kept = self._open_run(root_plan_id)
+        return sorted(kept.spans.by_id.values(), key=lambda span: span.order)
+
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
+        """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
+        return stats_of_tools(self._all_records(), within, name)
+
+    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        return tool_history(self._all_records(), name, within)
+
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
         return {
@@ -259,16 +346,19 @@ class MemoryStore:
     async def check(self) -> None:
         """Return: memory always serves."""
 
-    def _open_runs(self) -> Iterator[_KeptRun]:
+    def _all_records(self) -> list[Records]:
+        return [kept.records() for kept in self._open_runs()]
+
+    def _open_runs(self) -> Iterator[KeptRun]:
         return (kept for kept in self._runs.values() if not kept.is_deleted)
 
-    def _open_run(self, root_plan_id: UUID) -> _KeptRun:
+    def _open_run(self, root_plan_id: UUID) -> KeptRun:
         kept = self._runs.get(root_plan_id)
         if kept is None or kept.is_deleted:
             raise RecordNotFound("run", root_plan_id)
         return kept
 
-    def _find(self, kind: Kind, record_id: UUID) -> _KeptRun:
+    def _find(self, kind: Kind, record_id: UUID) -> KeptRun:
         """Return the run with a record; where several have it, the first with no placeholder."""
         found = [kept for kept in self._runs.values() if record_id in kept.parts[kind]]
         if not found:
@@ -276,7 +366,7 @@ class MemoryStore:
         return min(found, key=lambda kept: _preference(kept, kind, record_id))
 
 
-def _preference(kept: _KeptRun, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
+def _preference(kept: KeptRun, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
     return kept.parts[kind][record_id]["status"] is Status.UNKNOWN, kept.root_plan_id
 
 

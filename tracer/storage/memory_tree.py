@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +47,16 @@ def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: int
         None if opener is None else _node(Kind.TOOL_CALL, opener, payloads),
         revision,
     )
+
+
+def changed_rows(records: Records, after: int) -> list[Node]:
+    """Return the rows, with their kind and previews, of the records changed after a revision."""
+    return [
+        {"kind": kind, **_node(kind, record, Payloads.PREVIEW)}
+        for kind, by_id in records.items()
+        for record in in_order(kind, by_id.values())
+        if record.revision > after
+    ]
 
 
 def in_order(kind: Kind, records: Iterable[Any]) -> list[Any]:
@@ -107,12 +118,19 @@ def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[st
     return values
 
 
-_LIMITS = {Payloads.NONE: 0, Payloads.PREVIEW: PREVIEW_BYTES, Payloads.FULL: float("inf")}
+_LIMITS = {
+    Payloads.NONE: 0,
+    Payloads.PREVIEW: PREVIEW_BYTES,
+    Payloads.FULL: float("inf"),
+    Payloads.DIGEST: 0,
+}
 
 
 def _shown(text: str | None, payloads: Payloads) -> str | None:
     if text is None or payloads is Payloads.NONE:
         return None
+    if payloads is Payloads.DIGEST:
+        return sha256(text.encode()).hexdigest()
     return text if payloads is Payloads.FULL else preview(text)
 
 

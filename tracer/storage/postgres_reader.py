@@ -7,15 +7,15 @@ from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
-from psycopg.rows import dict_row
-
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES
+from tracer.otel.spans import Span
 from tracer.records import (
     RECORDS,
     ActToolInfo,
+    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Record,
@@ -33,19 +33,31 @@ from tracer.storage.engine import (
     store_errors,
 )
 from tracer.storage.migrate import check_schema
+from tracer.storage.postgres_changes import (
+    read_run_changes,
+    read_run_revision,
+    read_run_revisions,
+)
 from tracer.storage.postgres_lists import runs_where, tool_calls_where
+from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres_tree import payload_expressions, read_tree_rows
+from tracer.storage.postgres_whole_runs import read_spans_of_run, whole_run
+from tracer.storage.row_records import columns, select
 from tracer.storage.tables import TABLES
 from tracer.store import (
     AnyRecord,
     Cursor,
     Page,
     PlanWithOpener,
+    Revision,
+    RunChanges,
     RunFilter,
     ToolCallFilter,
     ToolCallInPlace,
     ToolCallPreview,
+    WholeRun,
 )
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P", bound=AnyRecord)
@@ -63,7 +75,7 @@ class PostgresReader:
     async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
         """Return a page of runs; see `TraceReader.list_runs`."""
         where = runs_where(wanted, self._project_id, cursor)
-        query = f"""SELECT {_columns(Run)} FROM run WHERE {where}
+        query = f"""SELECT {columns(Run)} FROM run WHERE {where}
             ORDER BY recorded_at DESC, root_plan_id DESC LIMIT %(limit)s"""
         return await self._page(Run, "root_plan_id", query, where.values, limit)
 
@@ -78,12 +90,12 @@ class PostgresReader:
 
     async def read_run(self, root_plan_id: UUID) -> Run:
         """Return a run with its totals; see `TraceReader.read_run`."""
-        query = f"""SELECT {_columns(Run)} FROM run WHERE project_id = %(project_id)s
+        query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
             AND root_plan_id = %(run)s AND deleted_at IS NULL"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with borrowed(self._pool) as connection:
-                found = await _select(connection, Run, query, given)
+                found = await select(connection, Run, query, given)
         return _only("run", root_plan_id, found)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
@@ -102,6 +114,41 @@ class PostgresReader:
             async with snapshot(self._pool) as connection:
                 return await read_tree_rows(connection, self._project_id, plan_id, payloads)
 
+    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
+        """Return a step whole; see `TraceReader.read_step`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                return await self._one(connection, AgentExecutionRecord, Kind.STEP, step_id)
+
+    async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
+        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        query = f"""SELECT think_act_id, messages FROM think_act_record
+            WHERE {_IN_RUN} AND messages IS NOT NULL"""
+        given = {"project_id": self._project_id, "run": root_plan_id}
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                return dict(await (await connection.execute(query, given)).fetchall())
+
+    async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
+        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                return await read_run_revision(connection, self._project_id, kind, record_id)
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        """Return what changed in a run; see `TraceReader.read_changes`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                return await read_run_changes(
+                    connection, self._project_id, root_plan_id, after, limit
+                )
+
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole; see `TraceReader.read_think_act`."""
         with store_errors():
@@ -119,14 +166,36 @@ class PostgresReader:
                     "call": tool_call_id,
                 }
                 above = await self._read_above(connection, given)
-                sub_plans = await _select(
+                sub_plans = await select(
                     connection,
                     PlanExecutionRecord,
-                    f"""SELECT {_columns(PlanExecutionRecord)} FROM plan_execution_record
+                    f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
                     WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
                     given,
                 )
         return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+
+    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
+        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        with store_errors():
+            return await whole_run(self._pool, self._project_id, root_plan_id)
+
+    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
+        """Return the spans kept under a run; see `TraceReader.read_spans`."""
+        with store_errors():
+            return await read_spans_of_run(self._pool, self._project_id, root_plan_id)
+
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
+        """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                return await read_stats_of_tools(connection, self._project_id, within, name)
+
+    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        with store_errors():
+            async with snapshot(self._pool) as connection:
+                return await read_history_of_tool(connection, self._project_id, name, within)
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
@@ -162,7 +231,7 @@ class PostgresReader:
     ) -> Page[L]:
         with store_errors():
             async with borrowed(self._pool) as connection:
-                items = await _select(connection, kind, query, {**given, "limit": limit + 1})
+                items = await select(connection, kind, query, {**given, "limit": limit + 1})
         if len(items) <= limit:
             return Page(items, None)
         last = items[limit - 1]
@@ -174,11 +243,11 @@ class PostgresReader:
     ) -> R:
         """Return the record with an id; where runs share it, the first that is no placeholder."""
         id_field = ID_FIELDS[kind]
-        query = f"""SELECT {_columns(record)} FROM {TABLES[kind]}
+        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {id_field} = %(id)s AND project_id = %(project_id)s
             ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
         given = {"id": record_id, "project_id": self._project_id}
-        return _only(KIND_WORDS[kind], record_id, await _select(connection, record, query, given))
+        return _only(KIND_WORDS[kind], record_id, await select(connection, record, query, given))
 
     async def _in_run(
         self,
@@ -189,10 +258,10 @@ class PostgresReader:
     ) -> list[P]:
         """Return those of the records that the run has."""
         kind = KINDS[record]
-        query = f"""SELECT {_columns(record)} FROM {TABLES[kind]}
+        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
             WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
         given = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
-        return await _select(connection, record, query, given)
+        return await select(connection, record, query, given)
 
     async def _read_above(
         self, connection: PoolConnection, given: dict[str, Any]
@@ -251,18 +320,6 @@ _PREVIEW = ", ".join(
         | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
     ).items()
 )
-
-
-def _columns(record: type[Record]) -> str:
-    return ", ".join(record.model_fields)
-
-
-async def _select(
-    connection: PoolConnection, record: type[R], query: str, given: dict[str, Any]
-) -> list[R]:
-    cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(query, given)
-    return [record(**row) for row in await cursor.fetchall()]
 
 
 def _only(words: str, record_id: UUID, found: list[R]) -> R:

@@ -10,22 +10,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
-from tracer.merge import Key
+from tracer.merge import Key, Reduced
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.projection import project
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
-from tracer.storage.agreements import REFUSED_SPANS
+from tracer.storage.agreements import LATEST, REFUSED_SPANS
 from tracer.storage.engine import Pool, PoolConnection, borrowed
 from tracer.storage.json_rows import json_batches
 from tracer.storage.projected_runs import projected_parts, shown_of_run
+from tracer.storage.restore_statements import restore_rows
 from tracer.storage.span_statements import (
     KEEP_SPANS,
     LOCK_RUNS_OF_SPANS,
@@ -34,7 +36,7 @@ from tracer.storage.span_statements import (
     REPLACE_RECORDS,
     UPDATE_RUNS,
 )
-from tracer.storage.write_errors import UNSTORABLE, retrying_collisions, why_unstorable
+from tracer.storage.write_errors import Numbered, refused_of, retrying_collisions
 from tracer.store import Refusal
 from tracer.text import escape
 from tracer.versions import Fields
@@ -42,7 +44,6 @@ from tracer.versions import Fields
 _STATEMENT_BYTES = 32_000_000
 _FROM_SPANS = "spans"
 
-Numbered = tuple[int, Span]
 Records = dict[Kind, dict[Key, Fields]]
 
 
@@ -54,45 +55,57 @@ class PostgresSpans:
         self._project_id = project_id
         self._clock = clock
 
-    async def write(self, spans: list[Numbered]) -> list[Refusal]:
-        """Store what can be stored, and return what cannot."""
-        if not spans:
-            return []
+    async def write(self, spans: Sequence[Span], said: Reduced | None = None) -> list[Refusal]:
+        """Store what can be stored, and return what cannot.
+
+        Args:
+            spans: The spans.
+            said: What exports say of the records of their runs.
+        """
+        return await refused_of(list(enumerate(spans)), "span", partial(self._write, said))
+
+    async def _write(self, said: Reduced | None, spans: list[Numbered[Span]]) -> list[Refusal]:
         versions = list(merge_spans(span for _, span in spans).values())
-        try:
-            open_runs: set[UUID] = await retrying_collisions()(self._write_once, versions)
-        except UNSTORABLE as error:
-            if len(spans) > 1:
-                # Some span is not storable: halve until it stands alone.
-                middle = len(spans) // 2
-                return await self.write(spans[:middle]) + await self.write(spans[middle:])
-            return [Refusal(spans[0][0], "not_storable", why_unstorable(error, "span"))]
+        open_runs: set[UUID] = await retrying_collisions()(self._write_once, versions, said)
         return [
             Refusal(index, "run_deleted", REFUSED_SPANS)
             for index, span in spans
             if root_plan_id(span.trace_id) not in open_runs
         ]
 
-    async def _write_once(self, spans: Sequence[Span]) -> set[UUID]:
+    async def _write_once(self, spans: Sequence[Span], said: Reduced | None) -> set[UUID]:
         """Write in one transaction, and return the runs that take spans."""
         now = self._clock()
+        born = now if said is None else LATEST
         run_ids = sorted({root_plan_id(span.trace_id) for span in spans})
         async with (
             borrowed(self._pool, seconds=None) as connection,
             connection.transaction(),
         ):
             cursor = AsyncRawCursor(connection)
-            await cursor.execute(LOCK_RUNS_OF_SPANS, [self._project_id, now, run_ids])
+            await cursor.execute(LOCK_RUNS_OF_SPANS, [self._project_id, born, run_ids])
             sources: dict[UUID, str] = dict(await cursor.fetchall())
             changed = await self._keep(
                 connection, now, [span for span in spans if root_plan_id(span.trace_id) in sources]
             )
             projected_ids = [id_ for id_ in sorted(changed) if sources[id_] == _FROM_SPANS]
+            runs: dict[Key, Fields] = {}
+            records: Records = {kind: {} for kind in RECORDS}
             if projected_ids:
                 bodies = await self._read(connection, projected_ids)
                 runs, records = await asyncio.to_thread(_projected, bodies)
-                await self._replace(connection, now, runs, records)
+                await self._replace(connection, born, runs, records)
+            if said is not None:
+                there: Reduced = {Kind.RUN: {(run_id, run_id): {} for run_id in sources}, **records}
+                await self._restore(connection, now, _dated(there, said))
         return set(sources)
+
+    async def _restore(self, connection: PoolConnection, now: datetime, said: Reduced) -> None:
+        """Give runs and records what no span says of them."""
+        async with connection.pipeline():
+            for statement, rows in restore_rows(said, now):
+                cursor = AsyncRawCursor(connection)
+                await cursor.execute(statement, [self._project_id, rows, _FROM_SPANS])
 
     async def _keep(
         self, connection: PoolConnection, now: datetime, spans: Iterable[Span]
@@ -158,6 +171,16 @@ def _batches(spans: Iterable[Span]) -> list[list[Span]]:
         batches[-1].append(span)
         size += len(span.body)
     return batches
+
+
+def _dated(there: Reduced, said: Reduced) -> Reduced:
+    """Return what exports say of the records that are there, and of others of their runs."""
+    run_ids = {run_id for run_id, _ in there[Kind.RUN]}
+    others = {kind: {key for key in said[kind] if key[0] in run_ids} for kind in Kind}
+    return {
+        kind: {key: said[kind].get(key, {}) for key in there[kind].keys() | others[kind]}
+        for kind in Kind
+    }
 
 
 def _projected(bodies: dict[UUID, list[bytes]]) -> tuple[dict[Key, Fields], Records]:

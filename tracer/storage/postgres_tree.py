@@ -18,15 +18,23 @@ from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 
+SHOWN_STATUS = (
+    "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
+    " THEN 'abandoned' ELSE status::text END"
+)
+"""The status as it is shown, as SQL."""
+
 # The first characters hold at least the first bytes; `preview` cuts between characters.
 _SHOWN = {
     Payloads.PREVIEW: f"left({{}}, {PREVIEW_BYTES})",
     Payloads.FULL: "{}",
+    Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
 }
 _CUT = {
     Payloads.NONE: "{} <> ''",
     Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
     Payloads.FULL: "false",
+    Payloads.DIGEST: "{} <> ''",
 }
 
 
@@ -52,7 +60,9 @@ async def read_tree_rows(
     for kind, query in queries.items():
         cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
         await cursors[kind].execute(query, given, prepare=True)
-    rows = {kind: _finish(kind, await each.fetchall(), payloads) for kind, each in cursors.items()}
+    rows = {
+        kind: finish_rows(kind, await each.fetchall(), payloads) for kind, each in cursors.items()
+    }
     tree = TreeRows(
         rows[Kind.PLAN], rows[Kind.STEP], rows[Kind.THINK_ACT], rows[Kind.TOOL_CALL], None, revision
     )
@@ -72,8 +82,11 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
-def _finish(kind: Kind, rows: list[Node], payloads: Payloads) -> list[Node]:
-    """Cut what SQL left a little long, and put the parts of each error together."""
+def finish_rows(kind: Kind, rows: list[Node], payloads: Payloads) -> list[Node]:
+    """Return rows that `rows_query` read as the tree has them; they are changed in place.
+
+    What SQL left a little long is cut, and the parts of each error are put together.
+    """
     texts = [to_camel(field) for field in (*PAYLOAD_FIELDS[kind], *_ERROR_TEXTS)]
     nothing = dict.fromkeys(texts) if payloads is Payloads.NONE else {}
     for row in rows:
@@ -95,10 +108,7 @@ def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     row = {}
     for field in NODE_FIELDS[kind]:
         row[field] = f"{field}::text" if isinstance(columns[field].type, (Uuid, Enum)) else field
-    row["status"] = (
-        "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
-        " THEN 'abandoned' ELSE status::text END"
-    )
+    row["status"] = SHOWN_STATUS
     if "cost_usd" in row:
         row["cost_usd"] = "cost_usd::float8"
     row["duration_ms"] = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
@@ -152,16 +162,23 @@ _BELOW = {
 """Which rows lie in the plans that were found; with the call that opened the first."""
 
 
-def _query(kind: Kind, payloads: Payloads, condition: str) -> str:
+def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
+    """Return the query for the rows of one kind in the run `%(run)s`, for `finish_rows`.
+
+    Args:
+        kind: The kind of record.
+        payloads: How much of the long strings to read.
+        condition: Which of the run's rows.
+    """
     row = ", ".join(f'{sql} AS "{name}"' for name, sql in _expressions(kind, payloads).items())
     return f"""SELECT {row} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {condition}
         ORDER BY position, {RULES[kind].id_field}"""
 
 
 _OF_RUN = {
-    payloads: {kind: _query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
+    payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
 }
 _OF_SUB_PLAN = {
-    payloads: {kind: _query(kind, payloads, condition) for kind, condition in _BELOW.items()}
+    payloads: {kind: rows_query(kind, payloads, condition) for kind, condition in _BELOW.items()}
     for payloads in Payloads
 }

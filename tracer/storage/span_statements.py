@@ -46,13 +46,22 @@ SELECT root_plan_id, body FROM otel_span WHERE project_id = $1 AND root_plan_id 
 
 REMOVE_RECORDS = {
     kind: f"""
-    DELETE FROM {TABLES[kind]} AS kept
-    WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND NOT EXISTS (
-        SELECT FROM unnest($3::uuid[]) AS given (id) WHERE given.id = kept.{RULES[kind].id_field}
-    )"""
+    WITH removed AS (
+        DELETE FROM {TABLES[kind]} AS kept
+        WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND NOT EXISTS (
+            SELECT FROM unnest($3::uuid[]) AS given (id) WHERE given.id = kept.{id_field}
+        )
+        RETURNING root_plan_id, {id_field}
+    )
+    INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
+    SELECT run.project_id, run.root_plan_id, removed.{id_field}, '{kind}', run.revision
+    FROM removed JOIN run ON run.project_id = $1 AND run.root_plan_id = removed.root_plan_id
+    ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
+    SET kind = excluded.kind, revision = excluded.revision"""
     for kind in RECORDS
+    for id_field in [RULES[kind].id_field]
 }
-"""Removes the records of the runs $2 that are not among $3."""
+"""Removes the records of the runs $2 that are not among $3, and remembers that."""
 
 
 def _replace(kind: Kind) -> str:
@@ -90,6 +99,9 @@ REPLACE_RECORDS = {kind: _replace(kind) for kind in RECORDS}
 _OF_RUN = (
     "session_id",
     "subject",
+    "tags",
+    "traceparent",
+    "cancel_requested_at",
     "is_agent_work",
     *FROM_ROOT_PLAN,
     "input_tokens",
@@ -99,8 +111,13 @@ _OF_RUN = (
     "failures",
 )
 
+_NEW = {column: f"given.{column}" for column in _OF_RUN} | {
+    "tags": "coalesce(given.tags, '{}')",
+    "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
+}
+
 UPDATE_RUNS = f"""
-UPDATE run SET {", ".join(f"{column} = given.{column}" for column in _OF_RUN)}
+UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _NEW.items())}
 FROM json_to_recordset($2) AS given
     (root_plan_id uuid, {_columns({column: column_type("run", column) for column in _OF_RUN})})
 WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id"""

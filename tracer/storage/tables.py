@@ -1,4 +1,4 @@
-"""The tables: one per kind of record, spans, the state of sessions, what the database alone keeps.
+"""The tables: one per kind of record, spans, removed records, the state of sessions.
 
 Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
 reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
@@ -73,8 +73,9 @@ ALWAYS = "recorded_at > '-infinity'"
 
 
 def _by_run(table: str) -> Index:
-    where = text(ALWAYS)
-    return Index(f"{table}_by_run", "project_id", "root_plan_id", postgresql_where=where)
+    """Index the rows of each run, those that changed last at the end."""
+    columns = ("project_id", "root_plan_id", "revision")
+    return Index(f"{table}_by_run", *columns, postgresql_where=text(ALWAYS))
 
 
 def _by(table: str, column: str, *, partly: bool = False) -> Index:
@@ -280,6 +281,37 @@ class SpanRow(SQLModel, table=True):
     """When the server first stored it."""
 
 
+class RemovedRecordRow(SQLModel, table=True):
+    """A record that a later projection of its run's spans had no more: for who watches the run."""
+
+    __tablename__ = "removed_record"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "record_id", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="removed_record_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        CheckConstraint(
+            "kind IN ('plan', 'step', 'thinkAct', 'toolCall')", name="removed_record_has_a_kind"
+        ),
+    )
+    model_config = RecordConfig(use_attribute_docstrings=True)
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    record_id: UUID = Field(primary_key=True)
+    """The record; where it came back since, its table has it again."""
+    kind: str = Field(sa_type=Text)
+    """What it was: `plan`, `step`, `thinkAct` or `toolCall`."""
+    revision: int = Field(sa_type=BigInteger)
+    """The run's revision at the write that removed it last."""
+
+
 class SessionStateRow(SQLModel, table=True):
     """What tools and hooks keep of a conversation, from one run of it to the next."""
 
@@ -317,6 +349,7 @@ for _row_class in (
     ThinkActRow,
     ToolCallRow,
     SpanRow,
+    RemovedRecordRow,
     SessionStateRow,
 ):
     _comment(_row_class)

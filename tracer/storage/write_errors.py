@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 import orjson
 from psycopg import errors
 from tenacity import (
@@ -10,6 +13,8 @@ from tenacity import (
     stop_after_attempt,
     wait_random_exponential,
 )
+
+from tracer.store import Refusal
 
 UNSTORABLE = (
     errors.DataError,
@@ -23,12 +28,42 @@ UNSTORABLE = (
 _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
-def why_unstorable(error: Exception, written: str) -> str:
+Item = TypeVar("Item")
+Numbered = tuple[int, Item]
+"""Something that is written, with its index."""
+
+
+async def refused_of(
+    items: list[Numbered[Item]],
+    written: str,
+    write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
+) -> list[Refusal]:
+    """Write what can be stored, and return what cannot.
+
+    Args:
+        items: What to write.
+        written: What each is, in a word.
+        write: Writes all or nothing, and returns those that it refuses.
+    """
+    if not items:
+        return []
+    try:
+        return await write(items)
+    except UNSTORABLE as error:
+        if len(items) == 1:
+            return [Refusal(items[0][0], "not_storable", _why_unstorable(error, written))]
+    # Some item is not storable: halve until it stands alone.
+    middle = len(items) // 2
+    halves = (items[:middle], items[middle:])
+    return [each for half in halves for each in await refused_of(half, written, write)]
+
+
+def _why_unstorable(error: Exception, written: str) -> str:
     """Return a sentence that quotes nothing of what was written: it may hold secrets.
 
     Args:
         error: One of `UNSTORABLE`.
-        written: What it was: "event" or "span".
+        written: What it was, in a word.
     """
     constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
     rule = f" ({constraint})" if constraint else ""

@@ -28,14 +28,7 @@ def read(span: Span) -> Reading | None:
                 request=first_text(attributes, ("user_prompt", "prompt")),
             )
         case "llm_request":
-            return Reading(
-                Role.MODEL,
-                conversation=conversation,
-                model=first_text(attributes, ("model", "gen_ai.request.model")),
-                input_tokens=count(first(attributes, ("input_tokens", *INPUT_TOKENS))),
-                output_tokens=count(first(attributes, ("output_tokens", *OUTPUT_TOKENS))),
-                cost_usd=money(first(attributes, ("cost_usd",))),
-            )
+            return _model(span, conversation)
         case "tool":
             return Reading(
                 Role.TOOL,
@@ -46,3 +39,22 @@ def read(span: Span) -> Reading | None:
                 result=first_text(attributes, ("tool_output", *RESULTS)),
             )
     return WRAPPER
+
+
+def _model(span: Span, conversation: str | None) -> Reading:
+    """Its `input_tokens` are Anthropic's: without those that were read from or put into a cache."""
+    attributes = span.attributes
+    fresh = count(attributes.get("input_tokens"))
+    cached = count(attributes.get("cache_read_tokens")) or 0
+    written = count(attributes.get("cache_creation_tokens")) or 0
+    whole = count(first(attributes, INPUT_TOKENS))
+    return Reading(
+        Role.MODEL,
+        conversation=conversation,
+        model=first_text(attributes, ("model", "gen_ai.request.model")),
+        input_tokens=whole if fresh is None else fresh + cached + written,
+        output_tokens=count(first(attributes, ("output_tokens", *OUTPUT_TOKENS))),
+        cache_read_tokens=cached,
+        cache_written_tokens=written,
+        cost_usd=money(first(attributes, ("cost_usd",))),
+    )

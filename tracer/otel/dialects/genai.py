@@ -65,6 +65,21 @@ OUTPUT_TOKENS = (
     "gen_ai.usage.completion_tokens",
     "llm.usage.completion_tokens",
 )
+CACHE_READ_TOKENS = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "gen_ai.usage.details.cache_read_tokens",
+    "gen_ai.usage.details.cached_tokens",
+    "gen_ai.usage.input_tokens.cached",
+    "llm.usage.cache_read_input_tokens",
+)
+CACHE_WRITTEN_TOKENS = (
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+    "gen_ai.usage.details.cache_write_tokens",
+    "llm.usage.cache_creation_input_tokens",
+)
+PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
 COSTS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total")
 CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
 ARGUMENTS = (
@@ -176,10 +191,13 @@ def speaking_reading(span: Span, role: Role) -> Reading:
         answer=answer or last_answer(output),
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),
+        provider=first_text(attributes, PROVIDERS),
         messages=text(given) if role is Role.MODEL else None,
         chosen=all_calls(output) if role is Role.MODEL else (),
         input_tokens=count(first(attributes, INPUT_TOKENS)),
         output_tokens=count(first(attributes, OUTPUT_TOKENS)),
+        cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
+        cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
         cost_usd=money(first(attributes, COSTS)),
     )
 

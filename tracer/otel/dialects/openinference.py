@@ -46,6 +46,12 @@ _MODELS = (
 )
 _INPUT_TOKENS = ("llm.token_count.prompt", *genai.INPUT_TOKENS)
 _OUTPUT_TOKENS = ("llm.token_count.completion", *genai.OUTPUT_TOKENS)
+_CACHE_READ_TOKENS = ("llm.token_count.prompt_details.cache_read", *genai.CACHE_READ_TOKENS)
+_CACHE_WRITTEN_TOKENS = (
+    "llm.token_count.prompt_details.cache_write",
+    *genai.CACHE_WRITTEN_TOKENS,
+)
+_PROVIDERS = ("llm.provider", "llm.system", *genai.PROVIDERS)
 _COSTS = ("llm.cost.total", *genai.COSTS)
 _TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "embedding.model_name", "reranker.model_name")
 _CALL_IDS = ("tool.id", "tool_call.id", "gen_ai.tool.call.id")
@@ -125,10 +131,13 @@ def _model(span: Span) -> Reading:
         answer=last_answer(said),
         requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
         model=first_text(attributes, _MODELS),
+        provider=first_text(attributes, _PROVIDERS),
         messages=text(messages),
         chosen=all_calls(said),
         input_tokens=count(first(attributes, _INPUT_TOKENS)),
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
+        cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
+        cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
         cost_usd=money(first(attributes, _COSTS)),
     )
 

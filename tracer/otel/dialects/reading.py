@@ -53,10 +53,16 @@ class Reading:
     """What the agent or the model said."""
     requested_model: str | None = None
     model: str | None = None
+    provider: str | None = None
+    """Whose model it is, as the emitter names it."""
     messages: str | None = None
     chosen: tuple[Chosen, ...] = ()
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    """Those of the input that the provider had in its cache."""
+    cache_written_tokens: int | None = None
+    """Those of the input that it put there."""
     cost_usd: Decimal | None = None
     tool_type: str | None = None
     call_id: str | None = None

@@ -28,6 +28,15 @@ _PROMPTS = ("ai.prompt.messages", "ai.prompt")
 _CALLS = ("ai.response.toolCalls", "ai.result.toolCalls")
 _INPUT_TOKENS = ("ai.usage.promptTokens", "ai.usage.inputTokens", *genai.INPUT_TOKENS)
 _OUTPUT_TOKENS = ("ai.usage.completionTokens", "ai.usage.outputTokens", *genai.OUTPUT_TOKENS)
+_CACHE_READ_TOKENS = (
+    "ai.usage.cachedInputTokens",
+    "ai.usage.inputTokenDetails.cacheReadTokens",
+    *genai.CACHE_READ_TOKENS,
+)
+_CACHE_WRITTEN_TOKENS = (
+    "ai.usage.inputTokenDetails.cacheWriteTokens",
+    *genai.CACHE_WRITTEN_TOKENS,
+)
 _ARGUMENTS = ("ai.toolCall.args", "ai.toolCall.input")
 _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
@@ -78,12 +87,15 @@ def _speaking(span: Span, role: Role) -> Reading:
         answer=first_text(attributes, _ANSWERS) or reading.answer,
         requested_model=reading.requested_model or first_text(attributes, ("ai.model.id",)),
         model=reading.model or first_text(attributes, ("ai.response.model",)),
+        provider=reading.provider or first_text(attributes, ("ai.model.provider",)),
         messages=(first_text(attributes, _PROMPTS) or reading.messages)
         if role is Role.MODEL
         else None,
         chosen=_chosen(span) or reading.chosen if role is Role.MODEL else (),
         input_tokens=count(first(attributes, _INPUT_TOKENS)),
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
+        cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
+        cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
     )
 
 

@@ -1,0 +1,95 @@
+"""Answers that need not be given again: ETags from the revisions of runs, and 304.
+
+The revision is read first, by one cheap query. What is read after it may be newer than its tag:
+then the next request gets it once more, and never something old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, FastAPI, Header, Request, Response
+from pydantic import BaseModel
+
+from tracer.store import Revision
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the ETag that was given."}
+}
+"""The entry of the OpenAPI document."""
+
+
+class _NotModified(Exception):
+    """The client has what would be answered."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__()
+        self.headers = headers
+
+
+class Known:
+    """What the client has already."""
+
+    def __init__(self, request: Request, response: Response, tags: str | None) -> None:
+        self._request = request
+        self._response = response
+        self._tags = {_strong(tag) for tag in (tags or "").split(",")}
+
+    def check(self, model: type[BaseModel], *revisions: Revision) -> dict[str, str]:
+        """Return the headers of an answer, which the response has too, unless it is known.
+
+        Args:
+            model: What the answer is: another form of it is another answer.
+            revisions: The runs that it is read from.
+
+        Raises:
+            _NotModified: The client has it; the application answers 304.
+        """
+        asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
+        states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
+        digest = hashlib.sha256(orjson.dumps([_form(model), asked, states])).hexdigest()[:32]
+        # Weak: the same may be written in other bytes, packed ones for one.
+        headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
+        if self._tags & {"*", f'"{digest}"'}:
+            raise _NotModified(headers)
+        self._response.headers.update(headers)
+        return headers
+
+
+def _strong(tag: str) -> str:
+    return tag.strip().removeprefix("W/")
+
+
+@cache
+def _form(model: type[BaseModel]) -> str:
+    """Return a digest of what this version of the program answers in this form."""
+    schema = model.model_json_schema(mode="serialization")
+    return hashlib.sha256(orjson.dumps([version("tracer"), schema])).hexdigest()
+
+
+def _known(
+    request: Request,
+    response: Response,
+    if_none_match: Annotated[
+        str | None, Header(description="ETags that the client has answers of.")
+    ] = None,
+) -> Known:
+    return Known(request, response, if_none_match)
+
+
+KnownAnswers = Annotated[Known, Depends(_known)]
+
+
+def install(app: FastAPI) -> None:
+    """Make `app` answer what is known with 304."""
+
+    async def not_modified(request: Request, error: Exception) -> Response:
+        assert isinstance(error, _NotModified)
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=error.headers)
+
+    app.add_exception_handler(_NotModified, not_modified)

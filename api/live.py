@@ -1,0 +1,73 @@
+"""What happens in a run while somebody watches it.
+
+Nothing is queued for a watcher: woken, it reads what changed since the revision that it has, and
+reads on only when its client took that. What it costs does not depend on how slow the client is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from uuid import UUID
+
+import orjson
+from fastapi.sse import ServerSentEvent
+
+from tracer.errors import RecordNotFound, StoreUnavailable
+from tracer.storage.run_watch import RunWatch
+from tracer.store import RunChanges, TraceReader
+
+MOST_CHANGES = 2_000
+"""Who is further behind reads the tree anew, which is less work for both."""
+
+GAP_SECONDS = 0.03
+"""The least time between two messages; what happens meanwhile comes in one."""
+
+RETRY_SECONDS = 1.0
+
+RECONNECT_MS = 1_000
+"""How long a client waits before it comes back."""
+
+
+async def run_events(
+    reader: TraceReader, watch: RunWatch, woken: asyncio.Event, root_plan_id: UUID, after: int
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield what changes in a run, until it is deleted or the server ends.
+
+    Args:
+        reader: Where to read it.
+        watch: When to end.
+        woken: Set whenever the run may have changed.
+        root_plan_id: The run.
+        after: The revision that the client has.
+    """
+    yield ServerSentEvent(retry=RECONNECT_MS)
+    while not watch.is_over:
+        woken.clear()
+        try:
+            changes = await reader.read_changes(root_plan_id, after, MOST_CHANGES)
+        except RecordNotFound:
+            yield ServerSentEvent(event="deleted", raw_data="{}")
+            return
+        except StoreUnavailable:
+            # The client keeps what it has: a stream that ended here would only come back.
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        if changes.is_reset or changes.revision != after:
+            yield _event(changes)
+            after = changes.revision
+            await asyncio.sleep(GAP_SECONDS)
+        await woken.wait()
+
+
+def _event(changes: RunChanges) -> ServerSentEvent:
+    if changes.is_reset:
+        now = {"revision": changes.revision}
+        return ServerSentEvent(id=str(changes.revision), event="reset", raw_data=_json(now))
+    removed = [{"kind": kind, "id": record_id} for kind, record_id in changes.removed]
+    data = {"changed": changes.changed, "removed": removed}
+    return ServerSentEvent(id=str(changes.revision), raw_data=_json(data))
+
+
+def _json(data: object) -> str:
+    return orjson.dumps(data, option=orjson.OPT_UTC_Z).decode()

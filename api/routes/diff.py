@@ -1,0 +1,55 @@
+"""Two runs compared."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+from fastapi import APIRouter, Path, Response
+
+from api.conditional import NOT_MODIFIED, KnownAnswers
+from api.diff_schemas import DIFF_EXAMPLE, RunDiff
+from api.parts import Reader
+from api.problems import documented
+from api.tree_json import tree_json
+from tracer.lineage import Payloads, TreeRows, build_tree
+from tracer.lineage_diff import diff_trees
+from tracer.records import Kind
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+_DIFF: dict[int | str, dict[str, Any]] = {
+    200: {"model": RunDiff, "content": {"application/json": {"example": DIFF_EXAMPLE}}}
+}
+
+
+@router.get(
+    "/{a}/diff/{b}",
+    response_model=None,
+    responses={**_DIFF, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def diff_runs(
+    a: Annotated[UUID, Path(description="The root plan of the left run.")],
+    b: Annotated[UUID, Path(description="The root plan of the right run.")],
+    reader: Reader,
+    known: KnownAnswers,
+) -> Response:
+    """Compare two runs, aligned by plan, step and tool: what the right one has more, less or else.
+
+    Siblings match in order: first those with the same name and arguments, then those with the same
+    name. Texts are compared whole, whatever a tree shows of them.
+    """
+    revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
+    headers = known.check(RunDiff, *revisions)
+    left, right = [await reader.read_tree(run_id, Payloads.DIGEST) for run_id in (a, b)]
+    written = await asyncio.to_thread(_written, left, str(a), right, str(b))
+    return Response(written, media_type="application/json", headers=headers)
+
+
+def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:
+    diff = diff_trees(build_tree(left, a), build_tree(right, b))
+    root = tree_json(diff.pop("root"), ["children"])
+    return orjson.dumps(diff, option=orjson.OPT_UTC_Z)[:-1] + b',"root":' + root + b"}"

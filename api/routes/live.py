@@ -1,0 +1,61 @@
+"""A run as it happens: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from api.live import run_events
+from api.live_schemas import RUN_STREAM
+from api.parts import Reader, Watch
+from api.problems import documented
+from api.routes.parameters import RootPlanId
+from tracer.records import Kind
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+_LARGEST = 2**63 - 1
+
+
+async def _watched(
+    root_plan_id: RootPlanId, reader: Reader, watch: Watch
+) -> AsyncIterator[asyncio.Event]:
+    """Give what wakes, before the stream begins, so that a refusal is an answer of its own."""
+    await reader.read_revision(Kind.RUN, root_plan_id)
+    with watch.watching(root_plan_id) as woken:
+        yield woken
+
+
+@router.get(
+    "/{rootPlanId}/events",
+    response_class=EventSourceResponse,
+    responses={200: RUN_STREAM, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def watch_run(
+    root_plan_id: RootPlanId,
+    reader: Reader,
+    watch: Watch,
+    woken: Annotated[asyncio.Event, Depends(_watched)],
+    after: Annotated[
+        int, Query(ge=0, le=_LARGEST, description="The `revision` of the tree that you have.")
+    ] = 0,
+    last_event_id: Annotated[
+        int | None,
+        Header(ge=0, le=_LARGEST, description="The same, where a connection is resumed."),
+    ] = None,
+) -> AsyncGenerator[ServerSentEvent]:
+    """Watch a run: each message has what changed since the one before; its `id` is the revision.
+
+    Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
+    to fold them into a tree.
+    """
+    start = after if last_event_id is None else last_event_id
+    async with aclosing(run_events(reader, watch, woken, root_plan_id, start)) as events:
+        async for event in events:
+            yield event

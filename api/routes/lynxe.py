@@ -1,0 +1,83 @@
+"""Runs in the shape in which Lynxe serves them, for front ends that were written for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Response
+
+from api.lynxe_schemas import (
+    AGENT_EXAMPLE,
+    PLAN_EXAMPLE,
+    LynxeAgentExecutionRecord,
+    LynxePlanExecutionRecord,
+)
+from api.lynxe_shapes import CHILDREN, agent_record, plan_record
+from api.parts import Reader
+from api.problems import documented
+from api.tree_json import tree_json
+from tracer.errors import RecordNotFound
+from tracer.lineage import Node, Payloads, build_tree
+
+router = APIRouter(prefix="/api/executor", tags=["for front ends of Lynxe"])
+
+AnyPlanId = Annotated[str, Path(alias="planId", description="The id of any plan.")]
+AnyStepId = Annotated[str, Path(alias="stepId")]
+
+
+def _answer(model: type[Any], example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    return {
+        200: {"model": model, "content": {"application/json": {"example": example}}},
+        **documented(HTTPStatus.NOT_FOUND),
+    }
+
+
+@router.get(
+    "/details/{planId}",
+    response_model=None,
+    responses=_answer(LynxePlanExecutionRecord, PLAN_EXAMPLE),
+)
+async def read_lynxe_plan(plan_id: AnyPlanId, reader: Reader) -> Response:
+    """Read a plan and everything below it as Lynxe's `PlanExecutionRecord`."""
+    wanted = _known_as("plan", plan_id)
+    rows = await reader.read_tree(wanted, Payloads.FULL)
+    calls = {call["toolCallId"]: call for call in rows.tool_calls}
+    top = build_tree(rows, str(wanted))
+    opener = rows.opener or calls.get(top["toolCallId"])
+    messages = await reader.read_messages(UUID(top["rootPlanId"]))
+    record = plan_record(top, opener, messages)
+    return Response(tree_json(record, CHILDREN), media_type="application/json")
+
+
+@router.get(
+    "/agent-execution/{stepId}",
+    response_model=None,
+    responses=_answer(LynxeAgentExecutionRecord, AGENT_EXAMPLE),
+)
+async def read_lynxe_agent(step_id: AnyStepId, reader: Reader) -> Response:
+    """Read a step and everything below it as Lynxe's `AgentExecutionRecord`."""
+    step = await reader.read_step(_known_as("step", step_id))
+    plan_id = step.plan_id or step.root_plan_id
+    tree = build_tree(await reader.read_tree(plan_id, Payloads.FULL), str(plan_id))
+    steps = (*tree["agentExecutions"], *tree.get("unplaced", ()))
+    node = _with_id(steps, str(step.step_id))
+    if node is None:
+        raise RecordNotFound("step", step_id)
+    messages = await reader.read_messages(step.root_plan_id)
+    record = agent_record(node, messages)
+    return Response(tree_json(record, CHILDREN), media_type="application/json")
+
+
+def _known_as(kind: str, text: str) -> UUID:
+    """Return an id; of one that is none, no record is known: Lynxe's own ids look otherwise."""
+    try:
+        return UUID(text)
+    except ValueError:
+        raise RecordNotFound(kind, text) from None
+
+
+def _with_id(nodes: Iterable[Node], step_id: str) -> Node | None:
+    return next((node for node in nodes if node.get("stepId") == step_id), None)

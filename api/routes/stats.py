@@ -1,0 +1,52 @@
+"""Statistics: how the calls of tools went."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from api.parts import Reader
+from api.problems import documented
+from api.routes.parameters import Since, StoredText, Until
+from api.stats_schemas import (
+    CallBucketSchema,
+    NamedCallSchema,
+    ToolHistorySchema,
+    ToolStatsList,
+    ToolStatsSchema,
+)
+from tracer.tool_stats import TimeRange
+
+router = APIRouter(prefix="/api/stats/tools", tags=["statistics"])
+
+# With slashes: a tool may be called anything.
+ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name.")]
+
+
+@router.get("")
+async def read_tool_stats(
+    reader: Reader,
+    name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
+    since: Since = None,
+    until: Until = None,
+) -> ToolStatsList:
+    """Read how the calls of each tool went."""
+    found = await reader.read_tool_stats(TimeRange(since, until), name)
+    return ToolStatsList(items=[ToolStatsSchema.model_validate(stats) for stats in found])
+
+
+@router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
+async def read_tool_history(
+    name: ToolName, reader: Reader, since: Since = None, until: Until = None
+) -> ToolHistorySchema:
+    """Read how the calls of one tool went over time, with the slowest and the latest failures."""
+    history = await reader.read_tool_history(name, TimeRange(since, until))
+    return ToolHistorySchema(
+        stats=ToolStatsSchema.model_validate(history.stats),
+        bucket_seconds=history.bucket_seconds,
+        buckets=[CallBucketSchema.model_validate(bucket) for bucket in history.buckets],
+        slowest=[NamedCallSchema.of(call) for call in history.slowest],
+        latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
+    )

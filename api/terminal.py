@@ -1,0 +1,39 @@
+"""What all commands have in common: where they say things, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from tracer.errors import TracerError
+from tracer.logs import configure_logs
+from tracer.settings import Settings, read_settings
+
+# What a program reads goes to standard output, what a person reads beside it to standard error.
+said = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def carry_out(run: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
+    """Carry out a command; an error that is ours becomes one sentence and exit code 1."""
+    try:
+        settings = read_settings()
+        configure_logs()
+        asyncio.run(_stoppable(run(settings)))
+    except TracerError as error:
+        said.print(f"tracer: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise typer.Exit(130) from None
+
+
+async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
+    """Let a polite kill end `work` as Ctrl-C does: by cancelling it, so that it tidies up."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await work

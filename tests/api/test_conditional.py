@@ -1,0 +1,67 @@
+"""What the client has already is not sent again."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.sample_runs import SampleRun, sample_run
+from tracer.ids import new_id
+
+
+def paths(run: SampleRun) -> dict[str, str]:
+    return {
+        "run": f"/api/runs/{run.root}",
+        "plan": f"/api/plans/{run.sub_plans[0]}",
+        "tree": f"/api/plans/{run.root}/tree",
+        "part of a tree": f"/api/plans/{run.sub_plans[0]}/tree?depth=1&payloads=none",
+        "tool call": f"/api/tool-calls/{run.failed_call}",
+        "think-act": f"/api/think-acts/{run.think_act}",
+        "diff": f"/api/runs/{run.root}/diff/{run.root}",
+    }
+
+
+WHAT = sorted(paths(sample_run()))
+
+
+async def asked(api: Api, path: str, tag: str) -> tuple[int, bytes, str]:
+    answer = await api.client.get(path, headers={"If-None-Match": tag})
+    return answer.status_code, answer.content, answer.headers["ETag"]
+
+
+@pytest.mark.parametrize("what", WHAT)
+async def test_what_has_not_changed_is_not_sent_again_until_it_changes(api: Api, what: str) -> None:
+    run = sample_run(sub_plans=1)
+    path = paths(run)[what]
+    await api.writer.write(run.events[:-1])
+    first = await api.get(path)
+    tag = first.headers["ETag"]
+
+    assert first.headers["Cache-Control"] == "private, no-cache"
+    for known in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+        assert await asked(api, path, known) == (304, b"", tag)
+    assert (await asked(api, path, '"other"'))[:2] == (200, first.content)
+    await api.writer.write(run.events[-1:])
+    status, _, now = await asked(api, path, tag)
+    assert (status, now == tag) == (200, False)
+
+
+async def test_each_way_of_asking_has_a_tag_of_its_own(api: Api) -> None:
+    run = await api.record(sample_run())
+    tree = f"/api/plans/{run.root}/tree"
+    ways = [*paths(run).values(), *(f"{tree}?payloads={p}" for p in ("none", "full", "digest"))]
+    ways += [f"{tree}?depth=1", f"{tree}?depth=2"]
+
+    tags = [(await api.get(way)).headers["ETag"] for way in ways]
+
+    assert len(set(tags)) == len(ways)
+
+
+async def test_what_is_gone_is_not_found_whatever_the_client_has(api: Api) -> None:
+    run = await api.record(sample_run())
+    tag = (await api.get(f"/api/runs/{run.root}")).headers["ETag"]
+    await api.writer.delete_run(run.root)
+
+    for path in (f"/api/runs/{run.root}", f"/api/plans/{new_id()}/tree"):
+        answer = await api.client.get(path, headers={"If-None-Match": tag})
+        assert answer.status_code == 404

@@ -1,0 +1,75 @@
+"""Two runs compared over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema_rs
+
+from api.diff_schemas import DIFF_EXAMPLE, RunDiff
+from tests.api.conftest import Api
+from tests.sample_runs import sample_run
+from tests.store_contract.moments import Moments
+from tracer.ids import new_id
+
+SCHEMA = RunDiff.model_json_schema(mode="serialization", by_alias=True)
+
+
+async def test_two_runs_are_compared_in_the_form_that_is_documented(api: Api) -> None:
+    left = await api.record(sample_run(sub_plans=1))
+    right = await api.record(sample_run(sub_plans=2, title="Another review"))
+
+    diff: Any = await api.read(f"/api/runs/{left.root}/diff/{right.root}")
+
+    jsonschema_rs.validate(SCHEMA, diff)
+    assert diff["counts"] == {"added": 2, "removed": 0, "changed": 1, "same": 5}
+    assert (diff["root"]["change"], diff["root"]["differs"]) == ("changed", ["name"])
+    assert diff["left"]["totals"]["toolCalls"] == 2
+    assert diff["right"]["totals"]["toolCalls"] == 3
+
+
+async def test_the_documented_example_fits_its_schema() -> None:
+    jsonschema_rs.validate(SCHEMA, DIFF_EXAMPLE)
+
+
+async def test_texts_that_differ_behind_their_first_2_kb_are_told_apart(api: Api) -> None:
+    roots = []
+    for end in "ab":
+        run = Moments()
+        await api.writer.write(
+            [
+                run.plan_started(steps=(run.planned(),)),
+                run.call_started(name="fetch"),
+                run.call_finished(result="x" * 5000 + end),
+            ]
+        )
+        roots.append(run.root)
+
+    diff: Any = await api.read(f"/api/runs/{roots[0]}/diff/{roots[1]}")
+
+    [call] = diff["root"]["children"][0]["children"]
+    assert (call["name"], call["differs"]) == ("fetch", ["result"])
+
+
+async def test_sub_plans_deeper_than_json_is_usually_written_are_compared(api: Api) -> None:
+    run = Moments()
+    plan, call = run.root, run.call
+    events: list[Any] = [run.plan_started(), run.call_started()]
+    for level in range(1, 80):
+        above, plan, opener, call, step = plan, new_id(), call, new_id(), new_id()
+        events += [
+            run.sub_plan_started(plan, opener, parent_plan_id=above, depth=level),
+            run.call_started(plan_id=plan, step_id=step, tool_call_id=call),
+        ]
+    await api.writer.write(events)
+
+    diff: Any = await api.read(f"/api/runs/{run.root}/diff/{run.root}")
+
+    assert diff["counts"]["same"] == 3 * 80
+
+
+async def test_a_run_that_is_not_there_cannot_be_compared(api: Api) -> None:
+    run = await api.record(sample_run())
+    for path in (f"{run.root}/diff/{new_id()}", f"{new_id()}/diff/{run.root}"):
+        answer = await api.get(f"/api/runs/{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")

@@ -1,0 +1,257 @@
+"""Bodies that mean harm, or come damaged: stored, refused or partly both, and never an error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+from api.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
+from api.routes.traces import MAX_BYTES
+from tests.api.conftest import Api
+from tests.otel.captured import NAMES, bodies, spans_of
+from tests.otel.made_traces import made
+from tests.sample_runs import sample_run
+from tracer.events import event_json
+from tracer.otel.encode import encode_json, encode_protobuf
+from tracer.otel.wire import bytes_field
+
+PROTOBUF, JSON, NDJSON = "application/x-protobuf", "application/json", "application/x-ndjson"
+MIB = 2**20
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "identity": bytes,
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+}
+HARMLESS = {200, 400, 413, 415}
+
+fuzzed = settings(
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+async def post(
+    api: Api,
+    path: str,
+    body: bytes | AsyncIterator[bytes],
+    media_type: str,
+    encoding: str = "identity",
+) -> httpx2.Response:
+    headers = {"Content-Type": media_type, "Content-Encoding": encoding}
+    response = await api.client.post(path, content=body, headers=headers)
+    assert response.status_code in HARMLESS, response.text
+    return response
+
+
+async def all_is_readable(api: Api) -> list[Any]:
+    """Return all runs, each read with its tree and its spans."""
+    page: Any = await api.read("/api/runs", limit=500, otherTraces="true")
+    for run in page["items"]:
+        await api.read(f"/api/plans/{run['rootPlanId']}/tree")
+        await api.read(f"/api/runs/{run['rootPlanId']}/spans", limit=500)
+    items = page["items"]
+    assert isinstance(items, list)
+    return items
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
+    """Draw a body with some bytes changed, cut out, put in or repeated, and the end cut off."""
+    body = bytearray(whole)
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, max(0, len(body) - 1)))
+        match draw(st.sampled_from(["change", "cut", "insert", "repeat"])):
+            case "change" if body:
+                body[at] = draw(st.integers(0, 255))
+            case "cut":
+                del body[at : at + draw(st.integers(1, 50))]
+            case "insert":
+                body[at:at] = draw(st.binary(max_size=20))
+            case _:
+                body[at:at] = body[at : at + draw(st.integers(1, 500))]
+    return bytes(body[: draw(st.integers(0, len(body)))] if draw(st.booleans()) else body)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A damaged body, and what it says that it is."""
+
+    body: bytes
+    media_type: str
+    encoding: str
+
+
+@st.composite
+def damaged_and_packed(draw: st.DrawFn, whole: dict[str, list[bytes]]) -> Sent:
+    """Draw one of the bodies of any media type, damaged before or after it is packed."""
+    media_type = draw(st.sampled_from(sorted(whole)))
+    body = draw(st.sampled_from(whole[media_type]))
+    encoding = draw(st.sampled_from(sorted(PACKERS)))
+    if draw(st.booleans()):
+        return Sent(PACKERS[encoding](draw(damaged(body))), media_type, encoding)
+    return Sent(draw(damaged(PACKERS[encoding](body))), media_type, encoding)
+
+
+CAPTURED = {
+    PROTOBUF: [body for name in NAMES for body in bodies(name)],
+    JSON: [encode_json(spans_of(name)[:5]) for name in NAMES],
+}
+_EVENTS = [event_json(event) for event in sample_run().events]
+EVENTS = {
+    NDJSON: [b"\n".join(_EVENTS)],
+    JSON: [b'{"events": [' + b",".join(_EVENTS) + b"]}"],
+}
+
+
+@fuzzed
+@given(damaged_and_packed(CAPTURED))
+async def test_no_damaged_capture_breaks_the_server(api: Api, sent: Sent) -> None:
+    response = await post(api, "/v1/traces", sent.body, sent.media_type, sent.encoding)
+
+    assert response.headers["content-type"] == sent.media_type
+
+
+async def test_what_damaged_captures_left_in_the_store_can_be_read(api: Api) -> None:
+    for name in NAMES[::4]:
+        for number, body in enumerate(bodies(name)):
+            for at in range(number, len(body), max(1, len(body) // 5)):
+                hurt = body[:at] + bytes([body[at] ^ (1 << at % 8)]) + body[at + 1 :]
+                await post(api, "/v1/traces", hurt, PROTOBUF)
+
+    assert len(await all_is_readable(api)) > 0
+
+
+@fuzzed
+@given(damaged_and_packed(EVENTS))
+async def test_no_damaged_events_break_the_server(api: Api, sent: Sent) -> None:
+    await post(api, "/api/events", sent.body, sent.media_type, sent.encoding)
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "most"),
+    [("/v1/traces", PROTOBUF, MAX_BYTES), ("/api/events", NDJSON, MAX_EVENT_BYTES)],
+)
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_of_a_hundred_megabytes_no_more_is_read_than_may_be(
+    api: Api, path: str, media_type: str, most: int, encoding: str
+) -> None:
+    read = 0
+    packer = zlib.compressobj(0, wbits=31)
+
+    async def hundred_megabytes() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(100):
+            read += MIB
+            part = b"\n" * MIB
+            yield packer.compress(part) if encoding == "gzip" else part
+
+    response = await post(api, path, hundred_megabytes(), media_type, encoding)
+
+    assert response.status_code == 413
+    assert read <= most + 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type"), [("/v1/traces", PROTOBUF), ("/api/events", NDJSON)]
+)
+async def test_a_hundred_megabytes_that_are_announced_are_not_read_at_all(
+    api: Api, path: str, media_type: str
+) -> None:
+    read = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal read
+        read += 1
+        yield b"\n"
+
+    headers = {"Content-Type": media_type, "Content-Length": str(100 * MIB)}
+    response = await api.client.post(path, content=body(), headers=headers)
+
+    assert response.status_code == 413
+    assert read == 0
+
+
+STRANGE: list[dict[str, Any]] = [
+    {"traceId": "ab" * 15},
+    {"traceId": "ab" * 17},
+    {"traceId": ""},
+    {"traceId": "00" * 16},
+    {"spanId": "ab" * 7},
+    {"spanId": "00" * 8},
+    {"parentSpanId": "abcd"},
+    {"startTimeUnixNano": "-1"},
+    {"endTimeUnixNano": str(2**64)},
+    {"startTimeUnixNano": str(2**63)},
+    {"attributes": [{"key": "n", "value": {"intValue": str(2**70)}}]},
+    {"attributes": {"not": "a list"}},
+    {"events": [7]},
+    {"links": [{"traceId": "zz"}]},
+]
+ALLOWED: list[dict[str, Any]] = [
+    {"startTimeUnixNano": "0", "endTimeUnixNano": "0"},
+    {"startTimeUnixNano": "9", "endTimeUnixNano": "1"},
+    {"startTimeUnixNano": str(2**63 - 1), "endTimeUnixNano": str(2**63 - 1)},
+    {"name": ""},
+    {"parentSpanId": f"{40:016x}"},
+    {"links": [{"traceId": "ab", "spanId": "cd"}]},
+    {"attributes": [{"key": f"key {n}", "value": {"stringValue": "\0"}} for n in range(10_000)]},
+    {"attributes": [{"key": "", "value": {}}, {"key": "", "value": {"doubleValue": "NaN"}}]},
+    {"kind": 99, "status": {"code": 99}},
+]
+
+
+async def test_the_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
+    operation = {"gen_ai.operation.name": "execute_tool"}
+    strange = [{**made(n, f"execute_tool bad {n}", operation), **s} for n, s in enumerate(STRANGE)]
+    allowed = [
+        {**made(n + 40, f"execute_tool good {n}", operation), **each}
+        for n, each in enumerate(ALLOWED)
+    ]
+    mixed: list[Any] = [*strange[:7], *allowed, *strange[7:], None, 7, "x", []]
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": mixed}]}]}).encode()
+
+    response = await post(api, "/v1/traces", body, JSON)
+
+    assert response.status_code == 200
+    partial = response.json()["partialSuccess"]
+    assert partial["rejectedSpans"] == str(len(STRANGE) + 4)
+    (run,) = await all_is_readable(api)
+    page: Any = await api.read(f"/api/runs/{run['rootPlanId']}/spans", limit=500)
+    assert {each["spanId"] for each in page["items"]} == {each["spanId"] for each in allowed}
+
+
+async def test_the_good_spans_around_deep_nesting_are_stored(api: Api) -> None:
+    deep = b""
+    for _ in range(10_000):
+        deep = bytes_field(5, bytes_field(1, deep))
+    good = encode_protobuf(spans_of(NAMES[-1]))
+    bad = bytes_field(1, b"1" * 16) + bytes_field(2, b"12345678")
+    bad += bytes_field(9, bytes_field(1, b"k") + bytes_field(2, deep))
+
+    body = good + bytes_field(1, bytes_field(2, bytes_field(2, bad)))
+    response = await post(api, "/v1/traces", body, PROTOBUF)
+
+    assert response.status_code == 200
+    answer = ExportTraceServiceResponse.FromString(response.content).partial_success
+    assert answer.rejected_spans == 1
+    assert len(await all_is_readable(api)) > 0
+
+
+async def test_a_resource_that_would_fill_the_memory_is_refused(api: Api) -> None:
+    span = bytes_field(1, b"1" * 16) + bytes_field(2, b"12345678")
+    resource = bytes_field(1, bytes_field(1, b"k") + bytes_field(2, bytes_field(1, b"x" * MIB)))
+    body = bytes_field(1, bytes_field(1, resource) + bytes_field(2, bytes_field(2, span) * 1000))
+
+    response = await post(api, "/v1/traces", body, PROTOBUF)
+
+    assert response.status_code == 413
+    assert await all_is_readable(api) == []

@@ -1,0 +1,269 @@
+"""A run is watched while it is recorded: nothing is missed, and nothing piles up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import jsonschema_rs
+import pytest
+
+from api import live
+from api.live_schemas import RunChanges
+from tests.api.conftest import on_loopback, serving_parts
+from tests.api.run_stream import Folded, flattened, watching
+from tests.sample_runs import sample_run
+from tests.servers import start_server
+from tests.store_contract.moments import Moments
+from tracer.assembly import Parts
+from tracer.events import Event
+from tracer.ids import new_id
+from tracer.records import Kind
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.memory_store import MemoryStore
+from tracer.storage.run_watch import RunWatch
+
+PATIENCE = 30.0
+"""Seconds after which what should have happened has not."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """A server that listens, and its parts."""
+
+    client: httpx2.AsyncClient
+    parts: Parts
+
+    async def record(self, *events: Event) -> int:
+        """Record events, and return the revision that their run has then."""
+        answer = await self.parts.writer.write(events)
+        assert answer.stored == len(events)
+        run = await self.parts.reader.read_revision(Kind.RUN, events[0].root_plan_id)
+        return run.number
+
+    async def tree(self, root: UUID) -> Folded:
+        """Return a run as a client has it that reads its tree."""
+        top = (await self.client.get(f"/api/plans/{root}/tree")).json()
+        return Folded(top["revision"], flattened(top))
+
+
+@pytest.fixture
+async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Live]:
+    async with (
+        asyncio.timeout(4 * PATIENCE),
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+        on_loopback(parts) as address,
+        httpx2.AsyncClient(base_url=address, timeout=PATIENCE) as client,
+    ):
+        yield Live(client, parts)
+
+
+async def test_what_is_recorded_after_the_tree_was_read_comes_and_folds_into_it(
+    here: Live,
+) -> None:
+    run = sample_run(sub_plans=3)
+    await here.record(*run.events[:4])
+    page = await here.tree(run.root)
+    async with watching(here.client, run.root, after=page.revision) as messages:
+        for event in run.events[4:]:
+            await page.until(messages, await here.record(event))
+
+    assert page == await here.tree(run.root)
+
+
+async def test_every_message_fits_its_schema(here: Live) -> None:
+    run = sample_run()
+    await here.record(*run.events)
+    async with watching(here.client, run.root) as messages:
+        message = await anext(messages)
+
+    schema = RunChanges.model_json_schema(mode="serialization", by_alias=True)
+    jsonschema_rs.validate(schema, message.data)
+    assert len(message.data["changed"]) == len((await here.tree(run.root)).rows)
+
+
+async def test_a_connection_that_is_resumed_misses_nothing_and_repeats_nothing(here: Live) -> None:
+    run = sample_run(sub_plans=4)
+    half = len(run.events) // 2
+    page = Folded()
+    revision = await here.record(*run.events[:half])
+    async with watching(here.client, run.root) as messages:
+        await page.until(messages, revision)
+    revision = await here.record(*run.events[half:])
+
+    # A browser comes back to the address that it opened, and says where it stopped.
+    async with watching(here.client, run.root, page.revision, after=1) as messages:
+        message = await anext(messages)
+        page.fold(message)
+    assert page == await here.tree(run.root)
+    assert page.revision == revision
+    assert all(row["kind"] != "thinkAct" for row in message.data["changed"])
+
+
+async def test_several_clients_see_the_same(here: Live) -> None:
+    run = sample_run(sub_plans=20)
+    await here.record(run.events[0])
+
+    async def watch(arrived: asyncio.Event) -> Folded:
+        page = Folded()
+        async with watching(here.client, run.root) as messages:
+            page.fold(await anext(messages))
+            arrived.set()
+            while page.rows.get(("plan", str(run.root)), {}).get("status") != "succeeded":
+                page.fold(await anext(messages))
+        return page
+
+    arrived = [asyncio.Event() for _ in range(5)]
+    clients = [asyncio.create_task(watch(each)) for each in arrived]
+    for each in arrived:
+        await each.wait()
+    for event in run.events[1:]:
+        await here.record(event)
+    pages = await asyncio.gather(*clients)
+
+    assert pages == [await here.tree(run.root)] * 5
+
+
+async def test_who_is_too_far_behind_is_told_to_begin_anew_and_goes_on_from_there(
+    here: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_CHANGES", 10)
+    run = sample_run(sub_plans=10)
+    revision = await here.record(*run.events[:-2])
+    async with watching(here.client, run.root) as messages:
+        reset = await anext(messages)
+        assert (reset.event, reset.id, reset.data) == ("reset", revision, {"revision": revision})
+        page = await here.tree(run.root)
+        await page.until(messages, await here.record(*run.events[-2:]))
+
+    assert page == await here.tree(run.root)
+
+
+async def test_a_revision_that_the_run_never_had_begins_anew(here: Live) -> None:
+    run = sample_run()
+    revision = await here.record(*run.events)
+    async with watching(here.client, run.root, after=revision + 1000) as messages:
+        reset = await anext(messages)
+
+    assert (reset.event, reset.id) == ("reset", revision)
+
+
+async def test_the_stream_of_a_run_that_is_deleted_says_so_and_ends(here: Live) -> None:
+    run = sample_run()
+    revision = await here.record(*run.events)
+    async with watching(here.client, run.root, after=revision) as messages:
+        assert (await here.client.delete(f"/api/runs/{run.root}")).status_code == 204
+        told = [message.event async for message in messages]
+
+    assert told == ["deleted"]
+
+
+async def test_a_connection_on_which_nothing_happens_says_that_it_lives(
+    here: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    run = sample_run()
+    await here.record(*run.events)
+    async with here.client.stream("GET", f"/api/runs/{run.root}/events") as answer:
+        lines = answer.aiter_lines()
+        assert await anext(lines) == f"retry: {live.RECONNECT_MS}"
+        comments = [line async for line in _up_to_a_comment(lines)]
+    assert comments[-1] == ": ping"
+
+
+async def _up_to_a_comment(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line
+        if line.startswith(":"):
+            return
+
+
+async def test_a_run_that_is_not_there_cannot_be_watched(here: Live) -> None:
+    answer = await here.client.get(f"/api/runs/{new_id()}/events")
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    run = sample_run()
+    await here.record(*run.events)
+    for wrong in ("-1", "one", str(2**63)):
+        answer = await here.client.get(
+            f"/api/runs/{run.root}/events", headers={"Last-Event-ID": wrong}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request")
+
+
+async def test_an_ended_run_is_watched_on_for_what_comes_late(here: Live) -> None:
+    run = Moments()
+    revision = await here.record(run.plan_started(), run.call_started(), run.plan_finished())
+    async with watching(here.client, run.root, after=revision) as messages:
+        page = await here.tree(run.root)
+        await page.until(messages, await here.record(run.call_finished(result="late")))
+
+    assert page == await here.tree(run.root)
+
+
+async def test_what_happens_while_a_client_takes_its_time_comes_in_one_message() -> None:
+    store = MemoryStore()
+    run = Moments()
+    await store.write([run.plan_started()])
+    async with RunWatch(store) as watch:
+        with watch.watching(run.root) as woken:
+            messages = live.run_events(store, watch, woken, run.root, 0)
+            assert (await anext(messages)).retry == live.RECONNECT_MS
+            first = await anext(messages)
+            for _ in range(300):
+                await store.write([run.call_started(tool_call_id=new_id())])
+                watch.wake([run.root])
+            second = await anext(messages)
+            await messages.aclose()
+
+    assert (first.id, second.id) == ("1", "301")
+    assert str(second.raw_data).count('"kind":"toolCall"') == 300
+
+
+async def test_a_client_that_leaves_is_forgotten(here: Live) -> None:
+    run = sample_run()
+    revision = await here.record(*run.events)
+    async with watching(here.client, run.root) as messages:
+        assert (await anext(messages)).id == revision
+        assert here.parts.watch.watched == {run.root}
+    async with asyncio.timeout(PATIENCE):
+        while here.parts.watch.watched:  # noqa: ASYNC110 - the server is what notices
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def tracer_process(database_url: str, home: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client of a server in a process of its own, which has to end as it is asked to."""
+    await asyncio.to_thread(home.mkdir)
+    server = await asyncio.to_thread(start_server, database_url, home)
+    async with httpx2.AsyncClient(base_url=server.address, timeout=PATIENCE) as client:
+        try:
+            yield client
+        finally:
+            server.process.terminate()
+            await asyncio.to_thread(server.process.wait, PATIENCE)
+    log = await asyncio.to_thread((home / "server.log").read_text)
+    assert "graceful shutdown exceeded" not in log
+
+
+async def test_what_one_server_records_reaches_the_clients_of_another(
+    here: Live, database_url: str, tmp_path: Path
+) -> None:
+    run = sample_run(sub_plans=5)
+    await here.record(run.events[0])
+    page = Folded()
+    async with (
+        AsyncExitStack() as streams,
+        tracer_process(database_url, tmp_path / "other") as other,
+    ):
+        messages = await streams.enter_async_context(watching(other, run.root))
+        for event in run.events[1:]:
+            await page.until(messages, await here.record(event))
+        there = (await other.get(f"/api/plans/{run.root}/tree")).json()
+        # The stream is open still: the server's end must not wait for it.
+
+    assert page == Folded(there["revision"], flattened(there)) == await here.tree(run.root)

@@ -1,0 +1,174 @@
+"""Requests that record, when there are more than there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from api.app import create_app
+from api.intake import Intake
+from tests.api.conftest import serving_parts
+from tests.recorder.stores import CommandedStore
+from tracer.assembly import Parts
+from tracer.errors import TooBusy
+from tracer.ids import new_id
+from tracer.runtime.scripted_model import ScriptedModel
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+PROTOBUF = {"Content-Type": "application/x-protobuf"}
+KIB = 2**10
+
+
+@dataclass
+class Busy:
+    """A server whose store is held back."""
+
+    client: httpx2.AsyncClient
+    store: CommandedStore
+
+    async def post(
+        self, body: bytes | AsyncIterator[bytes], path: str = "/api/events", **headers: str
+    ) -> httpx2.Response:
+        return await self.client.post(path, content=body, headers=headers or NDJSON)
+
+    async def posting(self, *bodies: bytes) -> list[asyncio.Task[httpx2.Response]]:
+        """Send bodies one after the other, and return when the store has been reached with each."""
+        tasks = []
+        for body in bodies:
+            self.store.reached.clear()
+            tasks.append(asyncio.create_task(self.post(body)))
+            async with asyncio.timeout(30):
+                await self.store.reached.wait()
+        return tasks
+
+
+@asynccontextmanager
+async def busy(home: Path, intake: Intake) -> AsyncIterator[Busy]:
+    store = CommandedStore()
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with serving_parts(nowhere, home, ScriptedModel([])) as parts:
+        app = create_app(Parts(parts.reader, store, parts.launcher, parts.watch), intake)
+        transport = httpx2.ASGITransport(app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+            yield Busy(client, store)
+
+
+def event(size: int = 0) -> bytes:
+    root = str(new_id())
+    said = {"type": "plan_started", "at": "2026-11-21T22:21:52Z", "rootPlanId": root}
+    return json.dumps({**said, "planId": root, "title": "x" * size}).encode()
+
+
+def is_refused(response: httpx2.Response) -> bool:
+    if response.status_code == 200:
+        return False
+    assert response.status_code == 503
+    assert int(response.headers["retry-after"]) >= 1
+    return True
+
+
+async def test_the_ninth_request_is_refused_and_later_ones_go_through(tmp_path: Path) -> None:
+    async with busy(tmp_path, Intake(max_requests=8)) as server:
+        server.store.may_write.clear()
+        waiting = await server.posting(*(event() for _ in range(8)))
+
+        ninth = await server.post(event())
+        spans = await server.post(b"", "/v1/traces", **PROTOBUF)
+        server.store.may_write.set()
+        answers = await asyncio.gather(*waiting)
+        tenth = await server.post(event())
+
+    assert is_refused(ninth)
+    assert ninth.json()["code"] == "too_busy"
+    assert is_refused(spans)
+    assert b"Send the same again later" in spans.content
+    assert not any(map(is_refused, [*answers, tenth]))
+
+
+async def test_a_body_for_which_there_is_no_room_is_not_read(tmp_path: Path) -> None:
+    read = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal read
+        read += 1
+        yield event(60 * KIB)
+
+    async with busy(tmp_path, Intake(max_bytes=100 * KIB)) as server:
+        server.store.may_write.clear()
+        waiting = await server.posting(event(60 * KIB))
+
+        large = await server.post(body(), **NDJSON, **{"Content-Length": str(60 * KIB)})
+        small = await server.posting(event(1 * KIB))
+        server.store.may_write.set()
+        answers = await asyncio.gather(*waiting, *small)
+
+    assert is_refused(large)
+    assert read == 0
+    assert not any(map(is_refused, answers))
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+async def test_what_does_not_say_how_large_it_is_is_refused_when_it_grows_too_large(
+    tmp_path: Path, is_packed: bool
+) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield gzip.compress(event(60 * KIB)) if is_packed else event(60 * KIB)
+
+    headers = {**NDJSON, "Content-Encoding": "gzip" if is_packed else "identity"}
+    async with busy(tmp_path, Intake(max_bytes=100 * KIB)) as server:
+        server.store.may_write.clear()
+        waiting = await server.posting(event(60 * KIB))
+
+        refused = await server.post(body(), **headers)
+        server.store.may_write.set()
+        answers = await asyncio.gather(*waiting)
+        later = await server.post(body(), **headers)
+
+    assert is_refused(refused)
+    assert not any(map(is_refused, [*answers, later]))
+
+
+async def test_one_request_always_gets_in_however_large(tmp_path: Path) -> None:
+    async with busy(tmp_path, Intake(max_bytes=1, max_requests=1)) as server:
+        first = await server.post(event(60 * KIB))
+        second = await server.post(event(60 * KIB))
+
+    assert not any(map(is_refused, [first, second]))
+
+
+async def test_a_request_that_breaks_gives_its_room_back(tmp_path: Path) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield event(60 * KIB)
+        raise OSError("the client is gone")
+
+    async with busy(tmp_path, Intake(max_bytes=100 * KIB, max_requests=1)) as server:
+        with pytest.raises(OSError, match="gone"):
+            await server.post(broken(), **NDJSON)
+        refused = await server.post(b"\xff", "/v1/traces", **PROTOBUF)
+        answer = await server.post(event(60 * KIB))
+
+    assert refused.status_code == 400
+    assert not is_refused(answer)
+
+
+def test_the_oldest_may_grow_and_the_others_only_into_what_is_left() -> None:
+    intake = Intake(max_bytes=10, max_requests=3)
+
+    with intake.share(4) as oldest, intake.share(0) as other:
+        oldest.hold(8)
+        other.hold(2)
+        with pytest.raises(TooBusy):
+            other.hold(3)
+        oldest.hold(20)
+        with pytest.raises(TooBusy), intake.share(1):
+            pass
+    with intake.share(100), pytest.raises(TooBusy), intake.share(1):
+        pass

@@ -1,0 +1,202 @@
+"""The original spans of a run: all of them, whole, each with the record that it belongs to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.otel.captured import spans_of
+from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
+from tests.sample_runs import sample_run
+from tracer.ids import new_id, span_id
+from tracer.otel.decode_json import decode_json
+from tracer.otel.spans import Span
+
+ONE_RUN = "pydantic-ai-default-single"
+CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}
+AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "nurse"}
+
+
+async def written(api: Api, spans: list[Span]) -> str:
+    answer = await api.writer.write_spans(spans)
+    assert answer.refused == []
+    return str(UUID(bytes=spans[0].trace_id))
+
+
+async def listed(api: Api, run: str, **parameters: str | int) -> list[Any]:
+    page: Any = await api.read(f"/api/runs/{run}/spans", limit=500, **parameters)
+    assert page["nextCursor"] is None
+    items = page["items"]
+    assert isinstance(items, list)
+    return items
+
+
+async def test_every_span_of_a_capture_comes_back_with_all_its_attributes(api: Api) -> None:
+    spans = spans_of(ONE_RUN)
+
+    items = await listed(api, await written(api, spans))
+
+    by_id = {span.span_id.hex(): span for span in spans}
+    assert len(items) == len(by_id)
+    assert [each["startTimeUnixNano"] for each in items] == sorted(
+        (str(span.start) for span in by_id.values()), key=int
+    )
+    for each in items:
+        span = by_id[each["spanId"]]
+        assert each["attributes"] == span.attributes
+        assert each["resource"] == span.resource
+        assert (each["name"], each["scope"]) == (span.name, span.scope)
+        assert each["endTimeUnixNano"] == str(span.end)
+        assert len(each["events"]) == len(span.events)
+
+
+async def test_each_span_names_the_record_that_it_became_or_belongs_to(api: Api) -> None:
+    run = await written(
+        api,
+        spans_from(
+            made(1, "invoke_agent nurse", AGENT, at=(0, 9)),
+            made(2, "POST /tools", {"http.method": "POST"}, parent=1, at=(1, 8)),
+            made(3, "execute_tool measure", CALL, parent=2, at=(2, 7)),
+            made(4, "SELECT", {"db.system": "sqlite"}, parent=3, at=(3, 4)),
+        ),
+    )
+    tree: Any = await api.read(f"/api/plans/{run}/tree")
+    (step,) = tree["agentExecutions"]
+    (call,) = step["toolCalls"]
+
+    items = await listed(api, run)
+
+    assert [(each["spanId"][-1], each["record"]["id"]) for each in items] == [
+        ("1", step["stepId"]),
+        ("2", step["stepId"]),
+        ("3", call["toolCallId"]),
+        ("4", call["toolCallId"]),
+    ]
+    of_call = await listed(api, run, recordId=call["toolCallId"])
+    assert [each["spanId"][-1] for each in of_call] == ["3", "4"]
+    of_step = await listed(api, run, recordId=step["stepId"])
+    of_plan = await listed(api, run, recordId=run)
+    assert [each["spanId"][-1] for each in of_step] == ["1", "2"]
+    assert of_plan == of_step
+    assert await listed(api, run, recordId=str(new_id())) == []
+
+
+async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=1))
+    call = run.failed_call
+    served = {**made(7, "measure", {"rpc.system": "mcp"}), "traceId": run.root.hex}
+    spans = [
+        {**served, "parentSpanId": span_id(call)},
+        {**served, "spanId": "ab" * 8, "parentSpanId": served["spanId"], "name": "below"},
+        {**served, "spanId": "cd" * 8, "name": "nobody's", "parentSpanId": "ef" * 8},
+    ]
+    await api.writer.write_spans(decode_json(body_of(*spans)).spans)
+
+    items = await listed(api, str(run.root))
+
+    of_call = {"kind": "toolCall", "id": str(call)}
+    assert {each["name"]: each["record"] for each in items} == {
+        "measure": of_call,
+        "below": of_call,
+        "nobody's": None,
+    }
+    assert len(await listed(api, str(run.root), recordId=str(call))) == 2
+
+
+async def test_a_run_without_spans_has_none_and_one_that_is_not_there_is_not_found(
+    api: Api,
+) -> None:
+    run = await api.record(sample_run())
+
+    assert await listed(api, str(run.root)) == []
+    missing = await api.get(f"/api/runs/{new_id()}/spans")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_spans_come_a_page_at_a_time(api: Api) -> None:
+    run = await written(api, spans_of(ONE_RUN))
+    whole = await listed(api, run)
+
+    seen: list[Any] = []
+    cursor: dict[str, str] = {}
+    while True:
+        page: Any = await api.read(f"/api/runs/{run}/spans", limit=7, **cursor)
+        seen += page["items"]
+        if page["nextCursor"] is None:
+            break
+        cursor = {"cursor": page["nextCursor"]}
+
+    assert seen == whole
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "12", "zz-00", "1-zz"])
+async def test_a_cursor_of_another_list_is_refused(api: Api, cursor: str) -> None:
+    run = await api.record(sample_run())
+
+    response = await api.get(f"/api/runs/{run.root}/spans", cursor=cursor)
+
+    assert (response.status_code, response.json()["code"]) == (400, "bad_cursor")
+
+
+async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> None:
+    values = {
+        "bytes": {"bytesValue": "AP8="},
+        "large": {"intValue": str(2**63 - 1)},
+        "small": {"intValue": str(-(2**53) + 1)},
+        "nan": {"doubleValue": "NaN"},
+        "nul": {"stringValue": "a\0b"},
+        "list": {"arrayValue": {"values": [{"boolValue": True}, {}]}},
+        "map": {"kvlistValue": {"values": [{"key": "k", "value": {"doubleValue": 0.5}}]}},
+    }
+    attributes = [{"key": name, "value": value} for name, value in values.items()]
+    span = {
+        **made(1, "x"),
+        "attributes": attributes,
+        "events": [{"name": "moment", "timeUnixNano": "0", "attributes": attributes}],
+        "links": [{"traceId": TRACE_ID, "spanId": "ab" * 8, "attributes": attributes}],
+        "kind": 9,
+        "status": {"code": 2, "message": "gone"},
+        "startTimeUnixNano": "1763763712462812345",
+        "endTimeUnixNano": "0",
+    }
+
+    run = await written(api, decode_json(json.dumps(json.loads(body_of(span))).encode()).spans)
+    (shown,) = await listed(api, run)
+
+    expected = {
+        "bytes": "AP8=",
+        "large": str(2**63 - 1),
+        "small": -(2**53) + 1,
+        "nan": "nan",
+        "nul": "a␛0000b",
+        "list": [True, None],
+        "map": {"k": 0.5},
+    }
+    assert shown["attributes"] == expected
+    assert shown["events"] == [
+        {"name": "moment", "at": None, "timeUnixNano": "0", "attributes": expected}
+    ]
+    assert shown["links"] == [{"traceId": TRACE_ID, "spanId": "ab" * 8, "attributes": expected}]
+    assert (shown["startTimeUnixNano"], shown["startedAt"]) == (
+        "1763763712462812345",
+        "2025-11-21T22:21:52.462812Z",
+    )
+    assert (shown["endTimeUnixNano"], shown["finishedAt"]) == ("0", None)
+    assert (shown["statusCode"], shown["statusMessage"]) == ("error", "gone")
+    assert shown["record"] == {"kind": "plan", "id": run}
+
+
+async def test_traces_without_agent_work_are_listed_on_request(api: Api) -> None:
+    run = await written(api, spans_from(made(1, "GET /", {"http.method": "GET"})))
+
+    async def runs(**parameters: str) -> list[str]:
+        page: Any = await api.read("/api/runs", **parameters)
+        return [each["rootPlanId"] for each in page["items"]]
+
+    assert await runs() == []
+    assert await runs(otherTraces="true") == [run]
+    assert len(await listed(api, run)) == 1

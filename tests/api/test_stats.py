@@ -1,0 +1,59 @@
+"""How the calls of tools went, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.sample_runs import START, sample_run
+from tests.store_contract.moments import Moments
+
+
+async def test_every_tool_is_shown_with_its_figures(api: Api) -> None:
+    run = await api.record(sample_run(sub_plans=3))
+
+    page: Any = await api.read("/api/stats/tools")
+
+    assert [(tool["name"], tool["calls"], tool["subPlans"]) for tool in page["items"]] == [
+        ("check", 3, 3),
+        ("measure", 1, 0),
+    ]
+    [check] = (await api.get("/api/stats/tools", name="check")).json()["items"]
+    assert check == page["items"][0]
+    assert (check["toolType"], check["failureRate"], check["running"]) == ("SUBPLAN", 0.0, 0)
+    assert page["items"][1]["failureRate"] == 1.0
+    history: Any = await api.read("/api/stats/tools/measure")
+    assert history["stats"] == page["items"][1]
+    [failure] = history["latestFailures"]
+    assert (failure["toolCallId"], failure["rootPlanId"]) == (str(run.failed_call), str(run.root))
+    assert failure["error"] == {
+        "type": "ValueError",
+        "message": "the cuff is loose",
+        "stack": None,
+    }
+    assert [bucket["calls"] for bucket in history["buckets"]] == [1]
+
+
+async def test_a_range_leaves_out_what_started_before_or_after(api: Api) -> None:
+    await api.record(sample_run())
+
+    def moment(text: str) -> dict[str, str]:
+        return {text: START.isoformat()}
+
+    assert (await api.read("/api/stats/tools", **moment("to"))) == {"items": []}
+    assert len((await api.get("/api/stats/tools", **moment("from"))).json()["items"]) == 2
+    answer = await api.get("/api/stats/tools/measure", **moment("to"))
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("name", ["a/b", "?q=1", "é 字", "..", "", "<b>"])
+async def test_a_tool_of_any_name_has_its_page(api: Api, name: str) -> None:
+    run = Moments()
+    await api.writer.write([run.call_started(name=name)])
+
+    history: Any = await api.read(f"/api/stats/tools/{quote(name, safe='').replace('.', '%2E')}")
+
+    assert history["stats"]["name"] == name

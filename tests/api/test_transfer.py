@@ -1,0 +1,208 @@
+"""Runs as files: over the API and by the `tracer` command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tests.api.conftest import Api
+from tests.api.test_cli import tracer
+from tests.otel.captured import spans_of
+from tests.sample_runs import SampleRun, sample_run
+from tests.store_contract.stores import memory_stores, serving
+from tests.store_contract.transfers import export_of
+from tracer.ids import new_id
+from tracer.otel.span_fields import root_plan_id
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.transfer.exporting import Format
+
+
+@pytest.fixture
+async def run(database_url: str) -> SampleRun:
+    """A run in the database."""
+    sample = sample_run()
+    async with open_pool(database_url) as pool:
+        await PostgresWriter(pool).write(sample.events)
+    return sample
+
+
+async def exported(database_url: str, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:
+    async with open_pool(database_url) as pool:
+        return await export_of(PostgresReader(pool), run_id, wanted)
+
+
+def imported(
+    home: Path, database_url: str, *files: Path | str, given: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "api.cli", "import", *map(str, files)],
+        env={**os.environ, "TRACER_HOME": str(home), "TRACER_DATABASE_URL": database_url},
+        input=given,
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def test_the_api_gives_a_run_as_json_lines(api: Api) -> None:
+    run = await api.record(sample_run())
+
+    answer = await api.get(f"/api/runs/{run.root}/export")
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    assert answer.headers["content-disposition"] == f'attachment; filename="{run.root}.jsonl"'
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert [line["kind"] for line in lines] == sorted(
+        (line["kind"] for line in lines),
+        key=["run", "plan", "step", "thinkAct", "toolCall", "span"].index,
+    )
+    shown = await api.read(f"/api/tool-calls/{run.failed_call}")
+    [line] = [each for each in lines if each.get("toolCallId") == str(run.failed_call)]
+    assert line["error"] == shown["error"]
+    assert {name: shown[name] for name in line if name in shown} == {
+        name: value for name, value in line.items() if name in shown
+    }
+
+
+async def test_the_api_gives_a_run_as_otlp_in_the_encoding_that_is_accepted(api: Api) -> None:
+    run = await api.record(sample_run())
+    path = f"/api/runs/{run.root}/export"
+
+    answer = await api.get(path, format="otlp")
+    as_json = await api.client.get(
+        path, params={"format": "otlp"}, headers={"Accept": "application/json"}
+    )
+
+    assert answer.headers["content-type"] == "application/x-protobuf"
+    parsed = TracesData.FromString(answer.content)
+    assert as_json.headers["content-type"] == "application/json"
+    assert len(parsed.resource_spans) == len(as_json.json()["resourceSpans"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("accepted", "media_type"),
+    [("*/*", "application/x-protobuf"), ("application/json", "application/json")],
+)
+async def test_a_run_that_is_posted_to_another_server_as_otlp_is_the_same_tree(
+    api: Api, tmp_path: Path, accepted: str, media_type: str
+) -> None:
+    run = await api.record(sample_run())
+    path = f"/api/runs/{run.root}/export?format=otlp"
+    file = (await api.client.get(path, headers={"Accept": accepted})).content
+    transport = serving(memory_stores()(), tmp_path)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as other:
+        posted = await other.post("/v1/traces", content=file, headers={"Content-Type": media_type})
+        again = await other.get(path, headers={"Accept": accepted})
+        trees = [
+            (await client.get(f"/api/plans/{run.root}/tree?payloads=full")).json()
+            for client in (api.client, other)
+        ]
+
+    assert posted.status_code == 200, posted.text
+    assert again.content == file
+    for tree in trees:
+        del tree["revision"]
+    assert trees[1] == trees[0]
+
+
+async def test_what_is_not_there_is_not_exported(api: Api) -> None:
+    for asked in ({}, {"format": "otlp"}):
+        answer = await api.client.get(f"/api/runs/{new_id()}/export", params=asked)
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    wrong = await api.get(f"/api/runs/{new_id()}/export", format="xml")
+    assert wrong.status_code == 422
+
+
+@pytest.mark.parametrize("wanted", ["jsonl", "otlp", "otlp-json"])
+async def test_the_commands_move_a_run_to_another_database(
+    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path, wanted: str
+) -> None:
+    file = tmp_path / "run"
+    done = tracer(
+        tmp_path,
+        *("export", str(run.root), "--format", wanted, "--output", str(file)),
+        TRACER_DATABASE_URL=database_url,
+    )
+    assert done.returncode == 0, done.stderr
+    assert file.read_bytes() == await exported(database_url, run.root, Format(wanted))
+
+    moved = imported(tmp_path, empty_database_url, file)
+
+    assert moved.returncode == 0, moved.stderr
+    assert await exported(empty_database_url, run.root, Format(wanted)) == file.read_bytes()
+
+
+async def test_what_is_exported_to_standard_output_is_imported_from_standard_input_packed(
+    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path
+) -> None:
+    done = tracer(tmp_path, "export", str(run.root), TRACER_DATABASE_URL=database_url)
+    assert done.returncode == 0, done.stderr
+
+    given = gzip.compress(done.stdout.encode())
+    moved = imported(tmp_path, empty_database_url, "-", given=given)
+
+    assert moved.returncode == 0, moved.stderr
+    assert b"refused: 0" in moved.stderr
+    assert await exported(empty_database_url, run.root) == done.stdout.encode()
+
+
+async def test_good_lines_are_stored_and_bad_ones_told_with_their_numbers(
+    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path
+) -> None:
+    file = await exported(database_url, run.root)
+    first, *rest = file.splitlines(keepends=True)
+    bad = [
+        b"nonsense\n",
+        b'{"kind":"secret"}\n',
+        rest[0].replace(b'"position":0', b'"position":-1'),
+    ]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_bytes(b"".join([first, *bad, *rest, first[:20]]))
+
+    moved = imported(tmp_path, empty_database_url, broken)
+
+    assert moved.returncode == 1
+    said = moved.stderr.decode()
+    for number in (2, 3, 4, len(rest) + 5):
+        assert f"line {number}: " in said
+    assert "refused: 4" in said
+    assert await exported(empty_database_url, run.root) == file
+
+
+def test_what_can_not_be_exported_or_read_is_one_sentence(
+    database_url: str, tmp_path: Path
+) -> None:
+    missing = tracer(tmp_path, "export", str(new_id()), TRACER_DATABASE_URL=database_url)
+    nowhere = imported(tmp_path, database_url, tmp_path / "nothing")
+
+    assert (missing.returncode, nowhere.returncode) == (1, 1)
+    assert "There is no run" in missing.stderr
+    assert b"Can't read" in nowhere.stderr
+    assert "Traceback" not in missing.stderr + nowhere.stderr.decode()
+
+
+async def test_a_run_of_spans_is_posted_again_byte_for_byte(api: Api) -> None:
+    spans = spans_of("pydantic-ai-default-single")
+    await api.writer.write_spans(spans)
+    run_id = root_plan_id(spans[0].trace_id)
+    path = f"/api/runs/{run_id}/export"
+    file = (await api.get(path, format="otlp")).content
+
+    answer = await api.client.post(
+        "/v1/traces", content=file, headers={"Content-Type": "application/x-protobuf"}
+    )
+
+    assert answer.status_code == 200
+    assert (await api.get(path, format="otlp")).content == file

@@ -1,0 +1,144 @@
+"""What the answers of models cost: as the spans say, else by the price list, and once."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from tests.otel.captured import by_trace, spans_of
+from tests.otel.made_traces import made, projection_of, spans_from
+from tracer.otel.projection import project
+from tracer.otel.spans import STATUS_ERROR
+from tracer.records import Kind
+
+CHAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "anthropic",
+    "gen_ai.request.model": "claude-sonnet-4-5",
+    "gen_ai.usage.input_tokens": 1000,
+    "gen_ai.usage.output_tokens": 10,
+}
+PRICE = Decimal("0.00315")
+
+
+def costs(*spans: dict[str, Any]) -> list[Decimal | None]:
+    records = projection_of(*spans).records[Kind.THINK_ACT].values()
+    return [fields["cost_usd"] for fields in records]
+
+
+def test_a_round_costs_what_the_list_says_for_its_tokens() -> None:
+    assert costs(made(1, "chat", CHAT)) == [PRICE]
+
+
+def test_what_the_span_says_comes_first() -> None:
+    assert costs(made(1, "chat", {**CHAT, "operation.cost": 0.5})) == [Decimal("0.5")]
+    assert costs(made(1, "chat", {**CHAT, "operation.cost": 0.0})) == [Decimal(0)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"gen_ai.request.model": "my-own"},
+        {"gen_ai.request.model": ""},
+        {"gen_ai.provider.name": "ollama"},
+        {"gen_ai.usage.output_tokens": "many"},
+        {"gen_ai.usage.cache_read.input_tokens": 1001},
+    ],
+)
+def test_what_is_not_known_costs_null_and_not_nothing(change: dict[str, Any]) -> None:
+    assert costs(made(1, "chat", {**CHAT, **change})) == [None]
+
+
+@pytest.mark.parametrize(
+    ("read", "written"),
+    [
+        ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_creation.input_tokens"),
+        ("gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.details.cache_write_tokens"),
+        ("gen_ai.usage.cache_read_input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
+    ],
+)
+def test_cached_tokens_cost_less_and_kept_ones_more(read: str, written: str) -> None:
+    assert costs(made(1, "chat", {**CHAT, read: 500, written: 500})) == [Decimal("0.002175")]
+
+
+def test_each_convention_says_what_was_cached() -> None:
+    openinference = {
+        "openinference.span.kind": "LLM",
+        "llm.provider": "anthropic",
+        "llm.model_name": "claude-sonnet-4-5",
+        "llm.token_count.prompt": 1000,
+        "llm.token_count.completion": 10,
+        "llm.token_count.prompt_details.cache_read": 500,
+        "llm.token_count.prompt_details.cache_write": 500,
+    }
+    vercel = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.provider": "anthropic.messages",
+        "ai.model.id": "claude-sonnet-4-5",
+        "ai.usage.inputTokens": 1000,
+        "ai.usage.outputTokens": 10,
+        "ai.usage.cachedInputTokens": 500,
+        "ai.usage.inputTokenDetails.cacheWriteTokens": 500,
+    }
+    claude_code = {
+        "model": "claude-sonnet-4-5",
+        "input_tokens": 0,
+        "output_tokens": 10,
+        "cache_read_tokens": 500,
+        "cache_creation_tokens": 500,
+    }
+
+    seen = costs(
+        made(1, "llm", openinference),
+        made(2, "ai.generateText.doGenerate", vercel),
+        made(3, "claude_code.llm_request", claude_code),
+    )
+
+    assert seen == [Decimal("0.002175")] * 3
+
+
+def test_a_cost_that_wrappers_repeat_counts_once() -> None:
+    inner = {**CHAT, "gen_ai.usage.cost": 0.25}
+
+    assert costs(made(1, "chat", CHAT), made(2, "chat", CHAT, parent=1)) == [PRICE]
+    assert costs(made(1, "chat", inner), made(2, "chat", inner, parent=1)) == [Decimal("0.25")]
+
+
+def test_a_cost_that_only_the_inner_spans_say_is_theirs_together() -> None:
+    inner = {**CHAT, "gen_ai.usage.cost": 0.25}
+    spans = (
+        made(1, "chat", CHAT),
+        made(2, "chat", inner, parent=1),
+        made(3, "chat", inner, parent=1),
+    )
+
+    assert costs(*spans) == [Decimal("0.5")]
+
+
+def test_a_failed_round_without_tokens_costs_null() -> None:
+    failed = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5-mini"}
+    span = {**made(1, "chat", failed), "status": {"code": STATUS_ERROR}}
+
+    assert costs(span) == [None]
+
+
+def test_the_same_spans_cost_the_same_whenever_they_come() -> None:
+    (spans,) = by_trace(spans_of("pydantic-ai-default-single")).values()
+
+    once, again = project(spans), project(reversed(spans))
+
+    def seen(run: Any) -> list[Decimal]:
+        return sorted(each["cost_usd"] for each in run.records[Kind.THINK_ACT].values())
+
+    assert seen(once) == seen(again)
+    assert min(seen(once)) > 0
+
+
+def test_a_span_without_a_time_has_the_price_of_the_beginning() -> None:
+    (span,) = spans_from({**made(1, "chat", CHAT), "startTimeUnixNano": "0"})
+
+    (fields,) = project([span]).records[Kind.THINK_ACT].values()
+
+    assert fields["cost_usd"] == PRICE

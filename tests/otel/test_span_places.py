@@ -1,0 +1,68 @@
+"""Which record a span belongs to: found in any order, on any way up, and never made up."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.otel.captured import NAMES, by_trace, spans_of
+from tests.otel.made_traces import TRACE_ID, made, spans_from
+from tracer.ids import new_id, span_id
+from tracer.otel.projection import project
+from tracer.otel.span_places import places_of
+from tracer.otel.spans import Span
+from tracer.records import Kind
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_span_of_a_run_of_spans_has_a_record_that_is_there(name: str) -> None:
+    for spans in by_trace(spans_of(name)).values():
+        records = project(spans).records
+
+        places = places_of(spans, {kind: list(each) for kind, each in records.items()})
+
+        assert set(places) == {span.span_id for span in spans}
+        assert all(record_id in records[kind] for kind, record_id in places.values())
+
+
+def below_call(*parents: tuple[int, str | None], call: UUID) -> list[Span]:
+    spans = []
+    for number, parent in parents:
+        above = span_id(call) if parent == "call" else parent
+        spans.append({**made(number, "served"), **({"parentSpanId": above} if above else {})})
+    return spans_from(*spans)
+
+
+@given(st.permutations(range(40)))
+def test_a_span_far_below_a_call_belongs_to_it_in_any_order(order: list[int]) -> None:
+    call = new_id()
+    chain: list[tuple[int, str | None]] = [(1, "call")]
+    chain += [(number, f"{number - 1:016x}") for number in range(2, 41)]
+
+    places = places_of(below_call(*(chain[each] for each in order), call=call), native(call))
+
+    assert set(places.values()) == {(Kind.TOOL_CALL, call)}
+    assert len(places) == 40
+
+
+def native(call: UUID) -> dict[Kind, set[UUID]]:
+    return {Kind.PLAN: {UUID(TRACE_ID)}, Kind.STEP: {new_id()}, Kind.TOOL_CALL: {call}}
+
+
+def test_circles_and_strangers_belong_to_no_record_of_a_run_of_events() -> None:
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "a"}
+    spans = spans_from(
+        {**made(1, "circle"), "parentSpanId": f"{2:016x}"},
+        {**made(2, "circle"), "parentSpanId": f"{1:016x}"},
+        made(3, "invoke_agent a", agent),
+        {**made(4, "self"), "parentSpanId": f"{4:016x}"},
+    )
+
+    assert places_of(spans, native(new_id())) == {}
+
+
+def test_a_run_without_spans_has_no_places() -> None:
+    assert places_of([], {}) == {}

@@ -1,0 +1,183 @@
+"""Processes tell each other what they wrote; and where nothing is told, polling finds it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+from tests.store_contract.moments import Moments
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.notifications import notifications
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.run_watch import RunWatch
+
+PATIENCE = 30.0
+NEVER = 3600.0
+NOBODY = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+
+LISTENERS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND query LIKE 'LISTEN%'"""
+
+
+@asynccontextmanager
+async def process(
+    url: str, pool: Pool, heard_at: str | None = None, poll_seconds: float = NEVER
+) -> AsyncIterator[tuple[PostgresWriter, RunWatch]]:
+    """Give a writer and a watch, as each process has its own."""
+    reader = PostgresReader(pool)
+    async with (
+        RunWatch(reader, poll_seconds) as watch,
+        notifications(pool, heard_at or url, watch) as written,
+    ):
+        yield PostgresWriter(pool, on_written=written), watch
+
+
+async def listens(url: str, than: int | None = None) -> int:
+    """Return the process id of the connection that listens, as soon as there is another one."""
+    async with asyncio.timeout(PATIENCE), await psycopg.AsyncConnection.connect(url) as connection:
+        while True:
+            found = await (await connection.execute(LISTENERS)).fetchall()
+            for (pid,) in found:
+                if pid != than:
+                    return int(pid)
+            await connection.rollback()
+            await asyncio.sleep(0.01)
+
+
+async def woken_by(write: PostgresWriter, run: Moments, woken: asyncio.Event) -> None:
+    """Write, and return when the watcher of another process was woken."""
+    woken.clear()
+    await write.write([run.call_started()])
+    async with asyncio.timeout(PATIENCE):
+        await woken.wait()
+
+
+async def test_another_process_is_woken_by_what_this_one_wrote(
+    database_url: str, pool: Pool
+) -> None:
+    run = Moments()
+    async with (
+        process(database_url, pool) as (writer, _),
+        process(database_url, pool) as (_, watch),
+    ):
+        with watch.watching(run.root) as woken:
+            await listens(database_url)
+            for _ in range(3):
+                await woken_by(writer, run, woken)
+
+
+async def test_a_listener_that_was_cut_off_listens_again(database_url: str, pool: Pool) -> None:
+    run = Moments()
+    async with (
+        process(database_url, pool) as (writer, _),
+        process(database_url, pool) as (_, watch),
+    ):
+        with watch.watching(run.root) as woken:
+            pid = await listens(database_url)
+            with psycopg.connect(database_url) as connection:
+                connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+            await listens(database_url, than=pid)
+            await woken_by(writer, run, woken)
+
+
+async def test_what_somebody_else_says_on_the_channel_does_no_harm(
+    database_url: str, pool: Pool
+) -> None:
+    run = Moments()
+    async with (
+        process(database_url, pool) as (writer, _),
+        process(database_url, pool) as (_, watch),
+    ):
+        with watch.watching(run.root) as woken:
+            pid = await listens(database_url)
+            with psycopg.connect(database_url) as connection:
+                connection.execute("NOTIFY tracer_runs, 'somebody says nonsense'")
+                connection.execute("NOTIFY tracer_runs")
+            await listens(database_url, than=pid)
+            await woken_by(writer, run, woken)
+
+
+async def test_many_runs_at_once_are_told_in_messages_of_a_bounded_size(
+    database_url: str, pool: Pool
+) -> None:
+    runs = [Moments() for _ in range(500)]
+    async with (
+        process(database_url, pool) as (writer, _),
+        process(database_url, pool) as (_, watch),
+    ):
+        with watch.watching(runs[0].root) as first, watch.watching(runs[-1].root) as last:
+            await listens(database_url)
+            first.clear()
+            last.clear()
+            await writer.write([run.plan_started() for run in runs])
+            async with asyncio.timeout(PATIENCE):
+                await first.wait()
+                await last.wait()
+
+
+async def test_a_watcher_of_the_same_process_is_woken_without_anybody_listening(
+    pool: Pool,
+) -> None:
+    run = Moments()
+    async with process(NOBODY, pool) as (writer, watch):
+        with watch.watching(run.root) as woken:
+            await woken_by(writer, run, woken)
+
+
+async def test_polling_finds_what_nobody_told(database_url: str, pool: Pool) -> None:
+    run = Moments()
+    untold = PostgresWriter(pool)
+    async with process(NOBODY, pool, poll_seconds=0.01) as (_, watch):
+        with watch.watching(run.root) as woken:
+            for _ in range(3):
+                await woken_by(untold, run, woken)
+            await untold.delete_run(run.root)
+            woken.clear()
+            async with asyncio.timeout(PATIENCE):
+                await woken.wait()
+
+
+COMPLAINTS = ("written_runs_not_told", "written_runs_not_heard", "watched_runs_not_read")
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record.getMessage() for record in caplog.records]
+    return [complaint for complaint in COMPLAINTS for each in said if complaint in each]
+
+
+async def test_a_database_that_is_away_does_not_disturb_who_writes_or_watches(
+    pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Moments()
+    async with open_pool(NOBODY, answer_seconds=0.1) as away:
+        reader = PostgresReader(away)
+        async with (
+            RunWatch(reader, poll_seconds=0.01) as watch,
+            notifications(away, NOBODY, watch) as written,
+        ):
+            with watch.watching(run.root):
+                written([run.root])
+                async with asyncio.timeout(PATIENCE):
+                    while not set(COMPLAINTS) <= set(said := complaints(caplog)):  # noqa: ASYNC110 - a log
+                        await asyncio.sleep(0.01)
+
+    assert said.count("watched_runs_not_read") == 1
+
+
+async def test_what_is_written_last_is_told_before_the_end(database_url: str, pool: Pool) -> None:
+    run = Moments()
+    async with process(database_url, pool) as (_, watch):
+        with watch.watching(run.root) as woken:
+            await listens(database_url)
+            async with process(database_url, pool) as (writer, _):
+                woken.clear()
+                await writer.write([run.plan_started()])
+                await writer.write([run.call_started()])
+            async with asyncio.timeout(PATIENCE):
+                await woken.wait()

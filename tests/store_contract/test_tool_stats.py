@@ -1,0 +1,199 @@
+"""How the calls of tools went: counts, percentiles and buckets, the same in every store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+
+from tests.store_contract.generated_runs import START as TOLD
+from tests.store_contract.generated_runs import Batches, retold_forests
+from tests.store_contract.moments import START, Moments
+from tests.store_contract.stores import NewStore, Store, memory_stores
+from tests.store_contract.test_order import thorough
+from tracer.errors import RecordNotFound
+from tracer.events import ErrorInfo, Event
+from tracer.ids import new_id
+from tracer.status import Reason, Status
+from tracer.text import escape
+from tracer.tool_stats import NamedCall, TimeRange, ToolStats, bucket_width
+
+EVER = TimeRange()
+AT_TOLD = TOLD.replace(microsecond=3000)
+
+
+async def record_call(
+    store: Store,
+    name: str = "measure",
+    seconds: float | None = 1,
+    status: Any = Status.SUCCEEDED,
+    at: datetime = START,
+    **said: Any,
+) -> UUID:
+    """Record a call, and return its id; without `seconds` it goes on."""
+    run = Moments()
+    place: dict[str, Any] = {"tool_call_id": run.call}
+    events: list[Event] = [
+        run.call_started(**place, name=name).model_copy(update={"at": at}),
+    ]
+    if seconds is not None:
+        ended = run.call_finished(status=status, **place, **said)
+        events.append(ended.model_copy(update={"at": at + timedelta(seconds=seconds)}))
+    await store.record(*events)
+    return run.call
+
+
+async def stats(store: Store, name: str = "measure", within: TimeRange = EVER) -> ToolStats:
+    [found] = await store.reader.read_tool_stats(within, name)
+    return found
+
+
+@settings(thorough, max_examples=25)
+@given(forest=retold_forests())
+async def test_both_stores_say_the_same_of_every_tool(
+    new_postgres_store: NewStore, forest: tuple[list[Event], Batches]
+) -> None:
+    postgres, memory = new_postgres_store(), memory_stores()()
+    for batch in forest[1]:
+        await postgres.record(*batch)
+        await memory.record(*batch)
+    for within in (EVER, TimeRange(since=AT_TOLD), TimeRange(until=AT_TOLD)):
+        found = await postgres.reader.read_tool_stats(within)
+        assert found == await memory.reader.read_tool_stats(within)
+        for tool in found:
+            history = await postgres.reader.read_tool_history(tool.name, within)
+            assert history == await memory.reader.read_tool_history(tool.name, within)
+            assert history.stats == tool
+            assert sum(bucket.calls for bucket in history.buckets) == tool.calls
+
+
+async def test_each_ending_is_counted_apart(store: Store) -> None:
+    for status in (Status.SUCCEEDED, Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED):
+        await record_call(store, status=status)
+    await record_call(store, status=Status.CANCELLED)
+    await record_call(store, seconds=None)
+    await record_call(store, name="weigh")
+
+    found = await stats(store)
+
+    assert (found.calls, found.succeeded, found.failures, found.cancelled) == (6, 3, 1, 1)
+    assert (found.running, found.abandoned, found.failure_rate) == (1, 0, 0.25)
+    assert [each.name for each in await store.reader.read_tool_stats(EVER)] == ["measure", "weigh"]
+
+
+async def test_a_tool_whose_calls_all_go_on_has_no_rate_and_no_durations(store: Store) -> None:
+    await record_call(store, seconds=None)
+
+    found = await stats(store)
+
+    assert (found.failure_rate, found.p50_ms, found.p95_ms, found.p99_ms) == (None,) * 4
+
+
+async def test_percentiles_are_durations_that_there_were(store: Store) -> None:
+    for seconds in range(1, 101):
+        await record_call(store, seconds=seconds)
+
+    found = await stats(store)
+
+    assert (found.p50_ms, found.p95_ms, found.p99_ms) == (50_000, 95_000, 99_000)
+
+
+async def test_sub_plans_are_counted_with_the_tool_that_opened_them(store: Store) -> None:
+    run = Moments()
+    await store.record(
+        run.plan_started(),
+        run.call_started(name="check", tool_type="SUBPLAN"),
+        run.sub_plan_started(new_id(), run.call),
+        run.sub_plan_started(new_id(), run.call, position=1),
+    )
+
+    found = await stats(store, "check")
+
+    assert (found.calls, found.sub_plans, found.tool_type) == (1, 2, "SUBPLAN")
+
+
+async def test_only_what_started_within_the_range_counts(store: Store) -> None:
+    for day in range(4):
+        await record_call(store, at=START + timedelta(days=day))
+
+    within = TimeRange(START + timedelta(days=1), START + timedelta(days=3))
+    found = await stats(store, within=within)
+
+    assert (found.calls, found.latest_at) == (2, START + timedelta(days=2))
+    assert await store.reader.read_tool_stats(TimeRange(until=START)) == []
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_tool_history("measure", TimeRange(until=START))
+
+
+async def test_a_deleted_run_s_calls_count_no_more(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(), run.call_started(name="measure"))
+    await store.writer.delete_run(run.root)
+
+    assert await store.reader.read_tool_stats(EVER) == []
+
+
+async def test_a_history_is_cut_into_buckets_that_leave_out_the_empty_ones(store: Store) -> None:
+    for hours in (0, 0.5, 30):
+        await record_call(store, at=START + timedelta(hours=hours), seconds=hours + 1)
+
+    history = await store.reader.read_tool_history("measure", EVER)
+
+    assert history.bucket_seconds == 3600
+    assert [(bucket.at, bucket.calls, bucket.p50_ms) for bucket in history.buckets] == [
+        (START, 2, 1000.0),
+        (START + timedelta(hours=30), 1, 31_000.0),
+    ]
+    assert (await store.reader.read_tool_history("measure", TimeRange(START))).buckets == (
+        history.buckets
+    )
+
+
+async def test_the_slowest_calls_and_the_latest_failures_are_named(store: Store) -> None:
+    failure: dict[str, Any] = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR}
+    error = ErrorInfo(type="ValueError", message="x" * 5000)
+    slow = [await record_call(store, seconds=seconds) for seconds in range(20, 35)]
+    failed = [
+        await record_call(store, at=START + timedelta(days=day), error=error, **failure)
+        for day in range(12)
+    ]
+    await record_call(store, seconds=None)
+
+    history = await store.reader.read_tool_history("measure", EVER)
+
+    assert [call.tool_call_id for call in history.slowest] == slow[:4:-1]
+    assert [call.tool_call_id for call in history.latest_failures] == failed[:1:-1]
+    latest = history.latest_failures[0]
+    call = (await store.reader.read_tool_call(failed[-1])).call
+    assert latest == NamedCall(
+        tool_call_id=call.tool_call_id,
+        root_plan_id=call.root_plan_id,
+        status="failed",
+        started_at=call.started_at,
+        duration_ms=1000.0,
+        error_type="ValueError",
+        error_message="x" * 2048,
+    )
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "\0", "é", "%", "x" * 3000])
+async def test_a_tool_may_be_called_anything(store: Store, name: str) -> None:
+    await record_call(store, name=name)
+
+    history = await store.reader.read_tool_history(escape(name), EVER)
+    assert history.stats.name == escape(name)
+
+
+@pytest.mark.parametrize("days", [0, 1e-9, 1e-5, 0.001, 0.5, 1, 7, 100, 1000, 365 * 20, 365 * 7000])
+def test_any_time_is_cut_into_some_dozens_at_most(days: float) -> None:
+    first = datetime(1900, 1, 1, tzinfo=UTC)
+    span = timedelta(days=days)
+
+    width = bucket_width(first, first + span)
+
+    assert span / width <= 60
+    assert width == timedelta(seconds=width // timedelta(seconds=1))
+    assert width >= timedelta(seconds=1)

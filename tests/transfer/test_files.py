@@ -1,0 +1,157 @@
+"""What files hold, told apart by content, and what is said of those that hold nothing good."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.otel.captured import spans_of
+from tests.otel.made_traces import body_of, made
+from tests.sample_runs import sample_run
+from tests.store_contract.transfers import export_of, import_into
+from tracer.ids import sequential_ids
+from tracer.otel.decode_json import decode_json
+from tracer.otel.encode import encode_json, encode_protobuf
+from tracer.otel.spans import Span
+from tracer.record_json import ExportedRecord
+from tracer.storage.memory_store import MemoryStore
+from tracer.transfer.files import Fault, Piece, pieces
+
+SPANS = spans_of("pydantic-ai-default-single")
+
+
+def read(data: bytes) -> list[Piece]:
+    return list(pieces(io.BytesIO(data)))
+
+
+def spans_in(data: bytes) -> list[Span]:
+    said = [piece.said for piece in read(data)]
+    assert all(isinstance(each, Span) for each in said), said
+    return [each for each in said if isinstance(each, Span)]
+
+
+def faults_in(data: bytes) -> list[tuple[str, str]]:
+    return [(piece.place, piece.said.why) for piece in read(data) if isinstance(piece.said, Fault)]
+
+
+async def lines() -> bytes:
+    """Return a run as JSON lines."""
+    run = sample_run(ids=sequential_ids())
+    store = MemoryStore()
+    await store.write(run.events)
+    return await export_of(store, run.root)
+
+
+def test_spans_are_read_from_protobuf_and_json_in_any_wrapping() -> None:
+    document = encode_json(SPANS)
+    pretty = json.dumps(json.loads(document), indent=2).encode()
+    collected = b"\n".join(encode_json([span]) for span in SPANS)
+    for data in (
+        encode_protobuf(SPANS),
+        document,
+        pretty,
+        b"\n  " + pretty,
+        b"\xef\xbb\xbf" + document,
+        collected,
+        gzip.compress(document),
+        gzip.compress(encode_protobuf(SPANS[:5])) + gzip.compress(encode_protobuf(SPANS[5:])),
+    ):
+        assert [span.body for span in spans_in(data)] == [span.body for span in SPANS]
+
+
+def test_a_file_that_begins_like_text_is_read_as_what_it_is() -> None:
+    # 0x0a 0x7b is a line break and a brace, and a field of 123 bytes.
+    [span] = decode_json(body_of(made(1, "x" * 65))).spans
+    data = encode_protobuf([span])
+    assert data[:2] == b"\n{"
+    assert spans_in(data) == [span]
+
+
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+async def test_json_lines_are_read_with_a_byte_order_mark_and_blank_lines(wrap: object) -> None:
+    data = await lines()
+    dressed = b"\xef\xbb\xbf\r\n" + data.replace(b"\n", b"\r\n\n")
+    assert callable(wrap)
+    found = [piece.said for piece in read(wrap(dressed))]
+    assert found == [piece.said for piece in read(data)]
+    assert all(isinstance(each, ExportedRecord) for each in found)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[7]",
+        b"\xff\xfe{\x00",
+        b"hello",
+        b"\x00" * 100,
+        b"PK\x03\x04",
+        "字".encode(),
+        b"\n\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"\x1f\x8b",
+        b"\x1f\x8bnonsense",
+        gzip.compress(b""),
+    ],
+)
+def test_a_file_of_nothing_that_is_known_is_one_fault(data: bytes) -> None:
+    assert len(faults_in(data)) == len(read(data)) == 1
+
+
+async def test_of_a_file_that_was_cut_off_what_is_whole_is_read() -> None:
+    data = await lines()
+    count = data.count(b"\n")
+    assert [place for place, _ in faults_in(data[:-20])] == [f"line {count}"]
+    assert len(read(data[:-20])) == count
+    packed = gzip.compress(data)
+    assert faults_in(packed[:-9])[-1][0] == "the archive"
+    protobuf = encode_protobuf(SPANS)
+    assert len(read(protobuf[:-9])) == len(SPANS)
+    assert faults_in(protobuf[:-9]) == [
+        (f"part {len(SPANS)}", "The file ends in the middle of it.")
+    ]
+    assert faults_in(encode_json(SPANS)[:-9])[0][0] == "the file"
+
+
+async def test_lines_that_are_no_records_are_told_without_quoting_them() -> None:
+    first = (await lines()).splitlines()[1]
+    good = json.loads(first)
+    cases = [
+        ({**good, "secret": "s3cr3t"}, "secret"),
+        ({**good, "startedAt": "s3cr3t"}, "startedAt"),
+        ({**good, "status": "s3cr3t"}, "status"),
+        ({**good, "planId": "s3cr3t"}, "planId"),
+        ({**good, "depth": 2**31}, "depth"),
+        ({**good, "parentPlanId": good["planId"]}, "root plan"),
+        ({**good, "rootPlanId": "00000000-0000-7000-8000-000000000000"}, "sub-plan"),
+        ({**good, "kind": "s3cr3t"}, "kind"),
+        ({**good, "error": {"type": 5}}, "error"),
+        ([good], "kind"),
+        (7, "kind"),
+        ({"kind": "span", "resourceSpans": "s3cr3t!"}, "base64"),
+        ({"kind": "span", "resourceSpans": ["s3cr3t"]}, "base64"),
+        ({"kind": "span"}, "base64"),
+    ]
+    for sent, named in cases:
+        [_, (place, why)] = faults_in(b"{}\n" + json.dumps(sent).encode())
+        assert place == "line 2"
+        assert named in why, (sent, why)
+        assert "s3cr3t" not in why
+    nested = b"[" * 100_000
+    assert faults_in(b"{}\n" + nested)[1:] == [("line 2", "It is not JSON, or nests too deep.")]
+
+
+@given(data=st.data())
+async def test_no_damage_to_a_file_breaks_the_import(data: st.DataObject) -> None:
+    whole = data.draw(st.sampled_from([await lines(), encode_protobuf(SPANS[:4])]))
+    place = data.draw(st.integers(0, len(whole)))
+    noise = data.draw(st.binary(max_size=6))
+    damaged = whole[:place] + noise + whole[place + data.draw(st.integers(0, 9)) :]
+
+    imported = await import_into(MemoryStore(), damaged)
+
+    assert imported.refused >= 0

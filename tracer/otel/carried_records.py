@@ -1,0 +1,103 @@
+"""Spans that carry the record that they were made of: each *is* that record.
+
+`tracer.otel.record_spans` makes such spans for exports. Where a trace has any, nothing is guessed
+about it: its records are those that its spans carry, and other spans make none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+from tracer.errors import BadRequest
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span
+from tracer.record_json import ExportedRecord, read_record, reduce_records
+from tracer.records import RECORDS, Kind
+from tracer.versions import Fields
+
+RECORD = "tracer.record"
+"""The attribute that holds the record which the span is, as a JSON object."""
+
+RUN = "tracer.run"
+"""The attribute of the root plan's span that holds the run, as a JSON object."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What spans carry: fields as `tracer.otel.projection.Projected` has them."""
+
+    run: Fields
+    records: dict[Kind, dict[UUID, Fields]]
+    record_of: dict[bytes, tuple[Kind, UUID]]
+
+
+def carried_records(spans: Mapping[bytes, Span]) -> Carried | None:
+    """Return the records that spans carry, with placeholders of parents that are named only.
+
+    What is no record of the trace's run does not count.
+
+    Args:
+        spans: The spans of one trace by their ids, one version each.
+
+    Returns:
+        None where no span carries any.
+    """
+    found = {span_id: record for span_id, span in spans.items() for record in _of(span, RECORD)}
+    if not found:
+        return None
+    runs = [run for span in spans.values() for run in _of(span, RUN)]
+    reduced = reduce_records((*found.values(), *runs))
+    root_id = next(iter(found.values())).root_plan_id
+    run = reduced[Kind.RUN][root_id, root_id]
+    return Carried(
+        run={name: run.get(name) for name in _OF_RUN} | {"tags": run.get("tags") or []},
+        records={
+            kind: {record_id: _projected(fields) for (_, record_id), fields in part.items()}
+            for kind, part in reduced.items()
+            if kind in RECORDS
+        },
+        record_of=_record_of(spans, found, (Kind.PLAN, root_id)),
+    )
+
+
+_OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at")
+
+
+def _of(span: Span, attribute: str) -> Iterable[ExportedRecord]:
+    """Yield what an attribute of a span says, if that is a record of its run."""
+    said = span.attributes.get(attribute)
+    if not isinstance(said, str):
+        return
+    try:
+        record = read_record(orjson.loads(said))
+    except (BadRequest, orjson.JSONDecodeError):
+        return
+    is_fit = (record.kind is Kind.RUN) == (attribute == RUN)
+    if is_fit and record.root_plan_id == root_plan_id(span.trace_id):
+        yield record
+
+
+def _projected(fields: Fields) -> Fields:
+    evidence = fields.get("inferred_from")
+    return {"inferred": False, **fields, "evidence": evidence}
+
+
+def _record_of(
+    spans: Mapping[bytes, Span],
+    found: Mapping[bytes, ExportedRecord],
+    otherwise: tuple[Kind, UUID],
+) -> dict[bytes, tuple[Kind, UUID]]:
+    """Return the record of each span: its own, else that of the nearest span above with one."""
+    places = {span_id: (record.kind, record.record_id) for span_id, record in found.items()}
+    for span_id in spans:
+        way: dict[bytes, None] = {}
+        at = span_id
+        while at in spans and at not in places and at not in way:
+            way[at] = None
+            at = spans[at].parent_span_id or b""
+        places |= dict.fromkeys(way, places.get(at, otherwise))
+    return places

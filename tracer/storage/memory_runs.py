@@ -1,0 +1,49 @@
+"""What the memory store keeps of one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tracer.merge import RULES
+from tracer.records import RECORDS, Kind, Run
+from tracer.storage.memory_spans import KeptSpans
+from tracer.storage.memory_tree import Records
+from tracer.storage.projected_runs import shown_of_run
+from tracer.storage.run_changes import Removed
+from tracer.versions import Fields
+
+
+@dataclass
+class KeptRun:
+    """One run and everything below it."""
+
+    root_plan_id: UUID
+    fields: Fields
+    parts: dict[Kind, dict[UUID, Fields]] = field(
+        default_factory=lambda: {kind: {} for kind in RECORDS}
+    )
+    is_deleted: bool = False
+    spans: KeptSpans = field(default_factory=KeptSpans)
+    is_of_spans: bool = False
+    is_agent_work: bool = True
+    removed: dict[Removed, int] = field(default_factory=dict)
+    """The records that a projection had no more, and the revision that it made."""
+
+    def record(self, kind: Kind, record_id: UUID) -> Any:
+        """Return one of the records below the run."""
+        ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
+        return RECORDS[kind](**{**self.parts[kind][record_id], **ids})
+
+    def records(self) -> Records:
+        """Return all of them."""
+        return {
+            kind: {record_id: self.record(kind, record_id) for record_id in part}
+            for kind, part in self.parts.items()
+        }
+
+    def as_run(self) -> Run:
+        """Return the run with what it shows of its records."""
+        shown = shown_of_run(self.root_plan_id, self.parts)
+        return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)

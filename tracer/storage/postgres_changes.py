@@ -1,0 +1,100 @@
+"""Reading from Postgres what changed in a run, and how far it is: for those who watch it."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from psycopg.rows import dict_row
+
+from tracer.errors import RecordNotFound
+from tracer.lineage import Payloads
+from tracer.merge import RULES
+from tracer.records import RECORDS, Kind
+from tracer.storage.agreements import KIND_WORDS
+from tracer.storage.engine import PoolConnection
+from tracer.storage.postgres_tree import finish_rows, rows_query
+from tracer.storage.run_changes import changes_between
+from tracer.storage.tables import TABLES
+from tracer.store import Revision, RunChanges
+
+
+async def read_run_changes(
+    connection: PoolConnection, project_id: int, root_plan_id: UUID, after: int, limit: int
+) -> RunChanges:
+    """Return what changed in a run after a revision; see `TraceReader.read_changes`.
+
+    Args:
+        connection: In a transaction in which every query sees the same state, and in a pipeline.
+        project_id: The run's project.
+        root_plan_id: The run.
+        after: The revision.
+        limit: How many changes there may be.
+    """
+    given = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
+    found = await connection.execute(_REVISION, given)
+    cursors = {}
+    # All are sent before the first is read: one round trip.
+    for kind, query in _CHANGED.items():
+        cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
+        await cursors[kind].execute(query, given, prepare=True)
+    removed = await connection.execute(_REMOVED, given)
+    row = await found.fetchone()
+    if row is None:
+        raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
+    changed = []
+    for kind, cursor in cursors.items():
+        for node in finish_rows(kind, await cursor.fetchall(), Payloads.PREVIEW):
+            changed.append({"kind": kind, **node})
+    gone = [(Kind(kind), record_id) for kind, record_id in await removed.fetchall()]
+    return changes_between(after, row[0], changed, gone, limit)
+
+
+async def read_run_revision(
+    connection: PoolConnection, project_id: int, kind: Kind, record_id: UUID
+) -> Revision:
+    """Return the revision of the run that a record is of; see `TraceReader.read_revision`."""
+    cursor = await connection.execute(
+        _RUN_OF[kind], {"project_id": project_id, "id": record_id}, prepare=True
+    )
+    row = await cursor.fetchone()
+    if row is None:
+        raise RecordNotFound(KIND_WORDS[kind], record_id)
+    return Revision(*row)
+
+
+async def read_run_revisions(
+    connection: PoolConnection, project_id: int, root_plan_ids: list[UUID]
+) -> dict[UUID, int]:
+    """Return the revisions of runs; see `TraceReader.read_revisions`."""
+    given: dict[str, Any] = {"project_id": project_id, "runs": root_plan_ids}
+    cursor = await connection.execute(_REVISIONS, given)
+    return dict(await cursor.fetchall())
+
+
+_RUN = "run.project_id = %(project_id)s AND run.deleted_at IS NULL"
+
+_REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
+
+_REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
+
+_RUN_OF = {Kind.RUN: f"SELECT root_plan_id, revision, recorded_at FROM run WHERE {_RUN}"} | {
+    kind: f"""
+    SELECT run.root_plan_id, run.revision, run.recorded_at
+    FROM {TABLES[kind]} AS part
+    JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+    WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s
+    ORDER BY part.status = 'unknown', part.root_plan_id LIMIT 1"""
+    for kind in RECORDS
+}
+_RUN_OF[Kind.RUN] += " AND root_plan_id = %(id)s"
+
+_CHANGED = {
+    kind: rows_query(kind, Payloads.PREVIEW, "revision > %(after)s") + " LIMIT %(most)s"
+    for kind in RECORDS
+}
+
+_REMOVED = """
+SELECT kind, record_id FROM removed_record
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND revision > %(after)s
+ORDER BY record_id LIMIT %(most)s"""

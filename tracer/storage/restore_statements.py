@@ -1,0 +1,85 @@
+"""The SQL that gives restored records what no event and no span says of them.
+
+Each takes the project's id as $1, the rows as $2 and the source of their runs as $3, for a raw
+cursor. The runs were locked and the records written before; the run's own statement comes last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from tracer.merge import RULES, Reduced
+from tracer.record_json import INFERRED, LEAST
+from tracer.records import RECORDS, Kind
+from tracer.storage.json_rows import json_batches
+from tracer.storage.tables import TABLES
+from tracer.storage.upserts import column_type
+
+_OPEN = "run.deleted_at IS NULL AND run.source = $3"
+
+
+def _given(kind: Kind) -> dict[str, str]:
+    fields = (*LEAST[kind], *(("inferred", "inferred_from") if kind in INFERRED else ()))
+    return {field: column_type(TABLES[kind], field) for field in fields}
+
+
+_FIELDS = {kind: _given(kind) for kind in Kind}
+
+
+def _restore(kind: Kind) -> str:
+    table, key = TABLES[kind], RULES[kind].id_field
+    new = {field: f"least(kept.{field}, given.{field})" for field in LEAST[kind]}
+    new["abandoned_at"] = f"CASE WHEN kept.status < 'cancelled' THEN {new['abandoned_at']} END"
+    if kind in INFERRED:
+        new["inferred"] = "kept.inferred OR coalesce(given.inferred, false)"
+        new["inferred_from"] = 'greatest(kept.inferred_from, given.inferred_from COLLATE "C")'
+    before = ", ".join(f"kept.{field}" for field in new)
+    return f"""
+    UPDATE {table} AS kept SET revision = run.revision, {_assigned(new)}
+    FROM json_to_recordset($2) AS given
+        (root_plan_id uuid, {key} uuid, {_columns(kind)})
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        AND kept.{key} = given.{key}
+        AND ({before}) IS DISTINCT FROM ({", ".join(new.values())})"""
+
+
+def _restore_run() -> str:
+    new = {field: f"least(run.{field}, given.{field})" for field in LEAST[Kind.RUN]}
+    new["abandoned_at"] = "root.abandoned_at"
+    return f"""
+    UPDATE run SET {_assigned(new)}
+    FROM json_to_recordset($2) AS given (root_plan_id uuid, {_columns(Kind.RUN)})
+    JOIN plan_execution_record AS root ON root.project_id = $1
+        AND root.root_plan_id = given.root_plan_id AND root.plan_id = given.root_plan_id
+    WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}"""
+
+
+def _assigned(values: dict[str, str]) -> str:
+    return ", ".join(f"{column} = {value}" for column, value in values.items())
+
+
+def _columns(kind: Kind) -> str:
+    return ", ".join(f"{name} {type_}" for name, type_ in _FIELDS[kind].items())
+
+
+RESTORE = {**{kind: _restore(kind) for kind in RECORDS}, Kind.RUN: _restore_run()}
+"""The statement of each kind, the run's last."""
+
+
+def restore_rows(reduced: Reduced, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield each statement with the rows that it takes.
+
+    Args:
+        reduced: What exports say of the records.
+        now: When a record was recorded of which they do not say it.
+    """
+    for kind, statement in RESTORE.items():
+        slim = {
+            key: {name: version[name] for name in _FIELDS[kind] if version.get(name) is not None}
+            for key, version in reduced[kind].items()
+        }
+        dated = {key: {"recorded_at": now, **version} for key, version in slim.items()}
+        for rows in json_batches(kind, dated):
+            yield statement, rows

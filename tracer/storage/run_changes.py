@@ -1,0 +1,43 @@
+"""What is told of a run to somebody who has an earlier state of it: what all stores agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from pydantic.alias_generators import to_camel
+
+from tracer.lineage import Node
+from tracer.merge import RULES
+from tracer.records import Kind
+from tracer.store import RunChanges
+
+Removed = tuple[Kind, UUID]
+"""A record that a projection had no more."""
+
+
+def changes_between(
+    after: int,
+    revision: int,
+    changed: list[Node],
+    removed: Sequence[Removed],
+    limit: int,
+) -> RunChanges:
+    """Return what is to be told of a run to somebody who has it as it was.
+
+    Args:
+        after: The revision that they have.
+        revision: The run's now.
+        changed: The rows of the records that were changed since, as far as `limit` allows and more.
+        removed: The records that were removed since, those too that have come back.
+        limit: How much may be told.
+    """
+    if after > revision or len(changed) + len(removed) > limit:
+        return RunChanges(revision, is_reset=True)
+    # What came back was changed after it was removed.
+    there = {(row["kind"], row[_ID_NAMES[row["kind"]]]) for row in changed}
+    gone = [(kind, id_) for kind, id_ in removed if (kind, str(id_)) not in there]
+    return RunChanges(revision, changed, gone)
+
+
+_ID_NAMES = {kind: to_camel(rules.id_field) for kind, rules in RULES.items()}

@@ -1,0 +1,1 @@
+"""Runs out and in again: exports as JSON lines and as OTLP, and importing both."""

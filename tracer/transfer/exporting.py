@@ -1,0 +1,79 @@
+"""A run as a file: JSON lines, which say all that is kept of it, or OTLP for other backends.
+
+The bytes depend on the run alone: the same run gives the same file from every store.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+
+import orjson
+
+from tracer.otel.encode import json_parts, protobuf_parts
+from tracer.otel.record_spans import spans_of_records
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span
+from tracer.record_json import record_json, run_json
+from tracer.store import WholeRun
+
+SPAN = "span"
+"""The `kind` of a line that is a span."""
+
+
+class Format(StrEnum):
+    """What a run is written as."""
+
+    JSONL = "jsonl"
+    OTLP = "otlp"
+    OTLP_JSON = "otlp-json"
+
+
+def exported(run: WholeRun, wanted: Format) -> Iterator[bytes]:
+    """Yield a run in parts, a record or a span each.
+
+    Args:
+        run: The run.
+        wanted: The format.
+    """
+    return _FORMATS[wanted](run)
+
+
+def exported_spans(run: WholeRun) -> Iterator[Span]:
+    """Yield a run's spans by (start, span id).
+
+    They are what it came as; where it came as events, spans that are made of its records, and
+    those that others told of it.
+    """
+    if run.source == "spans":
+        return iter(run.spans)
+    return spans_of_records(run.run, run.is_agent_work, run.records, run.spans)
+
+
+def _lines(run: WholeRun) -> Iterator[bytes]:
+    yield run_json(run.run, run.source, run.is_agent_work) + b"\n"
+    for kind, part in run.records.items():
+        for record in part:
+            yield record_json(kind, record) + b"\n"
+    for span in run.spans:
+        yield _span_json(span) + b"\n"
+
+
+def _span_json(span: Span) -> bytes:
+    """Return a span as a line: its body as it is, since OTLP/JSON lacks fields it does not know."""
+    return orjson.dumps(
+        {
+            "kind": SPAN,
+            "rootPlanId": root_plan_id(span.trace_id),
+            "spanId": span.span_id.hex(),
+            "resourceSpans": base64.b64encode(span.body).decode(),
+        }
+    )
+
+
+_FORMATS: dict[Format, Callable[[WholeRun], Iterator[bytes]]] = {
+    Format.JSONL: _lines,
+    Format.OTLP: lambda run: protobuf_parts(exported_spans(run)),
+    Format.OTLP_JSON: lambda run: json_parts(exported_spans(run)),
+}

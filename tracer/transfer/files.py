@@ -1,0 +1,168 @@
+"""Files of exported runs, piece by piece: JSON lines and OTLP, told apart by what they hold.
+
+OTLP is read as protobuf, as one JSON document, and as one request a line, which is how the
+OpenTelemetry Collector writes files. Any of them may be packed with gzip.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from tracer.errors import BadRequest
+from tracer.otel.decode import decode_protobuf
+from tracer.otel.decode_json import decode_json, load_json
+from tracer.otel.spans import Span
+from tracer.otel.wire import Malformed, bytes_field, streamed_fields
+from tracer.otel.wire_spans import Decoded
+from tracer.record_json import ExportedRecord, read_record
+from tracer.transfer.exporting import SPAN
+
+_GZIP = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_HEAD_BYTES = 64
+
+_IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
+_IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?[sS]pans"|$)')
+
+UNKNOWN = "It is neither JSON lines of an export nor OTLP."
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is not imported."""
+
+    why: str
+    """A sentence for people, which quotes nothing of what was sent."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One record or span of a file, or what is wrong there."""
+
+    place: str
+    """Where it stands, such as `line 3`."""
+    size: int
+    """How many bytes it takes up, about."""
+    said: ExportedRecord | Span | Fault
+
+
+def pieces(file: BinaryIO) -> Iterator[Piece]:
+    """Yield what a file holds, in order; what cannot be read is a fault.
+
+    Args:
+        file: It need not be seekable. Read as it is needed; OTLP/JSON is read whole.
+    """
+    try:
+        yield from _pieces(file)
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        yield _fault("the archive", "It is damaged or ends early.")
+
+
+def _pieces(file: BinaryIO) -> Iterator[Piece]:
+    head = file.read(len(_GZIP))
+    stream: BinaryIO = io.BufferedReader(_Rejoined(head, file))
+    if head == _GZIP:
+        stream = io.BufferedReader(gzip.GzipFile(fileobj=stream))
+    head = stream.read(_HEAD_BYTES).removeprefix(_BYTE_ORDER_MARK)
+    stream = io.BufferedReader(_Rejoined(head, stream))
+    if not head:
+        yield _fault("the file", "It is empty.")
+    elif not head.strip() or _IS_JSON.match(head):
+        yield from _of_lines(stream, is_document=_IS_DOCUMENT.match(head) is not None)
+    elif head[:1] == bytes_field(1, b"")[:1]:
+        yield from _of_protobuf(stream)
+    else:
+        yield _fault("the file", UNKNOWN)
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream whose head was read already, as if it was not."""
+
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head = head
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
+        self._head = self._head[len(data) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _of_lines(stream: BinaryIO, is_document: bool) -> Iterator[Piece]:
+    for number, line in enumerate(stream, 1):
+        if not line.strip():
+            continue
+        try:
+            sent = load_json(line)
+        except BadRequest:
+            if is_document:
+                yield from _of_request(line + stream.read(), decode_json, "the file")
+                return
+            yield _fault(f"line {number}", "It is not JSON, or nests too deep.", len(line))
+        else:
+            yield from _of_line(f"line {number}", line, sent)
+        is_document = False
+
+
+def _of_line(place: str, line: bytes, sent: Any) -> Iterator[Piece]:
+    fields = sent if isinstance(sent, dict) else {}
+    if fields.get("kind") == SPAN:
+        try:
+            body = base64.b64decode(fields.get("resourceSpans") or b"", validate=True)
+            decoded = decode_protobuf(bytes_field(1, body))
+        except (TypeError, ValueError, BadRequest):
+            decoded = Decoded()
+        if decoded.count == 1:
+            yield from _of_decoded(decoded, len(line), place)
+        else:
+            yield _fault(place, "resourceSpans: give one span's bytes as base64.", len(line))
+    elif "kind" not in fields and ("resourceSpans" in fields or "resource_spans" in fields):
+        yield from _of_request(line, decode_json, place)
+    else:
+        try:
+            yield Piece(place, len(line), read_record(sent))
+        except BadRequest as error:
+            yield _fault(place, str(error), len(line))
+
+
+def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
+    """Yield the spans of a request, or of several in a row, one `ResourceSpans` after the other."""
+    at = 0
+    try:
+        for number, content in streamed_fields(stream):
+            at += 1
+            if number == 1:
+                yield from _of_request(bytes_field(1, content), decode_protobuf, f"part {at}")
+    except Malformed:
+        why = "The file ends in the middle of it." if at else UNKNOWN
+        yield _fault(f"part {at + 1}", why)
+
+
+def _of_request(request: bytes, decode: Callable[[bytes], Decoded], place: str) -> Iterator[Piece]:
+    try:
+        yield from _of_decoded(decode(request), len(request), place)
+    except BadRequest as error:
+        yield _fault(place, str(error), len(request))
+
+
+def _of_decoded(decoded: Decoded, size: int, place: str) -> Iterator[Piece]:
+    each = size // max(decoded.count, 1)
+    for refused in decoded.refused:
+        yield _fault(f"{place}, span {refused.index + 1}", refused.reason, each)
+    for span in decoded.spans:
+        yield Piece(place, each, span)
+
+
+def _fault(place: str, why: str, size: int = 0) -> Piece:
+    return Piece(place, size, Fault(why))
