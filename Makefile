@@ -56,8 +56,11 @@ openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewe
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
-bench: setup ## Measure what a tool call costs
+bench: setup browser ## Measure what recording costs, how soon a watcher sees it, how fast a page is
 	$(BIN)/python benchmarks/pipeline.py
+	$(BIN)/python benchmarks/by_hand.py
+	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/viewer.py
 
 torture: setup ## Run the long forms of tests: a server that is away for a minute under load
 	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py

@@ -14,7 +14,7 @@ MAX_BYTES = 256 * 2**20
 MAX_REQUESTS = 128
 """How many there may be at once: each waits for a connection of the store."""
 
-LARGE_BYTES = 4 * 2**20
+LARGE_BYTES = 2**20
 """Bodies from here on are decoded one after the other."""
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from uuid import UUID
 
 import orjson
-from fastapi.sse import ServerSentEvent
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.storage.run_watch import RunWatch
@@ -25,14 +26,17 @@ GAP_SECONDS = 0.03
 
 RETRY_SECONDS = 1.0
 
+PING_SECONDS = 15.0
+"""After so long without a message a comment says that the connection lives."""
+
 RECONNECT_MS = 1_000
 """How long a client waits before it comes back."""
 
 
 async def run_events(
     reader: TraceReader, watch: RunWatch, woken: asyncio.Event, root_plan_id: UUID, after: int
-) -> AsyncGenerator[ServerSentEvent]:
-    """Yield what changes in a run, until it is deleted or the server ends.
+) -> AsyncGenerator[bytes]:
+    """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
 
     Args:
         reader: Where to read it.
@@ -41,32 +45,45 @@ async def run_events(
         root_plan_id: The run.
         after: The revision that the client has.
     """
-    yield ServerSentEvent(retry=RECONNECT_MS)
+    yield format_sse_event(retry=RECONNECT_MS)
+    is_stale = False
     while not watch.is_over:
         woken.clear()
         try:
             changes = await reader.read_changes(root_plan_id, after, MOST_CHANGES)
         except RecordNotFound:
-            yield ServerSentEvent(event="deleted", raw_data="{}")
+            yield _DELETED
             return
         except StoreUnavailable:
             # The client keeps what it has: a stream that ended here would only come back.
+            yield KEEPALIVE_COMMENT if is_stale else _STALE
+            is_stale = True
             await asyncio.sleep(RETRY_SECONDS)
             continue
-        if changes.is_reset or changes.revision != after:
+        if is_stale or changes.is_reset or changes.revision != after:
             yield _event(changes)
+            is_stale = False
             after = changes.revision
             await asyncio.sleep(GAP_SECONDS)
-        await woken.wait()
+        while not woken.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PING_SECONDS):
+                    await woken.wait()
+            if not woken.is_set():
+                yield KEEPALIVE_COMMENT
 
 
-def _event(changes: RunChanges) -> ServerSentEvent:
+_DELETED = format_sse_event(event="deleted", data_str="{}")
+_STALE = format_sse_event(event="stale", data_str="{}")
+
+
+def _event(changes: RunChanges) -> bytes:
     if changes.is_reset:
         now = {"revision": changes.revision}
-        return ServerSentEvent(id=str(changes.revision), event="reset", raw_data=_json(now))
+        return format_sse_event(id=str(changes.revision), event="reset", data_str=_json(now))
     removed = [{"kind": kind, "id": record_id} for kind, record_id in changes.removed]
     data = {"changed": changes.changed, "removed": removed}
-    return ServerSentEvent(id=str(changes.revision), raw_data=_json(data))
+    return format_sse_event(id=str(changes.revision), data_str=_json(data))
 
 
 def _json(data: object) -> str:

@@ -87,6 +87,7 @@ RUN_STREAM: dict[str, Any] = {
                 "oneOf": [
                     _event(None, _data("RunChanges"), "What changed; `id` is the revision."),
                     _event("reset", _data("RunRevision"), "Too far behind: read the tree anew."),
+                    _event("stale", {"const": "{}"}, "The store is away until the next message."),
                     _event("deleted", {"const": "{}"}, "The run was deleted; the stream ends."),
                 ]
             },

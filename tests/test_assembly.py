@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracer.assembly import spool_path
+from tracer.recorder.spool import spool_path
 
 HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"

@@ -87,6 +87,8 @@ class Reason(StrEnum):
     """A tool call failed because the sub-plan that it opened failed."""
     NOT_REACHED = "not_reached"
     """A step that its plan never came to."""
+    DEFERRED = "deferred"
+    """It waits for somebody, to approve it for example: where it goes on, that is another run."""
     CANCEL_REQUESTED = "cancel_requested"
     """Somebody asked for the run to be cancelled."""
     INTERNAL_ERROR = "internal_error"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import EventSourceResponse
 
 from api.live import run_events
 from api.live_schemas import RUN_STREAM
@@ -21,6 +20,8 @@ from tracer.records import Kind
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 _LARGEST = 2**63 - 1
+
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 async def _watched(
@@ -49,13 +50,14 @@ async def watch_run(
         int | None,
         Header(ge=0, le=_LARGEST, description="The same, where a connection is resumed."),
     ] = None,
-) -> AsyncGenerator[ServerSentEvent]:
+) -> EventSourceResponse:
     """Watch a run: each message has what changed since the one before; its `id` is the revision.
 
     Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
     to fold them into a tree.
     """
     start = after if last_event_id is None else last_event_id
-    async with aclosing(run_events(reader, watch, woken, root_plan_id, start)) as events:
-        async for event in events:
-            yield event
+    # As it is, since FastAPI's own way reads messages ahead for a client that takes none.
+    return EventSourceResponse(
+        run_events(reader, watch, woken, root_plan_id, start), headers=_UNBUFFERED
+    )

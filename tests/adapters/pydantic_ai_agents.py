@@ -11,7 +11,13 @@ from typing import Any
 import pydantic_ai
 import pytest
 from pydantic_ai import Agent, ModelRetry, RunContext
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.settings import ModelSettings
@@ -130,7 +136,9 @@ def run_sync(agent: Agent[None, str], prompt: str) -> str:
 def _place(messages: Iterable[ModelMessage]) -> tuple[str, int]:
     """Return what a conversation began with, and how often the model has answered in it."""
     listed = list(messages)
-    return str(listed[0].parts[-1].content), sum(isinstance(m, ModelResponse) for m in listed)
+    asked = listed[0].parts[-1]
+    assert isinstance(asked, UserPromptPart)
+    return str(asked.content), sum(isinstance(m, ModelResponse) for m in listed)
 
 
 def _response(turn: Turn) -> ModelResponse:

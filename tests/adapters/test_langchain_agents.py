@@ -65,7 +65,7 @@ def diary() -> dict[str, list[str]]:
 def tools(diary: dict[str, list[str]]) -> list[Tool]:
     both = asyncio.Barrier(len(USERS))
 
-    @tool(timeout=20)
+    @tool(timeout=60)
     async def record(systolic: int, user_id: UserId) -> str:
         """Records a reading, once everybody is there."""
         await both.wait()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 from langchain_core.tools import tool
 
 from tests.adapters.langchain_agents import (
@@ -26,6 +27,7 @@ from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tracer.adapters import langchain_runs
 from tracer.lineage import Payloads
+from tracer.prices import TokenUsage, cost_of
 from tracer.store import RunFilter
 
 
@@ -171,3 +173,23 @@ async def test_when_a_tool_runs_its_start_is_stored_and_the_choice_of_all_calls(
         await run(agent, "go")
 
     assert seen == [[("look", "running")]]
+
+
+async def test_an_answer_costs_what_the_price_list_says_of_its_tokens(tmp_path: Path) -> None:
+    answer = AIMessage(
+        "done",
+        usage_metadata={
+            "input_tokens": 1000,
+            "output_tokens": 100,
+            "total_tokens": 1100,
+            "input_token_details": {"cache_read": 800},
+        },
+        response_metadata={"model_name": "gpt-5-mini"},
+    )
+    with recorded(tmp_path) as store:
+        await new_agent(in_order(answer), []).ainvoke(ask("go"))
+        tree = await tree_of(store)
+
+    cost = cost_of(TokenUsage(1000, 100, 800), "gpt-5-mini")
+    assert cost is not None
+    assert tree["cumulative"]["costUsd"] == float(cost)

@@ -209,7 +209,7 @@ async def test_who_stops_reading_a_stream_cancels_the_run(tmp_path: Path) -> Non
             assert (call["status"], call["reason"]) == ("cancelled", "not_reached")
 
 
-async def test_a_run_that_asks_somebody_is_interrupted_and_goes_on_as_another_of_the_session(
+async def test_a_run_that_asks_somebody_is_deferred_and_goes_on_as_another_of_the_session(
     tmp_path: Path,
 ) -> None:
     with only_to(tmp_path) as (recorder, store):
@@ -232,10 +232,10 @@ async def test_a_run_that_asks_somebody_is_interrupted_and_goes_on_as_another_of
         await agent.ainvoke(Command(resume="yes"), config)
 
         first, second = await trees_of(store)
-        assert (first["status"], first["reason"]) == ("cancelled", "interrupted")
+        assert (first["status"], first["reason"]) == ("cancelled", "deferred")
         assert [(call["name"], call["status"], call["reason"]) for call in calls_of(first)] == [
             ("echo", "succeeded", None),
-            ("approve", "cancelled", "interrupted"),
+            ("approve", "cancelled", "deferred"),
         ]
         assert (second["status"], second["userRequest"]) == ("succeeded", "yes")
         [call] = calls_of(second)
@@ -274,10 +274,10 @@ async def test_an_interrupt_in_a_sub_agent_interrupts_all_above_it(tmp_path: Pat
         await planner.ainvoke(ask("go"), config)
 
         assert outline(await tree_of(store)) == [
-            "plan of LangGraph: cancelled (interrupted)",
+            "plan of LangGraph: cancelled (deferred)",
             "  round: succeeded",
-            '    delegate({"text":"b"}): cancelled (interrupted)',
-            "      plan of researcher: cancelled (interrupted)",
+            '    delegate({"text":"b"}): cancelled (deferred)',
+            "      plan of researcher: cancelled (deferred)",
             "        round: succeeded",
-            '          approve({"text":"a"}): cancelled (interrupted)',
+            '          approve({"text":"a"}): cancelled (deferred)',
         ]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pytest
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import tool
 
@@ -24,6 +28,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
+from tracer.ids import new_id
 
 
 async def test_a_long_task_keeps_nothing_of_the_runs_that_ended_in_it(tmp_path: Path) -> None:
@@ -114,3 +119,33 @@ async def test_a_thread_that_goes_on_after_its_run_was_cancelled_stays_in_it(
         assert [(each["title"], each["status"]) for each in call["subPlans"]] == [
             ("researcher", "succeeded")
         ]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_is_forked_while_a_thread_is_in_a_hook_records_on(tmp_path: Path) -> None:
+    with only_to(tmp_path) as (recorder, store):
+        config: Any = {"callbacks": [recorder]}
+        is_within, may_go_on = threading.Event(), threading.Event()
+
+        def held_up() -> UUID:
+            is_within.set()
+            assert may_go_on.wait(PLENTY_SECONDS)
+            return new_id()
+
+        store.tracing.ids = held_up
+        thread = threading.Thread(target=in_order("done").invoke, args=("go", config))
+        thread.start()
+        assert is_within.wait(PLENTY_SECONDS)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(int(PLENTY_SECONDS))
+            with suppress(BaseException):
+                store.tracing.ids = new_id
+                in_order("done").invoke("go", config)
+                os._exit(0)
+            os._exit(1)
+        may_go_on.set()
+        thread.join()
+        _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypedDict, cast
 from uuid import UUID
@@ -309,24 +307,16 @@ async def test_a_handler_records_what_it_is_given_to(tmp_path: Path) -> None:
         assert_scenario(await tree_of(store), wanted, VERSIONS)
 
 
-@contextmanager
-def _two(tmp_path: Path) -> Iterator[list[Any]]:
-    with recording(tmp_path / "one") as (one, store), recording(tmp_path / "two") as (two, other):
-        take_back = [langchain_runs.install(each) for each in (one, two)]
-        yield [store, other]
+async def test_what_is_installed_again_records_once(tmp_path: Path) -> None:
+    wanted = scenario()
+    with recording(tmp_path) as (tracing, store):
+        take_back = [langchain_runs.install(tracing) for _ in range(2)]
+        await scenario_agent([wanted]).ainvoke(ask(wanted.prompt))
         for each in take_back:
             each()
-
-
-async def test_two_connections_each_record_all_of_it(tmp_path: Path) -> None:
-    wanted = scenario()
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    with _two(tmp_path) as stores:
         await scenario_agent([wanted]).ainvoke(ask(wanted.prompt))
 
-        for store in stores:
-            assert_scenario(await tree_of(store), wanted, VERSIONS)
+        assert_scenario(await tree_of(store), wanted, VERSIONS)
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -283,7 +283,7 @@ async def test_a_call_that_waits_for_approval_is_made_by_the_run_that_goes_on(
         [
             "plan of planner: succeeded",
             "  round: succeeded",
-            "    risky({}): cancelled (needs_approval)",
+            "    risky({}): cancelled (deferred)",
         ],
         ["plan of planner: succeeded", "  round: succeeded", "  risky({}): succeeded"],
     ]

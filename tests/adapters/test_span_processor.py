@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -259,6 +260,7 @@ def test_closing_the_connection_first_brings_what_waits_too(
     assert _lost(caplog) == Counter(starts=1)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_process_begins_anew(tmp_path: Path) -> None:
     with processing(tmp_path) as (provider, store):
         tracer = provider.get_tracer("t")
@@ -266,6 +268,7 @@ def test_a_forked_process_begins_anew(tmp_path: Path) -> None:
         tracer.start_span("of the parent").end()
         child = os.fork()
         if child == 0:
+            signal.alarm(int(DEADLINE_SECONDS))
             # The child's store is a copy, whose gate the parent's threads do not hold.
             store.written.clear()
             store.may_answer.set()

@@ -10,15 +10,32 @@ from fastapi import FastAPI
 from api import viewer
 from tests.api.conftest import Api
 
+RUN = "01a20033-9dce-7364-82b8-37c32d771382"
+
 
 async def test_each_page_of_the_viewer_is_the_same_document_under_a_strict_policy(api: Api) -> None:
-    for path in ("/", "/runs/01a20033-9dce-7364-82b8-37c32d771382", "/tool-calls/x"):
+    index = await api.get("/")
+    for path in (f"/runs/{RUN}", "/tool-calls/x", "/tools", f"/compare/{RUN}", "/compare/a/b"):
         page = await api.get(path)
 
         assert page.status_code == 200
         assert page.headers["content-type"].startswith("text/html")
-        assert "default-src 'self'" in page.headers["content-security-policy"]
+        assert page.content == index.content
+        policy = page.headers["content-security-policy"].split("; ")
+        assert policy[:3] == ["default-src 'none'", "script-src 'self'", "style-src 'self'"]
+        assert "unsafe" not in page.headers["content-security-policy"]
+        assert {"base-uri 'none'", "frame-ancestors 'none'"} <= set(policy)
         assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "no-referrer"
+
+
+async def test_the_files_beside_the_page_are_what_they_are_called(api: Api) -> None:
+    types = {".svg": "image/svg+xml", ".js": "text/javascript"}
+    for name in viewer.FILES:
+        file = await api.get(f"/{name}")
+
+        assert file.status_code == 200
+        assert file.headers["content-type"].split(";")[0] == types[Path(name).suffix]
 
 
 async def test_a_viewer_that_was_not_built_says_how_to_build_it(tmp_path: Path) -> None:

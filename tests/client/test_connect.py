@@ -72,7 +72,7 @@ async def test_what_a_server_that_is_away_misses_it_gets_later(
         seen = await titles(url)
     finally:
         server.process.terminate()
-        server.process.wait(timeout=20)
+        server.process.wait(timeout=60)
 
     assert sorted(seen) == ["once it was back", "while it was away"]
 

@@ -55,6 +55,19 @@ class Site:
         return body
 
 
+def record_demo(database_url: str, home: Path) -> str:
+    """Record the demonstration run and return its root plan id."""
+    demo = subprocess.run(
+        [sys.executable, "-m", "api.cli", "demo", "--once"],
+        env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert demo.returncode == 0, demo.stderr
+    return demo.stdout.split()[-1]
+
+
 @pytest.fixture(scope="session")
 def site(
     postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
@@ -62,16 +75,9 @@ def site(
     """One server for all tests that do not mind each other's runs."""
     home = tmp_path_factory.mktemp("tracer")
     with fresh_database(postgres_server_url, _template) as url:
-        demo = subprocess.run(
-            [sys.executable, "-m", "api.cli", "demo", "--once"],
-            env={**os.environ, "TRACER_DATABASE_URL": url, "TRACER_HOME": str(home)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert demo.returncode == 0, demo.stderr
+        demo_run = record_demo(url, home)
         with tracer_server(url, home) as address:
-            yield Site(address, url, demo.stdout.split()[-1])
+            yield Site(address, url, demo_run)
 
 
 @pytest.fixture

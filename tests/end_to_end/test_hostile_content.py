@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from datetime import timedelta
+from typing import Any
 
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import details, open_run, row
+from tests.end_to_end.tree_page import bar, details, open_run, row, search_field
 from tests.sample_runs import START, sample_run
 from tracer.events import PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.ids import new_id
@@ -48,8 +50,42 @@ async def test_what_an_agent_recorded_is_shown_as_text(
     shown = details(page).get_by_role("region", name="Result")
     await expect(shown).to_have_text(f"{HTML} ␛[31mred␛0000 ⟨U+202E⟩exe.txt")
     await expect(row(page, call)).to_contain_text("<img src=x")
+    await bar(page, call).hover()
+    await search_field(page).fill("</SCRIPT>")
+    await expect(row(page, call).locator("mark").first).to_have_text("</script>")
+    await page.get_by_text("The record as the API gives it").click()
+    await expect(details(page)).to_contain_text('"arguments": "<img src=x')
+    await page.reload()
+    await expect(search_field(page)).to_have_value("</SCRIPT>")
     assert await page.evaluate("window.harmed") is None
     assert await page.locator("main img, main script").count() == 0
+
+
+async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_in_no_time(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(sub_plans=0, finished=False))
+    deep = '{"<b>":' * 1_000 + '"bottom"' + "}" * 1_000
+    long = json.dumps([{"number": number, "html": HTML} for number in range(50_000)])
+    calls = [new_id(), new_id()]
+    for call, result in zip(calls, (deep, long), strict=True):
+        place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
+        place |= {"step_id": run.step, "tool_call_id": call}
+        await records.write(
+            ToolCallStarted(at=START, **place, name="read", position=9),
+            ToolCallFinished(at=START, **place, status=Status.SUCCEEDED, result=result),
+        )
+    for call, last in zip(calls, ("bottom", '"number": 49999'), strict=True):
+        await open_run(page, site.address, run.root, select=call)
+        await page.get_by_role("button", name="Load all of it").click()
+        find = page.get_by_role("searchbox", name="Find in Result")
+        shown = details(page).get_by_role("region", name="Result")
+        await expect(shown.get_by_role("button").first).to_be_visible()
+        assert await page.locator("*").count() < 3_000
+        await find.fill(last.split(": ")[-1])
+        await expect(shown.locator("mark").last).to_be_in_viewport()
+        await expect(shown).to_contain_text(last)
+        assert await page.evaluate("window.harmed") is None
 
 
 async def test_a_result_of_megabytes_is_loaded_on_demand(

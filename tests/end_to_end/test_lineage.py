@@ -109,7 +109,7 @@ async def test_a_selection_that_the_run_does_not_have_says_so(
     unknown = new_id()
     await open_run(page, site.address, run.root, select=unknown)
 
-    await expect(page.get_by_role("status")).to_contain_text(str(unknown))
+    await expect(details(page).get_by_role("status").first).to_contain_text(str(unknown))
 
 
 def _sub_plans(node: dict[str, object]) -> list[dict[str, object]]:

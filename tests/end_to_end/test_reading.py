@@ -57,9 +57,44 @@ async def test_axe_finds_nothing_wrong(
     for path in paths:
         await page.goto(site.address + path)
         await expect(page.get_by_role("heading").first).to_be_visible()
-        await page.add_script_tag(path=AXE)
-        found = await page.evaluate("axe.run().then(result => result.violations)")
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], path
+        await _expect_accessible(page, path)
+    await context.close()
+
+
+async def _expect_accessible(page: Page, where: str) -> None:
+    await page.add_script_tag(path=AXE)
+    found = await page.evaluate("axe.run().then(result => result.violations)")
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], where
+
+
+@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize(("scheme", "language"), [("light", "en-US"), ("dark", "zh-CN")])
+async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
+    browser: Browser, site: Site, records: Records, scheme: str, language: str, width: int
+) -> None:
+    run = await records.record(sample_run())
+    context = await browser.new_context(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        locale=language,
+        bypass_csp=True,
+    )
+    page = await context.new_page()
+    query = f"select={run.failed_call}&q=check&waterfall=on&time=10-50&level=calls"
+    await page.goto(f"{site.address}/runs/{run.root}?{query}")
+    await expect(page.locator("mark").first).to_be_visible()
+    await expect(page.locator(".bar").first).to_be_visible()
+    await page.locator("summary").last.click()
+    await _expect_accessible(page, "search and waterfall")
+
+    await page.keyboard.press("c")
+    await expect(page.get_by_role("menu")).to_be_visible()
+    await _expect_accessible(page, "menu")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("menu")).to_have_count(0)
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await _expect_accessible(page, "keys")
     await context.close()
 
 

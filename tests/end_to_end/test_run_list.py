@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from datetime import timedelta
-
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.sample_runs import START, sample_run
+from tests.sample_runs import sample_run
 
 
 async def test_an_empty_list_tells_how_to_record_a_first_run(page: Page, empty_site: str) -> None:
@@ -36,22 +34,6 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
     await records.record(sample_run(title="Just recorded"))
 
     await expect(page.get_by_role("link", name="Just recorded")).to_be_visible()
-
-
-async def test_older_runs_come_page_by_page_and_each_once(
-    page: Page, site: Site, records: Records
-) -> None:
-    for number in range(60):
-        later = START + timedelta(minutes=number)
-        await records.record(sample_run(sub_plans=0, title=f"Page {number}", start=later))
-    await page.goto(site.address)
-    titles = page.get_by_role("link", name="Page ")
-
-    await expect(page.get_by_role("link", name="Page 59", exact=True)).to_be_visible()
-    await expect(page.get_by_role("link", name="Page 0", exact=True)).to_have_count(0)
-    await page.get_by_role("button", name="Show more").click()
-    await expect(page.get_by_role("link", name="Page 0", exact=True)).to_have_count(1)
-    assert len(set(await titles.all_inner_texts())) == 60
 
 
 async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, site: Site) -> None:

@@ -6,6 +6,7 @@ from tests.end_to_end.conftest import Records, Site
 from tests.end_to_end.tree_page import (
     ROW_HEIGHT,
     expect_focus,
+    expect_query,
     focused_key,
     open_run,
     row,
@@ -114,7 +115,7 @@ async def test_the_arrow_opens_a_row_and_the_rest_of_it_selects(
     await row(page, run.step).click()
     await expect(row(page, run.think_act)).to_have_count(0)
     await expect(selected(page)).to_have_attribute("data-key", str(run.step))
-    await page.wait_for_url(f"**/runs/{run.root}?select={run.step}")
+    await expect_query(page, select=str(run.step))
 
 
 async def test_in_a_run_of_a_thousand_records_only_what_is_seen_is_in_the_page(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
 
 from playwright.async_api import Locator, Page, expect
 
@@ -65,3 +66,42 @@ async def focused_key(page: Page) -> str | None:
 async def expect_focus(page: Page, key: object) -> None:
     """Wait until the keyboard is on a row."""
     await expect(row(page, key)).to_be_focused()
+
+
+def bar(page: Page, key: object) -> Locator:
+    """Return the bar of one record in the waterfall."""
+    return row(page, key).locator(".bar")
+
+
+async def extent(page: Page, key: object) -> tuple[float, float]:
+    """Return from where to where a record's bar reaches, in pixels."""
+    box = await bar(page, key).bounding_box()
+    assert box is not None
+    return box["x"], box["x"] + box["width"]
+
+
+def search_field(page: Page) -> Locator:
+    """Return the field that searches the run."""
+    return page.get_by_role("searchbox", name="Search in this run")
+
+
+def query_of(page: Page) -> dict[str, str]:
+    """Return what the page's address says besides its path."""
+    return dict(parse_qsl(urlsplit(page.url).query))
+
+
+async def expect_query(page: Page, *named: str, **wanted: str | None) -> None:
+    """Wait until the address says this; None is for what it must not name.
+
+    Args:
+        page: The page.
+        named: What it must name, whatever the value.
+        wanted: What it must say.
+    """
+
+    def says(url: str) -> bool:
+        query = dict(parse_qsl(urlsplit(url).query))
+        said = all(query.get(name) == value for name, value in wanted.items())
+        return said and all(name in query for name in named)
+
+    await page.wait_for_url(says)

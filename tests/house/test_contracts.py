@@ -9,9 +9,11 @@ import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from api.live_schemas import RemovedRecord
 from api.openapi import DOCS, contract_files, events_schema
 from api.problems import PROBLEMS
 from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
+from api.stats_schemas import ToolHistorySchema, ToolStatsList
 from api.tree_schemas import (
     TREE_EXAMPLE,
     NodeTotals,
@@ -60,6 +62,7 @@ def test_a_node_of_the_tree_has_the_fields_that_its_schema_says(kind: Kind) -> N
     for payload in payloads:
         read |= {payload, f"{payload}Bytes", f"{payload}Truncated"}
     built = {"kind", "own", "cumulative", "subPlanCount", "parentActToolCall", "unplaced"}
+    built |= {"revision"}
     built |= {"agentExecutions", "thinkActs", "toolCalls", "subPlans"}
     schema = {to_camel(name) for name in NODES[kind].model_fields}
 
@@ -69,7 +72,15 @@ def test_a_node_of_the_tree_has_the_fields_that_its_schema_says(kind: Kind) -> N
 
 def test_the_examples_of_the_openapi_document_fit_their_schemas() -> None:
     PlanNode.model_validate(TREE_EXAMPLE)
-    schemas: list[type[BaseModel]] = [RunSchema, PlanWithParent, LineageItem, NodeTotals]
+    schemas: list[type[BaseModel]] = [
+        RunSchema,
+        PlanWithParent,
+        LineageItem,
+        NodeTotals,
+        ToolStatsList,
+        ToolHistorySchema,
+        RemovedRecord,
+    ]
     for schema in schemas:
         extra = schema.model_config.get("json_schema_extra") or {}
         assert isinstance(extra, dict)

@@ -14,6 +14,7 @@ from tracer.errors import TooLarge
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_protobuf
+from tracer.otel.wire import bytes_field
 
 KIB = 2**10
 
@@ -65,6 +66,43 @@ def test_tiny_spans_and_tiny_attributes_count_for_what_they_take_up() -> None:
         span.attributes.add(key=f"{number}").value.bool_value = True
     with pytest.raises(TooLarge):
         decode_protobuf(request.SerializeToString(), 1000 * KIB)
+
+
+def of_one_span(attributes: bytes) -> bytes:
+    span = bytes_field(1, b"1" * 16) + bytes_field(2, b"12345678") + attributes
+    return bytes_field(1, bytes_field(2, bytes_field(2, span)))
+
+
+def array(values: bytes) -> bytes:
+    return bytes_field(9, bytes_field(1, b"k") + bytes_field(2, bytes_field(5, values)))
+
+
+_MANY = 200 * KIB
+CROWDS = {
+    "empty values": of_one_span(array(b"\x0a\x00" * _MANY)),
+    "empty values with long tags": of_one_span(array(b"\x8a\x00\x00" * _MANY)),
+    "arrays of arrays": of_one_span(array(bytes_field(1, b"\x2a\x00") * _MANY)),
+    "maps": of_one_span(array(bytes_field(1, b"\x32\x00") * _MANY)),
+    "attributes": of_one_span(b"\x4a\x00" * _MANY),
+    "events": of_one_span(b"\x5a\x00" * _MANY),
+    "links": of_one_span(b"\x6a\x00" * _MANY),
+    "resources": b"\x0a\x00" * _MANY,
+}
+
+
+@pytest.mark.parametrize("crowd", CROWDS)
+def test_a_crowd_of_empty_things_is_too_large_before_any_of_it_is_made(crowd: str) -> None:
+    with pytest.raises(TooLarge):
+        decode_protobuf(CROWDS[crowd], 7000 * KIB)
+
+
+@pytest.mark.parametrize("item", ["{}", "[]", "0", '""'])
+def test_so_is_one_in_json_whatever_it_stands_in(item: str) -> None:
+    body = f'{{"no span": [{",".join([item] * _MANY)}]}}'.encode()
+
+    assert decode_json(body).count == 0
+    with pytest.raises(TooLarge):
+        decode_json(body, 7000 * KIB)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -33,12 +34,15 @@ from tests.store_contract.transfers import (
 from tracer.errors import RecordNotFound
 from tracer.events import ChosenToolCall, Event, ThoughtRecorded
 from tracer.ids import new_id, sequential_ids, span_id
+from tracer.otel.encode import encode_protobuf
 from tracer.otel.projection import project
 from tracer.otel.spans import Span
 from tracer.record_json import read_record
 from tracer.records import Kind
 from tracer.status import Status
 from tracer.storage.engine import open_pool
+from tracer.storage.memory_store import MemoryStore
+from tracer.store import WriteAnswer
 from tracer.transfer.exporting import Format
 
 
@@ -272,6 +276,24 @@ async def test_restoring_again_changes_nothing(store: Restorable) -> None:
     assert await export_of(store.reader, run.root) == file
     after = await store.reader.read_whole_run(run.root)
     assert after.run.revision > before.run.revision
+
+
+async def test_a_large_run_of_spans_is_written_in_few_batches_that_double() -> None:
+    batches: list[int] = []
+
+    class Counting(MemoryStore):
+        async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+            batches.append(len(spans))
+            return await super().write_spans(spans)
+
+    spans = spans_from(*(made(number, "x") for number in range(1, 65)))
+    of_another_run = replace(spans[0], trace_id=b"another trace 16")
+    file = encode_protobuf([*spans[:40], of_another_run, *spans[40:]])
+
+    imported = await import_into(Counting(), file, batch_bytes=1)
+
+    assert imported.spans == 65
+    assert batches == [1, 1, 2, 4, 8, 16, 32, 1]
 
 
 async def test_there_is_nothing_whole_of_a_run_that_is_not_there(store: Restorable) -> None:

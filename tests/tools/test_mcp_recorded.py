@@ -17,11 +17,11 @@ import pytest
 from tests.runtime.runs import application, bench, script
 from tests.tools.mcp_servers import LiveServer, live_server
 from tests.tools.service_bench import Service, service
+from tracer.ids import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory_store import MemoryStore
 from tracer.tools.executors.mcp import CALL_ID_KEY, McpServer
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.trace_headers import span_id
 
 KINDS = ["stdio", "http"]
 

@@ -22,12 +22,12 @@ from tracer.adapters.hooks import (
     all_of,
     async_items_within,
     items_within,
+    read_prices,
     unharmed,
     wrap,
 )
 from tracer.client.tracing import Tracing
 from tracer.client.work import Plan, ThinkAct, ToolCall, Work, current_work
-from tracer.prices import TokenUsage, cost_of
 
 try:
     from agno.agent import _run as agent_runs
@@ -55,8 +55,7 @@ def install(tracing: Tracing) -> TakeBack:
     """
     global _take_back
     _take_back()
-    # Prices take a third of a second to be there, which an event loop had better not wait for.
-    cost_of(TokenUsage(0, 0), "gpt-5")
+    read_prices()
     model, call = models.Model, functions.FunctionCall
     _take_back = all_of(
         [

@@ -209,7 +209,7 @@ class AgentRun:
             getattr(output, "status", None),
             getattr(output, "content", None),
         )
-        self._cancel_open("needs_approval" if status == RunStatus.paused else None)
+        self._cancel_open(Reason.DEFERRED if status == RunStatus.paused else None)
         if status == RunStatus.error:
             error = self._error
             is_why = error is not None and str(error) in str(content)

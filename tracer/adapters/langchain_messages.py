@@ -25,6 +25,8 @@ class Answer(NamedTuple):
     model: str | None = None
     usage: tuple[int | None, int | None] = (None, None)
     """Input and output tokens."""
+    cached: tuple[int, int] = (0, 0)
+    """Those of the input that the provider had in its cache, and that it put there."""
     message_id: str | None = None
 
 
@@ -77,6 +79,7 @@ def answer_of(response: LLMResult) -> Answer:
         tuple(misformed),
         _text(about.get("model_name") or about.get("model")),
         _usage(message.usage_metadata or usage),
+        _cached(message.usage_metadata),
         message.id,
     )
 
@@ -88,6 +91,11 @@ def _usage(usage: Any) -> tuple[int | None, int | None]:
         for names in _TOKENS
     )
     return given, said
+
+
+def _cached(usage: Any) -> tuple[int, int]:
+    details = (usage or {}).get("input_token_details") or {}
+    return details.get("cache_read") or 0, details.get("cache_creation") or 0
 
 
 def _calls(message: AIMessage) -> tuple[list[Chosen], list[tuple[Chosen, str]]]:

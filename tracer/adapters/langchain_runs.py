@@ -25,7 +25,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError("This needs LangChain: pip install 'tracer[langchain]'.") from error
 
-from tracer.adapters.hooks import TakeBack, all_of, unharmed
+from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed
 from tracer.adapters.langchain_messages import (
     answer_in,
     answer_of,
@@ -44,15 +44,14 @@ from tracer.client.work import (
     find_current_with,
     text_of,
 )
+from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason
 
-INTERRUPTED = "interrupted"
-"""The reason of what a graph stopped in to ask somebody; when it goes on, that is a run of its
-own, of the same session."""
+_take_back: TakeBack = all_of([])
 
 
 def install(tracing: Tracing) -> TakeBack:
-    """Record every run of LangChain and LangGraph in this process from now on.
+    """Record every run of this process from now on, on this connection alone.
 
     What code inside of a run records by hand, or with other adapters, hangs under it.
 
@@ -62,6 +61,8 @@ def install(tracing: Tracing) -> TakeBack:
     Returns:
         What takes it back. Runs that have begun are recorded to their end.
     """
+    global _take_back
+    _take_back()
     handler = RunRecorder(tracing)
     var: ContextVar[Any] = ContextVar("tracer_langchain_runs", default=handler)
     langchain_context.register_configure_hook(var, inheritable=True)
@@ -70,7 +71,8 @@ def install(tracing: Tracing) -> TakeBack:
         hooks = langchain_context._configure_hooks
         hooks[:] = [each for each in hooks if each[0] is not var]
 
-    return all_of([forget, find_current_with(handler.current)])
+    _take_back = all_of([forget, find_current_with(handler.current)])
+    return _take_back
 
 
 class RunRecorder(BaseCallbackHandler):
@@ -91,6 +93,7 @@ class RunRecorder(BaseCallbackHandler):
         """
         self._tracing = tracing
         self._tree = RunTree(tracing)
+        read_prices()
 
     @property
     def under_way(self) -> int:
@@ -136,7 +139,7 @@ class RunRecorder(BaseCallbackHandler):
             if run is None or not isinstance(run.work, Plan):
                 return
             if run.is_interrupted:
-                run.work.cancel(INTERRUPTED)
+                run.work.cancel(Reason.DEFERRED)
             else:
                 run.work.finish(answer_in(outputs))
 
@@ -203,11 +206,16 @@ class RunRecorder(BaseCallbackHandler):
             if run.is_structured and chosen:
                 # Not a tool: the form in which the answer comes.
                 text, chosen = text or text_of(chosen[0].arguments), ()
+            given, said = answer.usage
+            model = answer.model or thought.model
             calls = thought.finish(
                 text,
                 model=answer.model,
-                input_tokens=answer.usage[0],
-                output_tokens=answer.usage[1],
+                input_tokens=given,
+                output_tokens=said,
+                cost_usd=cost_of(TokenUsage(given, said, *answer.cached), model)
+                if given is not None and said is not None and model
+                else None,
                 tool_calls=[*chosen, *(each for each, _ in answer.misformed)],
             )
             misformed = calls[len(chosen) :]
@@ -371,7 +379,7 @@ def _end_with(work: Work, error: BaseException) -> None:
     if "ParentCommand" in names and isinstance(work, (Plan, ToolCall)):
         work.finish()  # It handed over to another agent of the graph around it.
     elif "GraphBubbleUp" in names:
-        work.cancel(INTERRUPTED)
+        work.cancel(Reason.DEFERRED)
     else:
         work.end_with(error)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables.config import var_child_runnable_config
@@ -93,6 +94,7 @@ class RunTree:
         self._choices: dict[UUID, Choices] = {}
         self._ended: dict[UUID, Run] = {}
         self._tasks: WeakKeyDictionary[asyncio.Task[Any], dict[UUID, bool]] = WeakKeyDictionary()
+        _trees.add(self)
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -250,3 +252,15 @@ class RunTree:
         run = self.end(run_id)
         if run is not None and run.work is not None:
             run.work.cancel()
+
+
+_trees: WeakSet[RunTree] = WeakSet()
+
+
+def _unlock_all() -> None:
+    for tree in list(_trees):
+        tree.lock = threading.RLock()
+
+
+# A thread that another one forks around may hold the lock; the forked process does not have it.
+os.register_at_fork(after_in_child=_unlock_all)

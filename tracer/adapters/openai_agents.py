@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from tracer.adapters.hooks import TakeBack, all_of, unharmed, wrap
+from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed, wrap
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall, current_work
 from tracer.errors import ToolError
-from tracer.prices import TokenUsage, cost_of
 
 try:
     import agents
@@ -53,8 +52,7 @@ def install(tracing: Tracing) -> TakeBack:
     """
     global _take_back
     _take_back()
-    # Prices take a third of a second to be there, which an event loop had better not wait for.
-    cost_of(TokenUsage(0, 0), "gpt-5")
+    read_prices()
 
     async def around_run(
         wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -161,10 +159,10 @@ async def _around_tool(
     wrapped: Any, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Make the call the current work of its tool, and record how it ends."""
-    call = None
-    run = executor.hooks.run if isinstance(executor.hooks, _Hooks) else None
-    if run is not None:
-        with unharmed("tool"):
+    run = call = None
+    with unharmed("tool"):
+        if isinstance(executor.hooks, _Hooks):
+            run = executor.hooks.run
             call = run.claim(kwargs["tool_call"])
     if run is None or call is None:
         return await wrapped(*args, **kwargs)

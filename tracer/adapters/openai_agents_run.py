@@ -284,7 +284,7 @@ class AgentRun:
             self.fail(error)
             return
         is_stopped = getattr(result, "_cancel_mode", "none") == "after_turn"
-        self._cancel_calls("needs_approval" if result.interruptions else None)
+        self._cancel_calls(Reason.DEFERRED if result.interruptions else None)
         for plan in reversed(self.plans):
             if is_stopped and result.final_output is None:
                 plan.cancel()

@@ -38,7 +38,7 @@ except ImportError as error:
     raise ImportError("pydantic-ai is not installed: pip install 'tracer[pydantic-ai]'") from error
 from pydantic import ValidationError
 
-from tracer.adapters.hooks import TakeBack, unharmed, wrap
+from tracer.adapters.hooks import TakeBack, read_prices, unharmed, wrap
 from tracer.adapters.pydantic_ai_run import AgentRun, arguments_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall
@@ -68,6 +68,7 @@ def install(tracing: Tracing) -> TakeBack:
                 }
         return original(*args, **options)
 
+    read_prices()
     # All ways to run an agent come down to this one.
     return wrap(Agent, "iter", iter_)
 

@@ -23,9 +23,6 @@ from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall, current_work, t
 from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason
 
-DEFERRED = "deferred"
-"""The reason of a call that this run left to somebody else: to approve, or to carry out."""
-
 NATIVE = "NATIVE"
 """The type of a tool that the model's provider ran itself."""
 
@@ -189,7 +186,7 @@ class AgentRun:
             if call.has_ended:
                 continue
             if part.tool_call_id in deferred:
-                call.cancel(DEFERRED)
+                call.cancel(Reason.DEFERRED)
             elif call.has_started:
                 call.cancel()
             else:

@@ -73,8 +73,6 @@ class TracerSpanProcessor(SpanProcessor):
         self._is_shut = self._is_deaf = False
         self._begin()
         _processors.add(self)
-        begin = weakref.WeakMethod(self._begin)
-        os.register_at_fork(after_in_child=lambda: (again := begin()) and again())
 
     def _begin(self) -> None:
         """Be empty: what waits in a forked process is the parent's."""
@@ -270,5 +268,11 @@ def _flush_all() -> None:
         processor.force_flush(int(CLOSING_SECONDS * 1000))
 
 
+def _begin_all() -> None:
+    for processor in list(_processors):
+        processor._begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)
 # Before the executors end that a store may need. Connections close later, at exit.
 threading._register_atexit(_flush_all)  # type: ignore[attr-defined]

@@ -59,10 +59,6 @@ class ThinkAct(Work):
         self._chosen: Sequence[ToolCall] = ()
 
     @property
-    def _hangs_under(self) -> Work | None:
-        return self.step
-
-    @property
     def work_id(self) -> UUID:
         """The id of its record."""
         return self.think_act_id
@@ -202,10 +198,6 @@ class ToolCall(Work):
         self.attempt = attempt
         self.step.unstarted.pop(self.tool_call_id, None)
         super().start()
-
-    @property
-    def _hangs_under(self) -> Work | None:
-        return self.parent or self.thought or self.step
 
     def _starting_events(self) -> Iterable[Event]:
         yield sound(

@@ -83,10 +83,6 @@ class Plan(Work):
         self._own_steps: dict[None, Step] = {}
 
     @property
-    def _hangs_under(self) -> Work | None:
-        return self.opener
-
-    @property
     def work_id(self) -> UUID:
         """The id of its record."""
         return self.plan_id
@@ -185,10 +181,6 @@ class Step(Work):
         """The tool calls that a model chose and that have not started yet."""
         self.rounds, self.calls, self.sub_plans = count(), count(), count()
         self._position = next(plan.positions)
-
-    @property
-    def _hangs_under(self) -> Work | None:
-        return self.plan
 
     @property
     def work_id(self) -> UUID:

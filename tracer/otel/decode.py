@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 
-from tracer.otel.wire import Malformed, bytes_field, bytes_fields
+from tracer.otel.wire import Malformed, bytes_field, bytes_fields, most_fields
 from tracer.otel.wire_spans import (
     Around,
     Decoded,
@@ -31,11 +31,12 @@ def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
         UndecodableTraces: The body is no such message; a span in it that is none is refused.
         TooLarge: Its spans take up more.
     """
+    decoded = Decoded(max_size=max_size)
+    decoded.expect(most_fields(body))
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError:
-        return _decode_by_parts(body, max_size)
-    decoded = Decoded(max_size=max_size)
+        return _decoded_by_parts(body, decoded)
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
             around = Around.of_messages(resource_spans, scope_spans)
@@ -44,8 +45,7 @@ def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
     return decoded
 
 
-def _decode_by_parts(body: bytes, max_size: int | None) -> Decoded:
-    decoded = Decoded(max_size=max_size)
+def _decoded_by_parts(body: bytes, decoded: Decoded) -> Decoded:
     try:
         for resource_spans in _parts(body, 1):
             for scope_spans in _parts(resource_spans, 2):

@@ -24,6 +24,9 @@ from tracer.otel.wire_spans import (
 )
 from tracer.text import storable
 
+_MARKS = (b"{", b"[", b",")
+"""Each value comes after one of them, at the latest after a name."""
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 _NOT_OF_THAT_SHAPE = (json_format.Error, Error, ValueError, TypeError, RecursionError)
@@ -44,6 +47,7 @@ def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
         TooLarge: Its spans take up more.
     """
     decoded = Decoded(max_size=max_size)
+    decoded.expect(sum(map(body.count, _MARKS)))
     for resource_spans in _objects(load_json(body), "resourceSpans", "resource_spans"):
         for scope_spans in _objects(resource_spans, "scopeSpans", "scope_spans"):
             spans = _objects(scope_spans, "spans", "spans")

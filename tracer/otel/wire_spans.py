@@ -20,8 +20,9 @@ MAX_TIME = 2**63
 """Times from here on (the year 2262) have no place in the database."""
 
 _SPAN_BYTES = 600
-_ATTRIBUTE_BYTES = 150
+_EVENT_BYTES = 250
 _REFUSAL_BYTES = 150
+_FIELD_BYTES = 40
 """About what each takes up in memory besides what it says."""
 
 
@@ -48,6 +49,10 @@ class Decoded:
     size: int = 0
     """About how much it takes up."""
 
+    def expect(self, fields: int) -> None:
+        """Make room for so many fields, before they are read. Raises `TooLarge` as `grow`."""
+        self.grow(_FIELD_BYTES * fields)
+
     def grow(self, size: int) -> None:
         """Make room for so many bytes more.
 
@@ -57,8 +62,8 @@ class Decoded:
         self.size += size
         if self.max_size is not None and self.size > self.max_size:
             raise TooLarge(
-                "The spans take up too much memory, each with its resource and its scope. Send"
-                " them in several requests."
+                "The spans take up too much memory, each with its attributes, its resource and its"
+                " scope. Send them in several requests."
             )
 
     @property
@@ -120,9 +125,9 @@ def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
         refuse(decoded, reason)
         return
     alone = span.SerializeToString(deterministic=True)
-    attributes = _ATTRIBUTE_BYTES * len(span.attributes)
+    events = _EVENT_BYTES * (len(span.events) + len(span.links))
     # What it says is there twice: as it came, and as values.
-    decoded.grow(_SPAN_BYTES + attributes + 2 * len(alone) + around.size)
+    decoded.grow(_SPAN_BYTES + events + 2 * len(alone) + around.size)
     decoded.spans.append(
         Span(
             trace_id=span.trace_id,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
-from genai_prices import Usage, calc_price
 from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
 
 from tracer.errors import ConfigurationError, ModelError
+from tracer.prices import TokenUsage, cost_of
 from tracer.runtime.chat_model import (
     ChosenCall,
     Generation,
@@ -84,29 +83,6 @@ class OpenAIModel:
         await self._client.close()
 
 
-def cost_of(
-    model: str, base_url: str, input_tokens: int, output_tokens: int, cached_tokens: int = 0
-) -> Decimal | None:
-    """Return what an answer costs by the price list, in US dollars; None where it has no price.
-
-    Args:
-        model: The model that answered.
-        base_url: The provider, as the address that was asked.
-        input_tokens: Tokens that the model was given.
-        output_tokens: Tokens that it answered with.
-        cached_tokens: Those of the input that the provider had in its cache.
-    """
-    usage = Usage(
-        input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cached_tokens
-    )
-    try:
-        price = calc_price(usage, model, provider_api_url=base_url).total_price
-    except (LookupError, ValueError):
-        # No such model or provider in the list, or counts that contradict each other.
-        return None
-    return round(price, 12)
-
-
 def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
     return {
         "type": "function",
@@ -133,7 +109,8 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
     cached = _count(getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None))
     cost = None
     if model is not None and input_tokens is not None and output_tokens is not None:
-        cost = cost_of(model, base_url, input_tokens, output_tokens, cached or 0)
+        counts = TokenUsage(input_tokens, output_tokens, cached or 0)
+        cost = cost_of(counts, model, address=base_url)
     return Generation(
         text=_text(message.content) or _text(getattr(message, "refusal", None)),
         tool_calls=tuple(_chosen(each) for each in message.tool_calls or ()),

@@ -104,6 +104,8 @@ class RunWatch:
             except Exception as error:  # whatever it is, it is asked again
                 if is_answered:
                     log.warning("watched_runs_not_read", error=type(error).__name__)
+                    # To find out, and tell it: nobody else will wake them meanwhile.
+                    self.wake(watched)
                 is_answered = False
             else:
                 is_answered = True

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
-from uuid import UUID
 
 from tracer.context import ToolContext
+from tracer.ids import span_id
 
 
 def trace_headers(context: ToolContext) -> dict[str, str]:
@@ -46,11 +45,3 @@ def call_as_span(context: ToolContext) -> Iterator[None]:
     span = trace.NonRecordingSpan(of_call)
     with trace.use_span(span, record_exception=False, set_status_on_exception=False):
         yield
-
-
-def span_id(tool_call_id: UUID) -> str:
-    """Return the span id that stands for a tool call, the same one at each attempt.
-
-    A digest: a UUIDv7's own first half is nearly the same for all calls of one millisecond.
-    """
-    return sha256(tool_call_id.bytes).digest()[:8].hex()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -18,7 +19,10 @@ from tracer.transfer.restorer import TraceRestorer
 Item = TypeVar("Item")
 
 BATCH_BYTES = 32_000_000
-"""How much is written at once: a run of spans is projected whole after each batch."""
+"""How much is written at once, unless it is of a run that already has more spans than that.
+
+A run of spans is projected whole after each batch: so its batches double.
+"""
 
 SHOWN_REFUSALS = 20
 """How many reasons are kept: there may be as many as lines."""
@@ -64,6 +68,9 @@ class Importer:
         self._records: list[tuple[str, ExportedRecord]] = []
         self._spans: list[tuple[str, Span]] = []
         self._bytes = 0
+        self._enough = batch_bytes
+        self._spans_bytes: Counter[UUID] = Counter()
+        """How much of each run's spans is written."""
 
     async def take(self, pieces: Iterable[Piece]) -> None:
         """Store what a file holds, and count what became of it.
@@ -76,10 +83,12 @@ class Importer:
                 self._imported.refuse(piece.place, piece.said.why)
             elif isinstance(piece.said, Span):
                 self._spans.append((piece.place, piece.said))
+                there = self._spans_bytes[root_plan_id(piece.said.trace_id)]
+                self._enough = max(self._enough, there)
             else:
                 await self._take_record(piece.place, piece.said)
             self._bytes += piece.size
-            if self._bytes >= self._batch_bytes:
+            if self._bytes >= self._enough:
                 await self._write()
         await self._write()
 
@@ -102,6 +111,9 @@ class Importer:
     async def _write(self) -> None:
         records, spans = self._records, self._spans
         self._records, self._spans, self._bytes = [], [], 0
+        self._enough = self._batch_bytes
+        for _, span in spans:
+            self._spans_bytes[root_plan_id(span.trace_id)] += len(span.body)
         if records:
             stored = self._noted(
                 records, await self._store.restore([record for _, record in records])

@@ -2,17 +2,61 @@
 import createClient from 'openapi-fetch'
 import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
-import type { PlanNode, Run, RunPage, StepNode } from './shapes'
+import type {
+  PlanNode,
+  Run,
+  RunDiff,
+  RunPage,
+  SpanPage,
+  StepNode,
+  ToolHistory,
+  ToolStats,
+} from './shapes'
 
 // Looked up at each call, so that whoever replaces fetch (a test, a wrapper) is heard.
 const client = createClient<paths>({ fetch: (request) => globalThis.fetch(request) })
 
-export function listRuns(limit: number, cursor?: string | null): Promise<Outcome<RunPage>> {
-  return outcomeOf(client.GET('/api/runs', { params: { query: { limit, cursor } } }))
+type RunQuery = NonNullable<paths['/api/runs']['get']['parameters']['query']>
+
+export function listRuns(query: RunQuery): Promise<Outcome<RunPage>> {
+  return outcomeOf(client.GET('/api/runs', { params: { query } }))
+}
+
+/** Compares two runs. */
+export function diffRuns(a: string, b: string): Promise<Outcome<RunDiff>> {
+  return outcomeOf(client.GET('/api/runs/{a}/diff/{b}', { params: { path: { a, b } } }))
+}
+
+interface StatsQuery {
+  from: string | null
+  to: string | null
+}
+
+/** Reads how the calls of every tool went. */
+export async function readToolStats(query: StatsQuery): Promise<Outcome<ToolStats[]>> {
+  const answer = await outcomeOf(client.GET('/api/stats/tools', { params: { query } }))
+  return answer.ok ? { ok: true, value: answer.value.items } : answer
+}
+
+export function readToolHistory(name: string, query: StatsQuery): Promise<Outcome<ToolHistory>> {
+  const params = { path: { name }, query }
+  return outcomeOf(client.GET('/api/stats/tools/{name}', { params }))
 }
 
 export function readRun(rootPlanId: string): Promise<Outcome<Run>> {
   return outcomeOf(client.GET('/api/runs/{rootPlanId}', { params: { path: { rootPlanId } } }))
+}
+
+interface SpanQuery {
+  recordId?: string
+  limit: number
+  cursor?: string | null
+}
+
+/** Lists the original spans of a run, or of one of its records. */
+export function listSpans(rootPlanId: string, query: SpanQuery): Promise<Outcome<SpanPage>> {
+  const params = { path: { rootPlanId }, query }
+  return outcomeOf(client.GET('/api/runs/{rootPlanId}/spans', { params }))
 }
 
 export function readTree(planId: string): Promise<Outcome<PlanNode>> {

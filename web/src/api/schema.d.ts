@@ -157,6 +157,139 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{rootPlanId}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Run
+         * @description Export a run, whole: `tracer import` restores all of it from either format.
+         *
+         *     `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
+         *     `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
+         *     spans, or spans made of the records of a run that came as events.
+         */
+        get: operations["export_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{rootPlanId}/spans": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Spans
+         * @description List the OpenTelemetry spans kept under a run, by their start.
+         *
+         *     An agent's own span counts for its step and for its plan. A run that came as events has spans
+         *     where its tools' servers sent some.
+         */
+        get: operations["list_spans"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{rootPlanId}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Watch Run
+         * @description Watch a run: each message has what changed since the one before; its `id` is the revision.
+         *
+         *     Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
+         *     to fold them into a tree.
+         */
+        get: operations["watch_run"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{a}/diff/{b}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Diff Runs
+         * @description Compare two runs, aligned by plan, step and tool: what the right one has more, less or else.
+         *
+         *     Siblings match in order: first those with the same name and arguments, then those with the same
+         *     name. Texts are compared whole, whatever a tree shows of them.
+         */
+        get: operations["diff_runs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/stats/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Tool Stats
+         * @description Read how the calls of each tool went.
+         */
+        get: operations["read_tool_stats"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/stats/tools/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Tool History
+         * @description Read how the calls of one tool went over time, with the slowest and the latest failures.
+         */
+        get: operations["read_tool_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/cancel-requests": {
         parameters: {
             query?: never;
@@ -303,10 +436,94 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/executor/details/{planId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Lynxe Plan
+         * @description Read a plan and everything below it as Lynxe's `PlanExecutionRecord`.
+         */
+        get: operations["read_lynxe_plan"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/executor/agent-execution/{stepId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Lynxe Agent
+         * @description Read a step and everything below it as Lynxe's `AgentExecutionRecord`.
+         */
+        get: operations["read_lynxe_agent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * CallBucketSchema
+         * @description How the calls of a span of time went.
+         */
+        CallBucketSchema: {
+            /** Calls */
+            calls: number;
+            /** Succeeded */
+            succeeded: number;
+            /** Failures */
+            failures: number;
+            /** Cancelled */
+            cancelled: number;
+            /**
+             * Abandoned
+             * @description Open, and the lease of their recorder ran out.
+             */
+            abandoned: number;
+            /**
+             * Running
+             * @description Open otherwise.
+             */
+            running: number;
+            /**
+             * Failurerate
+             * @description The failures among those that succeeded or failed, from 0 to 1; null where none did.
+             */
+            failureRate: number | null;
+            /**
+             * P50Ms
+             * @description Half of those that ended took no longer, in milliseconds; null where none ended.
+             */
+            p50Ms: number | null;
+            /** P95Ms */
+            p95Ms: number | null;
+            /** P99Ms */
+            p99Ms: number | null;
+            /**
+             * At
+             * Format: date-time
+             * @description When it begins.
+             */
+            at: string;
+        };
         /**
          * CancelRequests
          * @description Runs that somebody wished to be cancelled or deleted.
@@ -319,6 +536,32 @@ export interface components {
         CancelRequests: {
             /** Rootplanids */
             rootPlanIds: string[];
+        };
+        /**
+         * Change
+         * @description What became of a record from the left run to the right one.
+         * @enum {string}
+         */
+        Change: "added" | "removed" | "changed" | "same";
+        /**
+         * ChangeCounts
+         * @description How many pairs there are of each kind.
+         * @example {
+         *       "added": 1,
+         *       "changed": 2,
+         *       "removed": 0,
+         *       "same": 11
+         *     }
+         */
+        ChangeCounts: {
+            /** Added */
+            added: number;
+            /** Removed */
+            removed: number;
+            /** Changed */
+            changed: number;
+            /** Same */
+            same: number;
         };
         /**
          * ChatRequest
@@ -353,10 +596,80 @@ export interface components {
             agent?: string | null;
         };
         /**
+         * ComparedRecord
+         * @description A record as one of the runs has it.
+         */
+        ComparedRecord: {
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Name
+             * @description The plan's title, the step's agent, the round's model or the tool's name.
+             */
+            name: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** Reason */
+            reason: string | null;
+            /** Errortype */
+            errorType: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Durationms */
+            durationMs: number | null;
+            /**
+             * Attempt
+             * @description Of a tool call.
+             */
+            attempt: number | null;
+            /** @description The record and all below it. */
+            totals: components["schemas"]["NodeTotals"];
+        };
+        /**
+         * ComparedRun
+         * @description A run that is compared.
+         */
+        ComparedRun: {
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /** Revision */
+            revision: number;
+            /** Title */
+            title: string | null;
+            /** Agentname */
+            agentName: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** Startedat */
+            startedAt: string | null;
+            /** Durationms */
+            durationMs: number | null;
+            totals: components["schemas"]["NodeTotals"];
+        };
+        /**
+         * Difference
+         * @description In what two records that match differ.
+         * @enum {string}
+         */
+        Difference: "name" | "arguments" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
+        /**
          * ErrorSchema
          * @description What went wrong.
          * @example {
          *       "message": "no such patient",
+         *       "stack": null,
          *       "type": "ValueError"
          *     }
          */
@@ -397,6 +710,12 @@ export interface components {
              */
             refused: components["schemas"]["RefusedEvent"][];
         };
+        /**
+         * ExportFormat
+         * @description What a run is written as.
+         * @enum {string}
+         */
+        ExportFormat: "jsonl" | "otlp";
         /**
          * GivenPlan
          * @description A plan to carry out instead of having one made.
@@ -472,6 +791,258 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
         };
         /**
+         * LynxeActToolInfo
+         * @description A tool call.
+         */
+        LynxeActToolInfo: {
+            /** Name */
+            name: string | null;
+            /** Parameters */
+            parameters: string | null;
+            /**
+             * Result
+             * @description What it returned; of a call that did not end well, what went wrong.
+             */
+            result: string | null;
+            /**
+             * Id
+             * Format: uuid
+             * @description The tool call's id.
+             */
+            id: string;
+        };
+        /**
+         * LynxeAgentExecutionRecord
+         * @description A step. One without an id holds what hangs under nothing known.
+         */
+        LynxeAgentExecutionRecord: {
+            /** Id */
+            id: number | null;
+            /** Stepid */
+            stepId: string | null;
+            /** Conversationid */
+            conversationId: string | null;
+            /** Agentname */
+            agentName: string | null;
+            /** Agentdescription */
+            agentDescription: string | null;
+            /** Starttime */
+            startTime: number[] | null;
+            /** Endtime */
+            endTime: number[] | null;
+            /** Maxsteps */
+            maxSteps: number | null;
+            /**
+             * Currentstep
+             * @description How many rounds there were.
+             */
+            currentStep: number;
+            /**
+             * Status
+             * @description `FINISHED` however it ended; `errorMessage` tells.
+             * @enum {string}
+             */
+            status: "IDLE" | "RUNNING" | "FINISHED";
+            /** Agentrequest */
+            agentRequest: string | null;
+            /** Result */
+            result: string | null;
+            /**
+             * Errormessage
+             * @description What went wrong, else the reason or the status of what did not end well.
+             */
+            errorMessage: string | null;
+            /** Modelname */
+            modelName: string | null;
+            /** Thinkactsteps */
+            thinkActSteps: components["schemas"]["LynxeThinkActRecord"][];
+            /**
+             * Subplanexecutionrecords
+             * @description What its tool calls opened, and whom it handed over to; the first that began first.
+             */
+            subPlanExecutionRecords: components["schemas"]["LynxePlanExecutionRecord"][];
+            /**
+             * Latestmethodname
+             * @description The latest tool call's name.
+             */
+            latestMethodName: string | null;
+            /** Latestmethodargs */
+            latestMethodArgs: string | null;
+            /** Latestroundnumber */
+            latestRoundNumber: number | null;
+            /** Completed */
+            completed: boolean;
+            /** Running */
+            running: boolean;
+            /** Idle */
+            idle: boolean;
+            /**
+             * Completedthinkactstepscount
+             * @description 0, as with Lynxe.
+             */
+            completedThinkActStepsCount: number;
+            /** Subplancount */
+            subPlanCount: number;
+        };
+        /**
+         * LynxePlanExecutionRecord
+         * @description A plan.
+         */
+        LynxePlanExecutionRecord: {
+            /**
+             * Id
+             * @description The first 53 bits of the SHA-256 of the UUID's 16 bytes, as all numeric ids here.
+             */
+            id: number;
+            /**
+             * Currentplanid
+             * Format: uuid
+             */
+            currentPlanId: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /** Parentplanid */
+            parentPlanId: string | null;
+            /** Toolcallid */
+            toolCallId: string | null;
+            /** Title */
+            title: string | null;
+            /** Userrequest */
+            userRequest: string | null;
+            /** Starttime */
+            startTime: number[] | null;
+            /** Endtime */
+            endTime: number[] | null;
+            /** Currentstepindex */
+            currentStepIndex: number;
+            /**
+             * Completed
+             * @description Whether it has ended, however.
+             */
+            completed: boolean;
+            /** Summary */
+            summary: string | null;
+            /** Agentexecutionsequence */
+            agentExecutionSequence: components["schemas"]["LynxeAgentExecutionRecord"][];
+            /** Userinputwaitstate */
+            userInputWaitState: null;
+            /** Modelname */
+            modelName: string | null;
+            /** @description The tool call that opened it. */
+            parentActToolCall: components["schemas"]["LynxeActToolInfo"] | null;
+            /**
+             * Structureresult
+             * @description Of the plan that was asked for, once it has ended: the result of its last tool call.
+             */
+            structureResult: string | null;
+        };
+        /**
+         * LynxeThinkActRecord
+         * @description A round. One without an id holds the calls that were made outside any round.
+         */
+        LynxeThinkActRecord: {
+            /** Id */
+            id: number | null;
+            /**
+             * Parentexecutionid
+             * @description The `id` of its agent execution.
+             */
+            parentExecutionId: number | null;
+            /** Thinkstarttime */
+            thinkStartTime: number[] | null;
+            /**
+             * Thinkendtime
+             * @description Null, as with Lynxe, and so are the fields that say no more of themselves.
+             */
+            thinkEndTime: number[] | null;
+            /** Actstarttime */
+            actStartTime: number[] | null;
+            /** Actendtime */
+            actEndTime: number[] | null;
+            /**
+             * Thinkinput
+             * @description The messages that the model was given, as the text of a JSON array.
+             */
+            thinkInput: string | null;
+            /** Thinkoutput */
+            thinkOutput: string | null;
+            /**
+             * Actionneeded
+             * @description Whether its model chose tools.
+             */
+            actionNeeded: boolean;
+            /** Actiondescription */
+            actionDescription: string | null;
+            /** Actionresult */
+            actionResult: string | null;
+            /** Status */
+            status: null;
+            /** Errormessage */
+            errorMessage: string | null;
+            /**
+             * Inputcharcount
+             * @description Tokens, as with Lynxe since 4.10.5.
+             */
+            inputCharCount: number | null;
+            /**
+             * Outputcharcount
+             * @description Tokens as well.
+             */
+            outputCharCount: number | null;
+            /** Modelcontextlimit */
+            modelContextLimit: number | null;
+            /** Toolname */
+            toolName: string | null;
+            /** Toolparameters */
+            toolParameters: string | null;
+            /**
+             * Acttoolinfolist
+             * @description Its tool calls, each with the items of its batch after it.
+             */
+            actToolInfoList: components["schemas"]["LynxeActToolInfo"][];
+        };
+        /**
+         * NamedCallSchema
+         * @description A call that is worth looking at.
+         * @example {
+         *       "durationMs": 1400,
+         *       "error": {
+         *         "message": "no such patient",
+         *         "type": "ValueError"
+         *       },
+         *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "startedAt": "2026-11-21T22:21:52.462812Z",
+         *       "status": "failed",
+         *       "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+         *     }
+         */
+        NamedCallSchema: {
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /** Startedat */
+            startedAt: string | null;
+            /** Durationms */
+            durationMs: number | null;
+            /** @description Without its stack; of its message the first 2 kB. */
+            error: components["schemas"]["ErrorSchema"] | null;
+        };
+        /**
          * NodeTotals
          * @description Sums over a part of the tree.
          * @example {
@@ -504,6 +1075,16 @@ export interface components {
         PageSchema_RunSchema_: {
             /** Items */
             items: components["schemas"]["RunSchema"][];
+            /**
+             * Nextcursor
+             * @description Pass it as `cursor` to get the next page; null on the last one.
+             */
+            nextCursor: string | null;
+        };
+        /** PageSchema[SpanSchema] */
+        PageSchema_SpanSchema_: {
+            /** Items */
+            items: components["schemas"]["SpanSchema"][];
             /**
              * Nextcursor
              * @description Pass it as `cursor` to get the next page; null on the last one.
@@ -552,12 +1133,16 @@ export interface components {
          * @description How much of each long string a tree carries.
          * @enum {string}
          */
-        Payloads: "none" | "preview" | "full";
+        Payloads: "none" | "preview" | "full" | "digest";
         /**
          * PlanNode
          * @description A plan, with its steps.
          */
         PlanNode: {
+            /** @description The node itself and what is below it outside sub-plans. */
+            own: components["schemas"]["NodeTotals"];
+            /** @description Sub-plans included, whatever `depth` shows. */
+            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
              * @enum {string}
@@ -585,10 +1170,6 @@ export interface components {
              */
             position: number | null;
             error: components["schemas"]["ErrorSchema"] | null;
-            /** @description The node itself and what is below it outside sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
-            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Kind
              * @constant
@@ -613,7 +1194,6 @@ export interface components {
             toolCallId: string | null;
             /** Openedbystepid */
             openedByStepId: string | null;
-            parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
             /** Title */
             title: string | null;
             /** Agentname */
@@ -646,6 +1226,8 @@ export interface components {
             summaryBytes: number | null;
             /** Summarytruncated */
             summaryTruncated: boolean;
+            /** @description The tool call that opened it, in short. */
+            parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
             /** Agentexecutions */
             agentExecutions: components["schemas"]["StepNode"][];
             /**
@@ -659,6 +1241,12 @@ export interface components {
              * @default []
              */
             unplaced: (components["schemas"]["PlanNode"] | components["schemas"]["StepNode"] | components["schemas"]["ThinkActNode"] | components["schemas"]["ToolCallNode"])[];
+            /**
+             * Revision
+             * @description At the top of the tree only: the run's revision that was read, to watch the run from.
+             * @default 0
+             */
+            revision: number;
         };
         /**
          * PlanSchema
@@ -943,6 +1531,37 @@ export interface components {
             readonly error: components["schemas"]["ErrorSchema"] | null;
         };
         /**
+         * RecordPair
+         * @description A record of the left run and the one of the right run that matches it, or one of them.
+         */
+        RecordPair: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            /**
+             * Name
+             * @description What the left one is called, else the right one.
+             */
+            name: string | null;
+            left: components["schemas"]["ComparedRecord"] | null;
+            right: components["schemas"]["ComparedRecord"] | null;
+            change: components["schemas"]["Change"];
+            /**
+             * Differs
+             * @description In what they differ; a duration where one took at least a quarter longer, and 0.1 s.
+             */
+            differs: components["schemas"]["Difference"][];
+            /**
+             * Changedbelow
+             * @description How many pairs below are not `same`.
+             */
+            changedBelow: number;
+            /** Children */
+            children: components["schemas"]["RecordPair"][];
+        };
+        /**
          * RefusedEvent
          * @description An event that was not stored, and why.
          * @example {
@@ -967,6 +1586,16 @@ export interface components {
              * @description A sentence for people.
              */
             detail: string;
+        };
+        /**
+         * RunDiff
+         * @description Two runs aligned by plan, step and tool.
+         */
+        RunDiff: {
+            left: components["schemas"]["ComparedRun"];
+            right: components["schemas"]["ComparedRun"];
+            counts: components["schemas"]["ChangeCounts"];
+            root: components["schemas"]["RecordPair"];
         };
         /**
          * RunRequest
@@ -1145,6 +1774,134 @@ export interface components {
             readonly durationMs: number | null;
         };
         /**
+         * SpanEventSchema
+         * @description A moment within a span.
+         */
+        SpanEventSchema: {
+            /** Name */
+            name: string;
+            /** At */
+            at: string | null;
+            /** Timeunixnano */
+            timeUnixNano: string;
+            /** Attributes */
+            attributes: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * SpanLinkSchema
+         * @description A reference to another span.
+         */
+        SpanLinkSchema: {
+            /** Traceid */
+            traceId: string;
+            /** Spanid */
+            spanId: string;
+            /** Attributes */
+            attributes: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * SpanRecord
+         * @description The record that a span belongs to.
+         * @example {
+         *       "id": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+         *       "kind": "step"
+         *     }
+         */
+        SpanRecord: {
+            kind: components["schemas"]["Kind"];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+        };
+        /**
+         * SpanSchema
+         * @description A span as it came, whatever became of it. Text is in stored form.
+         * @example {
+         *       "attributes": {
+         *         "gen_ai.agent.name": "planner",
+         *         "gen_ai.operation.name": "invoke_agent"
+         *       },
+         *       "endTimeUnixNano": "1795299713462812345",
+         *       "events": [],
+         *       "finishedAt": "2026-11-21T22:21:53.462812Z",
+         *       "kind": "internal",
+         *       "links": [],
+         *       "name": "invoke_agent planner",
+         *       "record": {
+         *         "id": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+         *         "kind": "step"
+         *       },
+         *       "resource": {
+         *         "service.name": "ward"
+         *       },
+         *       "scope": "pydantic-ai",
+         *       "scopeVersion": "2.68.0",
+         *       "spanId": "eee19b7ec3c1b174",
+         *       "startTimeUnixNano": "1795299712462812345",
+         *       "startedAt": "2026-11-21T22:21:52.462812Z",
+         *       "statusCode": "unset",
+         *       "statusMessage": ""
+         *     }
+         */
+        SpanSchema: {
+            /** Spanid */
+            spanId: string;
+            /** Parentspanid */
+            parentSpanId: string | null;
+            /** Name */
+            name: string;
+            /**
+             * Kind
+             * @description `internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number.
+             */
+            kind: string;
+            /**
+             * Startedat
+             * @description To the microsecond; null for a time of zero.
+             */
+            startedAt: string | null;
+            /**
+             * Finishedat
+             * @description Null while it has no end.
+             */
+            finishedAt: string | null;
+            /** Starttimeunixnano */
+            startTimeUnixNano: string;
+            /** Endtimeunixnano */
+            endTimeUnixNano: string;
+            /**
+             * Statuscode
+             * @description `unset`, `ok` or `error`, else its number.
+             */
+            statusCode: string;
+            /** Statusmessage */
+            statusMessage: string;
+            /** Attributes */
+            attributes: {
+                [key: string]: unknown;
+            };
+            /** Events */
+            events: components["schemas"]["SpanEventSchema"][];
+            /** Links */
+            links: components["schemas"]["SpanLinkSchema"][];
+            /** Resource */
+            resource: {
+                [key: string]: unknown;
+            };
+            /** Scope */
+            scope: string;
+            /** Scopeversion */
+            scopeVersion: string;
+            /** @description The record that it became or belongs to: a wrapper goes with the one above it. */
+            record: components["schemas"]["SpanRecord"] | null;
+        };
+        /**
          * Status
          * @description How far a record has come, in the order in which one status supersedes another.
          *
@@ -1158,6 +1915,10 @@ export interface components {
          * @description A step, with its rounds.
          */
         StepNode: {
+            /** @description The node itself and what is below it outside sub-plans. */
+            own: components["schemas"]["NodeTotals"];
+            /** @description Sub-plans included, whatever `depth` shows. */
+            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
              * @enum {string}
@@ -1185,10 +1946,6 @@ export interface components {
              */
             position: number | null;
             error: components["schemas"]["ErrorSchema"] | null;
-            /** @description The node itself and what is below it outside sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
-            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Kind
              * @constant
@@ -1238,6 +1995,10 @@ export interface components {
          * @description One round, with the tool calls that its model chose.
          */
         ThinkActNode: {
+            /** @description The node itself and what is below it outside sub-plans. */
+            own: components["schemas"]["NodeTotals"];
+            /** @description Sub-plans included, whatever `depth` shows. */
+            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
              * @enum {string}
@@ -1265,10 +2026,6 @@ export interface components {
              */
             position: number | null;
             error: components["schemas"]["ErrorSchema"] | null;
-            /** @description The node itself and what is below it outside sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
-            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Kind
              * @constant
@@ -1586,6 +2343,10 @@ export interface components {
          * @description A tool call, with the items of its batch and the sub-plans that it opened.
          */
         ToolCallNode: {
+            /** @description The node itself and what is below it outside sub-plans. */
+            own: components["schemas"]["NodeTotals"];
+            /** @description Sub-plans included, whatever `depth` shows. */
+            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Status
              * @enum {string}
@@ -1613,10 +2374,6 @@ export interface components {
              */
             position: number | null;
             error: components["schemas"]["ErrorSchema"] | null;
-            /** @description The node itself and what is below it outside sub-plans. */
-            own: components["schemas"]["NodeTotals"];
-            /** @description Sub-plans included, whatever `depth` shows. */
-            cumulative: components["schemas"]["NodeTotals"];
             /**
              * Kind
              * @constant
@@ -1920,6 +2677,193 @@ export interface components {
             readonly durationMs: number | null;
             /** @description What went wrong. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
+        };
+        /**
+         * ToolHistorySchema
+         * @description How the calls of one tool went over time.
+         * @example {
+         *       "bucketSeconds": 3600,
+         *       "buckets": [
+         *         {
+         *           "abandoned": 1,
+         *           "at": "2026-11-21T22:00:00Z",
+         *           "calls": 14,
+         *           "cancelled": 0,
+         *           "failureRate": 0.0833,
+         *           "failures": 1,
+         *           "p50Ms": 120.5,
+         *           "p95Ms": 900.25,
+         *           "p99Ms": 1400,
+         *           "running": 1,
+         *           "succeeded": 11
+         *         }
+         *       ],
+         *       "latestFailures": [
+         *         {
+         *           "durationMs": 1400,
+         *           "error": {
+         *             "message": "no such patient",
+         *             "type": "ValueError"
+         *           },
+         *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *           "startedAt": "2026-11-21T22:21:52.462812Z",
+         *           "status": "failed",
+         *           "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+         *         }
+         *       ],
+         *       "slowest": [
+         *         {
+         *           "durationMs": 1400,
+         *           "error": {
+         *             "message": "no such patient",
+         *             "type": "ValueError"
+         *           },
+         *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *           "startedAt": "2026-11-21T22:21:52.462812Z",
+         *           "status": "failed",
+         *           "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+         *         }
+         *       ],
+         *       "stats": {
+         *         "abandoned": 1,
+         *         "calls": 14,
+         *         "cancelled": 0,
+         *         "failureRate": 0.0833,
+         *         "failures": 1,
+         *         "latestAt": "2026-11-21T22:21:52.462812Z",
+         *         "name": "medication_check",
+         *         "p50Ms": 120.5,
+         *         "p95Ms": 900.25,
+         *         "p99Ms": 1400,
+         *         "running": 1,
+         *         "subPlans": 13,
+         *         "succeeded": 11,
+         *         "toolType": "SUBPLAN"
+         *       }
+         *     }
+         */
+        ToolHistorySchema: {
+            stats: components["schemas"]["ToolStatsSchema"];
+            /**
+             * Bucketseconds
+             * @description How long each bucket is: so that there are some dozens.
+             */
+            bucketSeconds: number;
+            /**
+             * Buckets
+             * @description In order, from multiples of `bucketSeconds` since 1970; those without calls are left out.
+             */
+            buckets: components["schemas"]["CallBucketSchema"][];
+            /**
+             * Slowest
+             * @description The ten calls that took longest.
+             */
+            slowest: components["schemas"]["NamedCallSchema"][];
+            /**
+             * Latestfailures
+             * @description The ten failed calls that ended last.
+             */
+            latestFailures: components["schemas"]["NamedCallSchema"][];
+        };
+        /**
+         * ToolStatsList
+         * @description Every tool that was called, by name.
+         * @example {
+         *       "items": [
+         *         {
+         *           "abandoned": 1,
+         *           "calls": 14,
+         *           "cancelled": 0,
+         *           "failureRate": 0.0833,
+         *           "failures": 1,
+         *           "latestAt": "2026-11-21T22:21:52.462812Z",
+         *           "name": "medication_check",
+         *           "p50Ms": 120.5,
+         *           "p95Ms": 900.25,
+         *           "p99Ms": 1400,
+         *           "running": 1,
+         *           "subPlans": 13,
+         *           "succeeded": 11,
+         *           "toolType": "SUBPLAN"
+         *         }
+         *       ]
+         *     }
+         */
+        ToolStatsList: {
+            /** Items */
+            items: components["schemas"]["ToolStatsSchema"][];
+        };
+        /**
+         * ToolStatsSchema
+         * @description How the calls of one tool went.
+         * @example {
+         *       "abandoned": 1,
+         *       "calls": 14,
+         *       "cancelled": 0,
+         *       "failureRate": 0.0833,
+         *       "failures": 1,
+         *       "latestAt": "2026-11-21T22:21:52.462812Z",
+         *       "name": "medication_check",
+         *       "p50Ms": 120.5,
+         *       "p95Ms": 900.25,
+         *       "p99Ms": 1400,
+         *       "running": 1,
+         *       "subPlans": 13,
+         *       "succeeded": 11,
+         *       "toolType": "SUBPLAN"
+         *     }
+         */
+        ToolStatsSchema: {
+            /** Calls */
+            calls: number;
+            /** Succeeded */
+            succeeded: number;
+            /** Failures */
+            failures: number;
+            /** Cancelled */
+            cancelled: number;
+            /**
+             * Abandoned
+             * @description Open, and the lease of their recorder ran out.
+             */
+            abandoned: number;
+            /**
+             * Running
+             * @description Open otherwise.
+             */
+            running: number;
+            /**
+             * Failurerate
+             * @description The failures among those that succeeded or failed, from 0 to 1; null where none did.
+             */
+            failureRate: number | null;
+            /**
+             * P50Ms
+             * @description Half of those that ended took no longer, in milliseconds; null where none ended.
+             */
+            p50Ms: number | null;
+            /** P95Ms */
+            p95Ms: number | null;
+            /** P99Ms */
+            p99Ms: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Tooltype
+             * @description The kind of tool; of several, the last by name.
+             */
+            toolType: string | null;
+            /**
+             * Latestat
+             * Format: date-time
+             * @description When the latest call started, or else was recorded.
+             */
+            latestAt: string;
+            /**
+             * Subplans
+             * @description How many sub-plans the calls opened.
+             */
+            subPlans: number;
         };
         /**
          * ChosenToolCall
@@ -2722,6 +3666,386 @@ export interface components {
         };
         Event: components["schemas"]["PlanStarted"] | components["schemas"]["PlanFinished"] | components["schemas"]["StepStarted"] | components["schemas"]["StepFinished"] | components["schemas"]["ThoughtStarted"] | components["schemas"]["ThoughtRecorded"] | components["schemas"]["ToolCallStarted"] | components["schemas"]["ToolCallFinished"] | components["schemas"]["LateEndNoted"];
         /**
+         * PlanFields
+         * @description A plan by itself, long strings as previews.
+         */
+        PlanFields: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             */
+            reason: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Finishedat */
+            finishedAt: string | null;
+            /** Abandonedat */
+            abandonedAt: string | null;
+            /**
+             * Durationms
+             * @description Milliseconds; null while it is open.
+             */
+            durationMs: number | null;
+            /**
+             * Position
+             * @description The place among its siblings, from 0.
+             */
+            position: number | null;
+            error: components["schemas"]["ErrorSchema"] | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "plan";
+            /**
+             * Planid
+             * Format: uuid
+             */
+            planId: string;
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /** Parentplanid */
+            parentPlanId: string | null;
+            /**
+             * Toolcallid
+             * @description The tool call that opened it.
+             */
+            toolCallId: string | null;
+            /** Openedbystepid */
+            openedByStepId: string | null;
+            /** Title */
+            title: string | null;
+            /** Agentname */
+            agentName: string | null;
+            /** Template */
+            template: string | null;
+            /** Templateversion */
+            templateVersion: string | null;
+            /**
+             * Inferred
+             * @description Whether what opened it was reconstructed rather than recorded.
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence for that.
+             */
+            inferredFrom: string | null;
+            /** Depth */
+            depth: number | null;
+            /** Userrequest */
+            userRequest: string | null;
+            /** Userrequestbytes */
+            userRequestBytes: number | null;
+            /** Userrequesttruncated */
+            userRequestTruncated: boolean;
+            /** Summary */
+            summary: string | null;
+            /** Summarybytes */
+            summaryBytes: number | null;
+            /** Summarytruncated */
+            summaryTruncated: boolean;
+        };
+        /**
+         * RemovedRecord
+         * @description A record that is there no more: later spans said that it is something else.
+         * @example {
+         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+         *       "kind": "toolCall"
+         *     }
+         */
+        RemovedRecord: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+        };
+        /**
+         * RunChanges
+         * @description What became of a run since the revision that a watcher has.
+         */
+        RunChanges: {
+            /**
+             * Changed
+             * @description The records that are new or changed, as a tree shows them, without what is below them.
+             */
+            changed: (components["schemas"]["PlanFields"] | components["schemas"]["StepFields"] | components["schemas"]["ThinkActFields"] | components["schemas"]["ToolCallFields"])[];
+            /**
+             * Removed
+             * @description Take these out, and put what hung under them under nothing.
+             */
+            removed: components["schemas"]["RemovedRecord"][];
+        };
+        /**
+         * RunRevision
+         * @description How far a run is.
+         * @example {
+         *       "revision": 42
+         *     }
+         */
+        RunRevision: {
+            /** Revision */
+            revision: number;
+        };
+        /**
+         * StepFields
+         * @description A step by itself, long strings as previews.
+         */
+        StepFields: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             */
+            reason: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Finishedat */
+            finishedAt: string | null;
+            /** Abandonedat */
+            abandonedAt: string | null;
+            /**
+             * Durationms
+             * @description Milliseconds; null while it is open.
+             */
+            durationMs: number | null;
+            /**
+             * Position
+             * @description The place among its siblings, from 0.
+             */
+            position: number | null;
+            error: components["schemas"]["ErrorSchema"] | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "step";
+            /**
+             * Stepid
+             * Format: uuid
+             */
+            stepId: string;
+            /** Planid */
+            planId: string | null;
+            /** Agentname */
+            agentName: string | null;
+            /** Request */
+            request: string | null;
+            /** Requestbytes */
+            requestBytes: number | null;
+            /** Requesttruncated */
+            requestTruncated: boolean;
+            /** Result */
+            result: string | null;
+            /** Resultbytes */
+            resultBytes: number | null;
+            /** Resulttruncated */
+            resultTruncated: boolean;
+        };
+        /**
+         * ThinkActFields
+         * @description One round by itself, long strings as previews.
+         */
+        ThinkActFields: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             */
+            reason: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Finishedat */
+            finishedAt: string | null;
+            /** Abandonedat */
+            abandonedAt: string | null;
+            /**
+             * Durationms
+             * @description Milliseconds; null while it is open.
+             */
+            durationMs: number | null;
+            /**
+             * Position
+             * @description The place among its siblings, from 0.
+             */
+            position: number | null;
+            error: components["schemas"]["ErrorSchema"] | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "thinkAct";
+            /**
+             * Thinkactid
+             * Format: uuid
+             */
+            thinkActId: string;
+            /** Stepid */
+            stepId: string | null;
+            /** Requestedmodel */
+            requestedModel: string | null;
+            /** Model */
+            model: string | null;
+            /** Inputtokens */
+            inputTokens: number | null;
+            /** Outputtokens */
+            outputTokens: number | null;
+            /** Costusd */
+            costUsd: number | null;
+            /** Thought */
+            thought: string | null;
+            /** Thoughtbytes */
+            thoughtBytes: number | null;
+            /** Thoughttruncated */
+            thoughtTruncated: boolean;
+        };
+        /**
+         * ToolCallFields
+         * @description A tool call by itself, long strings as previews.
+         */
+        ToolCallFields: {
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             */
+            reason: string | null;
+            /** Startedat */
+            startedAt: string | null;
+            /** Finishedat */
+            finishedAt: string | null;
+            /** Abandonedat */
+            abandonedAt: string | null;
+            /**
+             * Durationms
+             * @description Milliseconds; null while it is open.
+             */
+            durationMs: number | null;
+            /**
+             * Position
+             * @description The place among its siblings, from 0.
+             */
+            position: number | null;
+            error: components["schemas"]["ErrorSchema"] | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "toolCall";
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /** Stepid */
+            stepId: string | null;
+            /** Thinkactid */
+            thinkActId: string | null;
+            /** Parenttoolcallid */
+            parentToolCallId: string | null;
+            /**
+             * Providercallid
+             * @description The id that the model's provider gave; repeats, may be empty.
+             */
+            providerCallId: string | null;
+            /** Name */
+            name: string | null;
+            /** Tooltype */
+            toolType: string | null;
+            /** Attempt */
+            attempt: number | null;
+            /**
+             * Forgedarguments
+             * @description The hidden parameters that somebody but the runtime tried to give: their names, sorted.
+             */
+            forgedArguments: string[];
+            /**
+             * Shortcircuitedby
+             * @description The hook that answered in the tool's place.
+             */
+            shortCircuitedBy: string | null;
+            /**
+             * Stillrunning
+             * @description True where it was given up on and its tool went on regardless; else null.
+             */
+            stillRunning: boolean | null;
+            /** Latefinishedat */
+            lateFinishedAt: string | null;
+            lateStatus: components["schemas"]["Status"] | null;
+            /**
+             * Inferred
+             * @description Whether its round was reconstructed rather than recorded.
+             */
+            inferred: boolean;
+            /**
+             * Inferredfrom
+             * @description The evidence for that.
+             */
+            inferredFrom: string | null;
+            /** Arguments */
+            arguments: string | null;
+            /** Argumentsbytes */
+            argumentsBytes: number | null;
+            /** Argumentstruncated */
+            argumentsTruncated: boolean;
+            /**
+             * Effectivearguments
+             * @description What the latest attempt was called with, where hooks changed the arguments.
+             */
+            effectiveArguments: string | null;
+            /** Effectiveargumentsbytes */
+            effectiveArgumentsBytes: number | null;
+            /** Effectiveargumentstruncated */
+            effectiveArgumentsTruncated: boolean;
+            /** Result */
+            result: string | null;
+            /** Resultbytes */
+            resultBytes: number | null;
+            /** Resulttruncated */
+            resultTruncated: boolean;
+            /**
+             * Statechanges
+             * @description What it changed in the session's state, as the text of a JSON array.
+             */
+            stateChanges: string | null;
+            /** Statechangesbytes */
+            stateChangesBytes: number | null;
+            /** Statechangestruncated */
+            stateChangesTruncated: boolean;
+            /** Lateresult */
+            lateResult: string | null;
+            /** Lateresultbytes */
+            lateResultBytes: number | null;
+            /** Lateresulttruncated */
+            lateResultTruncated: boolean;
+        };
+        /**
          * Problem
          * @description What went wrong, as RFC 9457 problem details.
          * @example {
@@ -3032,12 +4356,14 @@ export interface operations {
                 agent?: string | null;
                 /** @description A tool that was called. */
                 tool?: string | null;
-                /** @description Text within titles, tool and agent names or errors. */
+                /** @description Text within titles, tool and agent names or errors, in any case. */
                 q?: string | null;
                 /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
                 /** @description Started (or else recorded) before this moment, RFC 3339. */
                 to?: string | null;
+                /** @description Whether to list traces too that have no agent, model or tool call. */
+                otherTraces?: boolean;
                 /** @description How many items at most. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before this one. */
@@ -3144,7 +4470,10 @@ export interface operations {
     read_run: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
             path: {
                 /** @description The run's root plan. */
                 rootPlanId: string;
@@ -3161,6 +4490,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["RunSchema"];
                 };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Bad Request */
             400: {
@@ -3325,6 +4661,523 @@ export interface operations {
             };
         };
     };
+    export_run: {
+        parameters: {
+            query?: {
+                /** @description `otlp` is protobuf, unless JSON is accepted. */
+                format?: components["schemas"]["ExportFormat"];
+            };
+            header?: never;
+            path: {
+                /** @description The run's root plan. */
+                rootPlanId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run as a file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {"kind":"run","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","title":"Weekly health review","source":"events","isAgentWork":true}
+                     *     {"kind":"step","rootPlanId":"01a20033-9dce-7364-82b8-37c32d771382","stepId":"01a20033-9dd0-7b02-9f41-0d3b5a7c9e11","planId":"01a20033-9dce-7364-82b8-37c32d771382","status":"succeeded","agentName":"nurse","result":"All is well.","error":null}
+                     */
+                    "application/x-ndjson": string;
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        resourceSpans: Record<string, never>[];
+                    };
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_spans: {
+        parameters: {
+            query?: {
+                /** @description Spans of this record only. */
+                recordId?: string | null;
+                /** @description How many items at most. */
+                limit?: number;
+                /** @description The `nextCursor` of the page before this one. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The run's root plan. */
+                rootPlanId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageSchema_SpanSchema_"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    watch_run: {
+        parameters: {
+            query?: {
+                /** @description The `revision` of the tree that you have. */
+                after?: number;
+            };
+            header?: {
+                /** @description The same, where a connection is resumed. */
+                "last-event-id"?: number | null;
+            };
+            path: {
+                /** @description The run's root plan. */
+                rootPlanId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The stream, which does not end while the run is there. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example id: 43
+                     *     data: {"changed":[{"kind":"toolCall","toolCallId":"01a20033-9e02-7d3e-b4c5-d6e7f8091a2b","status":"succeeded"}],"removed":[]}
+                     */
+                    "text/event-stream": unknown;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    diff_runs: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
+            path: {
+                /** @description The root plan of the left run. */
+                a: string;
+                /** @description The root plan of the right run. */
+                b: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "left": {
+                     *         "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *         "revision": 42,
+                     *         "title": "Weekly health review",
+                     *         "agentName": "planner",
+                     *         "status": "succeeded",
+                     *         "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *         "durationMs": 1000,
+                     *         "totals": {
+                     *           "inputTokens": 120,
+                     *           "outputTokens": 40,
+                     *           "costUsd": 0.0004,
+                     *           "toolCalls": 1,
+                     *           "failures": 0
+                     *         }
+                     *       },
+                     *       "right": {
+                     *         "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771383",
+                     *         "revision": 42,
+                     *         "title": "Weekly health review",
+                     *         "agentName": "planner",
+                     *         "status": "succeeded",
+                     *         "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *         "durationMs": 1000,
+                     *         "totals": {
+                     *           "inputTokens": 120,
+                     *           "outputTokens": 40,
+                     *           "costUsd": 0.0004,
+                     *           "toolCalls": 1,
+                     *           "failures": 0
+                     *         }
+                     *       },
+                     *       "counts": {
+                     *         "added": 0,
+                     *         "removed": 0,
+                     *         "changed": 1,
+                     *         "same": 1
+                     *       },
+                     *       "root": {
+                     *         "kind": "plan",
+                     *         "name": "Weekly health review",
+                     *         "left": {
+                     *           "id": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *           "name": "Weekly health review",
+                     *           "status": "succeeded",
+                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *           "durationMs": 1000,
+                     *           "totals": {
+                     *             "inputTokens": 120,
+                     *             "outputTokens": 40,
+                     *             "costUsd": 0.0004,
+                     *             "toolCalls": 1,
+                     *             "failures": 0
+                     *           }
+                     *         },
+                     *         "right": {
+                     *           "id": "01a20033-9dce-7364-82b8-37c32d771383",
+                     *           "name": "Weekly health review",
+                     *           "status": "succeeded",
+                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *           "durationMs": 1000,
+                     *           "totals": {
+                     *             "inputTokens": 120,
+                     *             "outputTokens": 40,
+                     *             "costUsd": 0.0004,
+                     *             "toolCalls": 1,
+                     *             "failures": 0
+                     *           }
+                     *         },
+                     *         "change": "same",
+                     *         "differs": [],
+                     *         "changedBelow": 1,
+                     *         "children": [
+                     *           {
+                     *             "kind": "toolCall",
+                     *             "name": "measure",
+                     *             "left": {
+                     *               "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *               "name": "measure",
+                     *               "status": "succeeded",
+                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *               "durationMs": 1000,
+                     *               "attempt": 1,
+                     *               "totals": {
+                     *                 "inputTokens": 120,
+                     *                 "outputTokens": 40,
+                     *                 "costUsd": 0.0004,
+                     *                 "toolCalls": 1,
+                     *                 "failures": 0
+                     *               }
+                     *             },
+                     *             "right": {
+                     *               "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2c",
+                     *               "name": "measure",
+                     *               "status": "failed",
+                     *               "reason": "tool_error",
+                     *               "errorType": "ValueError",
+                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *               "durationMs": 1000,
+                     *               "attempt": 3,
+                     *               "totals": {
+                     *                 "inputTokens": 120,
+                     *                 "outputTokens": 40,
+                     *                 "costUsd": 0.0004,
+                     *                 "toolCalls": 1,
+                     *                 "failures": 0
+                     *               }
+                     *             },
+                     *             "change": "changed",
+                     *             "differs": [
+                     *               "outcome",
+                     *               "result",
+                     *               "attempts"
+                     *             ],
+                     *             "changedBelow": 0,
+                     *             "children": []
+                     *           }
+                     *         ]
+                     *       }
+                     *     }
+                     */
+                    "application/json": components["schemas"]["RunDiff"];
+                };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_tool_stats: {
+        parameters: {
+            query?: {
+                /** @description This tool alone. */
+                name?: string | null;
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                from?: string | null;
+                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                to?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolStatsList"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_tool_history: {
+        parameters: {
+            query?: {
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                from?: string | null;
+                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                to?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description The tool's name. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ToolHistorySchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     find_cancel_requests: {
         parameters: {
             query: {
@@ -3378,7 +5231,10 @@ export interface operations {
     read_plan: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
             path: {
                 planId: string;
             };
@@ -3394,6 +5250,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["PlanWithParent"];
                 };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Bad Request */
             400: {
@@ -3438,10 +5301,13 @@ export interface operations {
             query?: {
                 /** @description How many plans deep; 1 is this plan alone. */
                 depth?: number | null;
-                /** @description How much of each long string; a preview is its first 2 kB. */
+                /** @description How much of each long string: a preview is its first 2 kB, a digest the SHA-256 of it. */
                 payloads?: components["schemas"]["Payloads"];
             };
-            header?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
             path: {
                 planId: string;
             };
@@ -3643,6 +5509,7 @@ export interface operations {
                      *         "failures": 0
                      *       },
                      *       "title": "Weekly health review",
+                     *       "revision": 42,
                      *       "unplaced": [],
                      *       "userRequest": "How was my week?",
                      *       "userRequestBytes": 16,
@@ -3651,6 +5518,13 @@ export interface operations {
                      */
                     "application/json": components["schemas"]["PlanNode"];
                 };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Bad Request */
             400: {
@@ -3757,7 +5631,10 @@ export interface operations {
     read_tool_call: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
             path: {
                 toolCallId: string;
             };
@@ -3773,6 +5650,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ToolCallInPlaceSchema"];
                 };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Bad Request */
             400: {
@@ -3815,7 +5699,10 @@ export interface operations {
     read_think_act: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description ETags that the client has answers of. */
+                "if-none-match"?: string | null;
+            };
             path: {
                 thinkActId: string;
             };
@@ -3831,6 +5718,13 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["ThinkActSchema"];
                 };
+            };
+            /** @description Nothing changed since the ETag that was given. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Bad Request */
             400: {
@@ -3894,6 +5788,359 @@ export interface operations {
             };
             /** @description Bad Request */
             400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_lynxe_plan: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of any plan. */
+                planId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": 1804971423908825,
+                     *       "currentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "title": "Weekly health review",
+                     *       "userRequest": "How was my week?",
+                     *       "startTime": [
+                     *         2026,
+                     *         11,
+                     *         21,
+                     *         22,
+                     *         21,
+                     *         52,
+                     *         462812000
+                     *       ],
+                     *       "endTime": [
+                     *         2026,
+                     *         11,
+                     *         21,
+                     *         22,
+                     *         21,
+                     *         53,
+                     *         462812000
+                     *       ],
+                     *       "currentStepIndex": 0,
+                     *       "completed": true,
+                     *       "agentExecutionSequence": [
+                     *         {
+                     *           "id": 5754093634677253,
+                     *           "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+                     *           "agentName": "planner",
+                     *           "startTime": [
+                     *             2026,
+                     *             11,
+                     *             21,
+                     *             22,
+                     *             21,
+                     *             52,
+                     *             462812000
+                     *           ],
+                     *           "endTime": [
+                     *             2026,
+                     *             11,
+                     *             21,
+                     *             22,
+                     *             21,
+                     *             53,
+                     *             462812000
+                     *           ],
+                     *           "currentStep": 1,
+                     *           "status": "FINISHED",
+                     *           "agentRequest": "Review the week",
+                     *           "result": "All is well.",
+                     *           "thinkActSteps": [
+                     *             {
+                     *               "id": 524749476658383,
+                     *               "parentExecutionId": 5754093634677253,
+                     *               "thinkStartTime": [
+                     *                 2026,
+                     *                 11,
+                     *                 21,
+                     *                 22,
+                     *                 21,
+                     *                 52,
+                     *                 462812000
+                     *               ],
+                     *               "thinkInput": "[{\"role\": \"user\", \"content\": \"Review the week\"}]",
+                     *               "thinkOutput": "I look the medication up.",
+                     *               "actionNeeded": true,
+                     *               "inputCharCount": 120,
+                     *               "outputCharCount": 40,
+                     *               "actToolInfoList": [
+                     *                 {
+                     *                   "name": "medication_check",
+                     *                   "parameters": "{\"patient\": \"p-1\"}",
+                     *                   "result": "No interaction.",
+                     *                   "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+                     *                 }
+                     *               ]
+                     *             }
+                     *           ],
+                     *           "subPlanExecutionRecords": [
+                     *             {
+                     *               "id": 8864950038870268,
+                     *               "currentPlanId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
+                     *               "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *               "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *               "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *               "title": "Medication check",
+                     *               "userRequest": "Check the medication of p-1",
+                     *               "startTime": [
+                     *                 2026,
+                     *                 11,
+                     *                 21,
+                     *                 22,
+                     *                 21,
+                     *                 52,
+                     *                 462812000
+                     *               ],
+                     *               "endTime": [
+                     *                 2026,
+                     *                 11,
+                     *                 21,
+                     *                 22,
+                     *                 21,
+                     *                 53,
+                     *                 462812000
+                     *               ],
+                     *               "currentStepIndex": 0,
+                     *               "completed": true,
+                     *               "agentExecutionSequence": [],
+                     *               "parentActToolCall": {
+                     *                 "name": "medication_check",
+                     *                 "parameters": "{\"patient\": \"p-1\"}",
+                     *                 "result": "No interaction.",
+                     *                 "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+                     *               }
+                     *             }
+                     *           ],
+                     *           "latestMethodName": "medication_check",
+                     *           "latestMethodArgs": "{\"patient\": \"p-1\"}",
+                     *           "latestRoundNumber": 1,
+                     *           "completed": true,
+                     *           "running": false,
+                     *           "idle": false,
+                     *           "completedThinkActStepsCount": 0,
+                     *           "subPlanCount": 1
+                     *         }
+                     *       ],
+                     *       "structureResult": "No interaction."
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LynxePlanExecutionRecord"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_lynxe_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                stepId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "id": 5754093634677253,
+                     *       "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
+                     *       "agentName": "planner",
+                     *       "startTime": [
+                     *         2026,
+                     *         11,
+                     *         21,
+                     *         22,
+                     *         21,
+                     *         52,
+                     *         462812000
+                     *       ],
+                     *       "endTime": [
+                     *         2026,
+                     *         11,
+                     *         21,
+                     *         22,
+                     *         21,
+                     *         53,
+                     *         462812000
+                     *       ],
+                     *       "currentStep": 1,
+                     *       "status": "FINISHED",
+                     *       "agentRequest": "Review the week",
+                     *       "result": "All is well.",
+                     *       "thinkActSteps": [
+                     *         {
+                     *           "id": 524749476658383,
+                     *           "parentExecutionId": 5754093634677253,
+                     *           "thinkStartTime": [
+                     *             2026,
+                     *             11,
+                     *             21,
+                     *             22,
+                     *             21,
+                     *             52,
+                     *             462812000
+                     *           ],
+                     *           "thinkInput": "[{\"role\": \"user\", \"content\": \"Review the week\"}]",
+                     *           "thinkOutput": "I look the medication up.",
+                     *           "actionNeeded": true,
+                     *           "inputCharCount": 120,
+                     *           "outputCharCount": 40,
+                     *           "actToolInfoList": [
+                     *             {
+                     *               "name": "medication_check",
+                     *               "parameters": "{\"patient\": \"p-1\"}",
+                     *               "result": "No interaction.",
+                     *               "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+                     *             }
+                     *           ]
+                     *         }
+                     *       ],
+                     *       "subPlanExecutionRecords": [
+                     *         {
+                     *           "id": 8864950038870268,
+                     *           "currentPlanId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
+                     *           "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *           "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *           "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *           "title": "Medication check",
+                     *           "userRequest": "Check the medication of p-1",
+                     *           "startTime": [
+                     *             2026,
+                     *             11,
+                     *             21,
+                     *             22,
+                     *             21,
+                     *             52,
+                     *             462812000
+                     *           ],
+                     *           "endTime": [
+                     *             2026,
+                     *             11,
+                     *             21,
+                     *             22,
+                     *             21,
+                     *             53,
+                     *             462812000
+                     *           ],
+                     *           "currentStepIndex": 0,
+                     *           "completed": true,
+                     *           "agentExecutionSequence": [],
+                     *           "parentActToolCall": {
+                     *             "name": "medication_check",
+                     *             "parameters": "{\"patient\": \"p-1\"}",
+                     *             "result": "No interaction.",
+                     *             "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
+                     *           }
+                     *         }
+                     *       ],
+                     *       "latestMethodName": "medication_check",
+                     *       "latestMethodArgs": "{\"patient\": \"p-1\"}",
+                     *       "latestRoundNumber": 1,
+                     *       "completed": true,
+                     *       "running": false,
+                     *       "idle": false,
+                     *       "completedThinkActStepsCount": 0,
+                     *       "subPlanCount": 1
+                     *     }
+                     */
+                    "application/json": components["schemas"]["LynxeAgentExecutionRecord"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not Found */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

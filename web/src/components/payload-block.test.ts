@@ -12,12 +12,67 @@ function show(payload: Partial<Payload>) {
   return mountWith(PayloadBlock, { name: 'Result', payload: whole }, plan('root'))
 }
 
+type Page = Awaited<ReturnType<typeof show>>
+
+function lines(page: Page): string[] {
+  return page.findAll('.line').map((line) => line.element.textContent.trim())
+}
+
+function button(page: Page, name: string) {
+  const named = (each: { text: () => string; attributes: (name: string) => string | undefined }) =>
+    each.text().startsWith(name) || each.attributes('aria-label') === name
+  return page.findAll('button').find(named)!
+}
+
 test('JSON is laid out, and can be seen as it was recorded', async () => {
   const page = await show({ text: '{"a":1}', bytes: 7 })
 
-  expect(page.get('pre').text()).toBe('{\n  "a": 1\n}')
-  await page.get('button').trigger('click')
+  expect(lines(page)).toEqual(['{', '"a": 1', '}'])
+  await button(page, 'As recorded').trigger('click')
   expect(page.get('pre').text()).toBe('{"a":1}')
+})
+
+test('what JSON holds closes and opens', async () => {
+  const page = await show({ text: '{"list":[1,2,3],"none":[]}', bytes: 26 })
+
+  await button(page, '"list"').trigger('click')
+  expect(lines(page)).toEqual(['{', '"list": […] 3 entries', '"none": []', '}'])
+  await button(page, '"list"').trigger('click')
+  expect(lines(page)).toHaveLength(8)
+})
+
+test('the escapes of a JSON text are read, and its tricks are not played', async () => {
+  const page = await show({ text: '{"\\u8840\\u538b":"\\u202etxt","n":1.10}', bytes: 1 })
+
+  expect(lines(page)).toEqual(['{', '"血压": "⟨U+202E⟩txt"', '"n": 1.10', '}'])
+})
+
+test('what is found in JSON is opened and marked, one hit after the other', async () => {
+  const list = Array.from({ length: 400 }, (_, number) => ({ number, word: `w${number}` }))
+  const page = await show({ text: JSON.stringify(list), bytes: 1 })
+  const field = page.get('input')
+
+  await field.setValue('W399')
+  expect(page.text()).toContain('1 of 1')
+  await vi.waitFor(() => expect(page.findAll('mark').map((mark) => mark.text())).toEqual(['w399']))
+  await field.setValue('"w1')
+  expect(page.text()).toContain('1 of 111')
+  await field.trigger('keydown', { key: 'Enter' })
+  expect(page.text()).toContain('2 of 111')
+})
+
+test('text is copied whole, though only its start was loaded', async () => {
+  const copied: string[] = []
+  vi.stubGlobal('navigator', {
+    clipboard: { writeText: async (text: string) => copied.push(text) },
+  })
+  const loadWhole = async () => ({ ok: true, value: 'all of it' }) as const
+  const page = await show({ text: 'all', bytes: 9, truncated: true, loadWhole })
+
+  await button(page, 'Copy: Result').trigger('click')
+  await vi.waitFor(() => expect(page.text()).toContain('Copied'))
+  expect(copied).toEqual(['all of it'])
+  vi.unstubAllGlobals()
 })
 
 test('a text that the tree cut is loaded whole on demand', async () => {
@@ -26,8 +81,8 @@ test('a text that the tree cut is loaded whole on demand', async () => {
   const page = await show({ text: '{"a": "wh', bytes: 14, truncated: true, loadWhole })
 
   expect(page.text()).toContain('The first part of 14 bytes.')
-  await page.get('button').trigger('click')
-  await vi.waitFor(() => expect(page.get('pre').text()).toBe('{\n  "a": "whole"\n}'))
+  await button(page, 'Load all of it').trigger('click')
+  await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
   expect(page.text()).not.toContain('The first part')
 })
 
@@ -35,16 +90,16 @@ test('a text that can not be loaded says why and can be tried again', async () =
   const answer: Outcome<string> = { ok: false, failure: { kind: 'away' } }
   const page = await show({ text: 'cut', bytes: 9, truncated: true, loadWhole: async () => answer })
 
-  await page.get('button').trigger('click')
+  await button(page, 'Load all of it').trigger('click')
   await vi.waitFor(() => expect(page.get('[role=alert]').text()).toContain('does not answer'))
-  expect(page.get('button').attributes('disabled')).toBeUndefined()
+  expect(button(page, 'Load all of it').attributes('disabled')).toBeUndefined()
 })
 
 test('a text of megabytes is shown a part at a time', async () => {
   const page = await show({ text: 'x'.repeat(5_000_000), bytes: 5_000_000 })
 
   expect(page.get('pre').text()).toHaveLength(100_000)
-  await page.get('button').trigger('click')
+  await button(page, 'Show 1MB more').trigger('click')
   expect(page.get('pre').text()).toHaveLength(1_100_000)
 })
 

@@ -147,8 +147,24 @@ test('what an agent wrote is text, whatever it is', async () => {
 
 test('the messages of a think-act are loaded when it is looked at', async () => {
   const messages = JSON.stringify([{ role: 'user', content: 'How was my week?' }])
-  vi.stubGlobal('fetch', async () => Response.json({ thinkActId: 'round', messages }))
+  vi.stubGlobal('fetch', async (request: Request) => {
+    const isOfSpans = request.url.includes('/spans')
+    return Response.json(
+      isOfSpans ? { items: [], nextCursor: null } : { thinkActId: 'round', messages },
+    )
+  })
   const page = await detailsOf('round')
 
   await vi.waitFor(() => expect(page.text()).toContain('How was my week?'))
+})
+
+test('a place that was worked out says from what', async () => {
+  const evidence = { inferred: true, inferredFrom: 'its first message is the text of the call' }
+  const call = toolCall('call', evidence)
+  const tree = plan('root', { unplaced: [call] })
+
+  expect((await detailsOf('call', tree)).text()).toContain(
+    'worked out from its first message is the text of the call',
+  )
+  expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain('推断')
 })

@@ -11,8 +11,9 @@ function texts(messages: object, path = ''): [key: string, text: string][] {
   )
 }
 
+/** Each once: a language names a value in its plural too. */
 function places(text: string): string[] {
-  return [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!).sort()
+  return [...new Set([...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]!))].sort()
 }
 
 test('both languages have the same keys', () => {

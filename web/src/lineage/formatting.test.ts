@@ -1,5 +1,14 @@
 import { expect, test } from 'vitest'
-import { elapsed, formatBytes, formatCost, formatDuration, formatMoment } from './formatting'
+import {
+  elapsed,
+  formatBytes,
+  formatCost,
+  formatDuration,
+  formatFactor,
+  formatMoment,
+  formatOffset,
+  formatShare,
+} from './formatting'
 
 test.each([
   [0, '0ms'],
@@ -50,4 +59,40 @@ test('a moment of another day names the day', () => {
 
   expect(formatMoment('2026-11-22T08:00:00', 'en', now)).toMatch(/^8:00:00.AM$/)
   expect(formatMoment('2026-11-20T08:00:00', 'en', now)).toMatch(/^Nov 20, 2026, 8:00:00.AM$/)
+})
+
+test.each([
+  [0, 100, '0ms'],
+  [250, 50, '250ms'],
+  [0.35, 0.05, '0.35ms'],
+  [1250, 50, '1.25s'],
+  [1000, 500, '1s'],
+  [12_345.68, 0.01, '12.34568s'],
+  [90_000, 30_000, '1m 30s'],
+  [120_000, 60_000, '2m'],
+  [59_999.9999, 1000, '1m'],
+  [5_400_000, 1_800_000, '1h 30m'],
+  [90_000_000, 3_600_000, '1d 1h'],
+  [-1500, 500, '−1.5s'],
+])('%d milliseconds after the start, in steps of %d, are %s', (offset, step, text) => {
+  expect(formatOffset(offset, step, 'en')).toBe(text)
+})
+
+test.each([
+  [0, '0%'],
+  [0.00001, '0.1%'],
+  [0.034, '3.4%'],
+  [0.5, '50%'],
+  [0.99999, '99.9%'],
+  [1, '100%'],
+])('the share %d is %s: some is never none, nor all', (share, text) => {
+  expect(formatShare(share, 'en')).toBe(text)
+})
+
+test.each([
+  [1.25, '×1.3'],
+  [9.96, '×10'],
+  [1234.5, '×1,235'],
+])('%d times as long is %s', (factor, text) => {
+  expect(formatFactor(factor, 'en')).toBe(text)
 })

@@ -13,17 +13,46 @@ export function formatDuration(milliseconds: number, locale: string): string {
   return pair(Math.floor(minutes / 60), 'hour', minutes % 60, 'minute', locale)
 }
 
+/**
+ * A moment since the start of a run, as exact as a step of the axis: `250ms`, `1.25s`, `2m 30s`.
+ *
+ * @param step How far the moments that are named lie apart, in milliseconds.
+ */
+export function formatOffset(offset: number, step: number, locale: string): string {
+  const size = Math.abs(offset)
+  const sign = offset < 0 ? '−' : ''
+  const digits = (unitLength: number) =>
+    Math.max(0, -Math.floor(Math.log10(step / unitLength) + 1e-9))
+  if (size < 1000) return sign + unit(size, 'millisecond', locale, digits(1))
+  // Rounded before it is split, so that no 60 seconds appear.
+  const fine = Math.min(digits(1000), 5)
+  const total = Number((size / 1000).toFixed(fine))
+  const parts = [
+    [Math.floor(total / 86_400), 'day'],
+    [Math.floor(total / 3600) % 24, 'hour'],
+    [Math.floor(total / 60) % 60, 'minute'],
+    [total % 60, 'second'],
+  ] as const
+  const named = parts.filter(([value]) => value !== 0)
+  return sign + named.map(([value, name]) => unit(value, name, locale, fine)).join(' ')
+}
+
 function pair(big: number, bigUnit: string, small: number, smallUnit: string, locale: string) {
   return `${unit(big, bigUnit, locale)} ${unit(small, smallUnit, locale)}`
 }
 
 function unit(value: number, name: string, locale: string, digits = 0): string {
-  return numbers(locale, {
-    style: 'unit',
-    unit: name,
-    unitDisplay: name === 'byte' ? 'long' : 'narrow',
-    maximumFractionDigits: digits,
-  }).format(value)
+  const key = `${locale} ${name} ${digits}`
+  const format =
+    units.get(key) ??
+    new Intl.NumberFormat(locale, {
+      style: 'unit',
+      unit: name,
+      unitDisplay: name === 'byte' ? 'long' : 'narrow',
+      maximumFractionDigits: digits,
+    })
+  units.set(key, format)
+  return format.format(value)
 }
 
 /** How long something took, or has taken so far by the reader's clock; null before it starts. */
@@ -39,6 +68,20 @@ export function elapsed(
 
 export function formatCount(value: number, locale: string): string {
   return numbers(locale, {}).format(value)
+}
+
+/** A part of a whole as a percentage; a small one is never shown as none, nor a large one as all. */
+export function formatShare(share: number, locale: string): string {
+  const isNearAnEnd = (share > 0 && share < 0.1) || (share > 0.9 && share < 1)
+  const shown = share > 0 && share < 1 ? Math.min(Math.max(share, 0.001), 0.999) : share
+  const maximumFractionDigits = isNearAnEnd ? 1 : 0
+  return numbers(locale, { style: 'percent', maximumFractionDigits }).format(shown)
+}
+
+/** How many times as long something took: `×2.4`, `×12`. */
+export function formatFactor(factor: number, locale: string): string {
+  const maximumFractionDigits = factor < 9.95 ? 1 : 0
+  return `×${numbers(locale, { maximumFractionDigits }).format(factor)}`
 }
 
 /** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
@@ -83,6 +126,7 @@ const MOMENT_STYLES: Record<'time' | 'day' | 'exact', Intl.DateTimeFormatOptions
 }
 
 // Intl formatters cost more to make than to use, and a tree asks for thousands.
+const units = new Map<string, Intl.NumberFormat>()
 const made = new Map<string, Intl.NumberFormat | Intl.DateTimeFormat>()
 
 function numbers(locale: string, options: Intl.NumberFormatOptions): Intl.NumberFormat {

@@ -1,12 +1,21 @@
 import { expect, test } from 'vitest'
 import { nested, plan, step, toolCall } from './example-tree'
-import { NOTHING_OPEN, openTo, openWhatFits, settle } from './opening'
+import {
+  closedAbove,
+  except,
+  NO_EXCEPTIONS,
+  NOTHING_FIT,
+  openByRule,
+  openRows,
+  openWhatFits,
+  type OpeningRule,
+} from './opening'
 import { buildForest, visibleRows } from './rows'
 
 test('as many levels are open at first as fit the screen', () => {
   const forest = buildForest(nested())
   const keysAt = (capacity: number) =>
-    visibleRows(forest.tops, openWhatFits(forest, NOTHING_OPEN, capacity).expanded).map(
+    visibleRows(forest.tops, openWhatFits(forest, NOTHING_FIT, capacity).expanded).map(
       (row) => row.key,
     )
 
@@ -24,26 +33,46 @@ test('a row with none beside it is open even where what it holds does not fit', 
     plan('root', { agentExecutions: [step('step', { toolCalls: calls }), step('other')] }),
   )
 
-  expect(openWhatFits(forest, NOTHING_OPEN, 20).expanded.has('step')).toBe(true)
-  expect(openWhatFits(two, NOTHING_OPEN, 20).expanded.has('step')).toBe(false)
+  expect(openWhatFits(forest, NOTHING_FIT, 20).expanded.has('step')).toBe(true)
+  expect(openWhatFits(two, NOTHING_FIT, 20).expanded.has('step')).toBe(false)
 })
 
 test('what the reader closed stays closed while the tree grows', () => {
-  const before = openWhatFits(buildForest(nested()), NOTHING_OPEN, 50)
-  const closed = settle(
-    [...before.expanded].filter((key) => key !== 'round'),
-    before,
-  )
+  const before = openWhatFits(buildForest(nested()), NOTHING_FIT, 50)
+  const exceptions = except(NO_EXCEPTIONS, before.expanded, ['round'], false)
 
-  const after = openWhatFits(buildForest(nested([toolCall('stray')])), closed, 50)
+  const after = openWhatFits(buildForest(nested([toolCall('stray')])), before, 50)
+  const open = openRows(after.expanded, exceptions)
 
-  expect(after.expanded.has('round')).toBe(false)
-  expect(after.expanded.has('unplaced')).toBe(true)
+  expect(open.has('round')).toBe(false)
+  expect(open.has('unplaced')).toBe(true)
+})
+
+test('a row that is put back is no exception any more', () => {
+  const byRule = new Set(['a'])
+  const closed = except(NO_EXCEPTIONS, byRule, ['a'], false)
+  const opened = except(closed, byRule, ['b'], true)
+
+  expect(opened).toEqual({ opened: new Set(['b']), closed: new Set(['a']) })
+  expect(except(except(opened, byRule, ['a'], true), byRule, ['b'], false)).toEqual(NO_EXCEPTIONS)
+})
+
+test.each<[OpeningRule, string[]]>([
+  ['plans', ['root', 'step', 'round', 'other', 'opener', 'sub']],
+  ['calls', ['root', 'step', 'round', 'other', 'opener']],
+  [1, ['root']],
+  [3, ['root', 'step', 'round']],
+  ['all', ['root', 'step', 'round', 'other', 'opener', 'sub', 'sub-step', 'inner']],
+])('the rule %s opens down to what it names', (rule, keys) => {
+  const forest = buildForest(nested())
+  const open = openByRule(forest, rule, NOTHING_FIT)
+
+  expect(visibleRows(forest.tops, open).map((row) => row.key)).toEqual(keys)
 })
 
 test('a row that gets its first children opens while there is room', () => {
   const empty = buildForest(plan('root', { agentExecutions: [step('step')] }))
-  const before = openWhatFits(empty, NOTHING_OPEN, 50)
+  const before = openWhatFits(empty, NOTHING_FIT, 50)
   const grown = buildForest(nested())
 
   expect(openWhatFits(grown, before, 50).expanded.has('opener')).toBe(true)
@@ -51,14 +80,15 @@ test('a row that gets its first children opens while there is room', () => {
 
 test('nothing changes where nothing is new', () => {
   const forest = buildForest(nested())
-  const opening = openWhatFits(forest, NOTHING_OPEN, 50)
+  const opening = openWhatFits(forest, NOTHING_FIT, 50)
 
   expect(openWhatFits(forest, opening, 50)).toBe(opening)
 })
 
 test('everything above a row opens so that it can be seen', () => {
   const forest = buildForest(nested())
-  const opening = openTo(forest.byKey.get('inner')!, NOTHING_OPEN)
+  const above = closedAbove(forest.byKey.get('inner')!, new Set(['root']))
 
-  expect(visibleRows(forest.tops, opening.expanded).at(-1)?.key).toBe('inner')
+  expect(above).toEqual(['sub-step', 'sub', 'opener', 'round', 'step'])
+  expect(visibleRows(forest.tops, new Set(['root', ...above])).at(-1)?.key).toBe('inner')
 })

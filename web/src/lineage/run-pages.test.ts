@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Run, RunPage } from '../api/shapes'
-import { appendPage, NO_RUNS, refreshPage } from './run-pages'
+import { appendPage, below, NO_RUNS, refreshPage, worthReading } from './run-pages'
 
 function page(ids: string, nextCursor: string | null, title = 'before'): RunPage {
   return { items: [...ids].map((id) => ({ rootPlanId: id, title }) as Run), nextCursor }
@@ -46,4 +46,27 @@ test('where more runs came than a page holds none is skipped', () => {
 
 test('the first page is taken as it is', () => {
   expect(refreshPage(NO_RUNS, page('ba', 'a'))).toEqual(page('ba', 'a'))
+})
+
+test('new runs wait above the one that was on top, until that one is gone', () => {
+  expect(below(page('edcba', null), 'c').waiting).toBe(2)
+  expect(below(page('edcba', null), 'c').runs.map((run) => run.rootPlanId)).toEqual([...'cba'])
+  expect(below(page('edcba', null), 'e').waiting).toBe(0)
+  for (const top of [null, 'z']) expect(below(page('cba', null), top).runs).toHaveLength(3)
+})
+
+test('as many runs are read again as may still change, and new ones may come', () => {
+  const running = (at: number): RunPage => ({
+    items: Array.from(
+      { length: 400 },
+      (_, index) =>
+        ({ rootPlanId: `${index}`, status: index === at ? 'running' : 'succeeded' }) as Run,
+    ),
+    nextCursor: null,
+  })
+
+  expect(worthReading(NO_RUNS, 50, 300)).toBe(50)
+  expect(worthReading(running(-1), 50, 300)).toBe(50)
+  expect(worthReading(running(119), 50, 300)).toBe(120)
+  expect(worthReading(running(399), 50, 300)).toBe(300)
 })

@@ -1,5 +1,6 @@
 /** The run list as pages come in: loaded ones stay while the newest are read again. */
 import type { Run, RunPage } from '../api/shapes'
+import { activityOf } from './activity'
 
 export const NO_RUNS: RunPage = { items: [], nextCursor: null }
 
@@ -23,4 +24,22 @@ export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
   const older: Run[] = loaded.items.slice(meeting + 1)
   if (older.length === 0) return fresh
   return { items: [...fresh.items, ...older], nextCursor: loaded.nextCursor }
+}
+
+/** The list as its reader left it: without the runs above `topId` that came since. */
+export function below(loaded: RunPage, topId: string | null): { runs: Run[]; waiting: number } {
+  const top = loaded.items.findIndex((run) => run.rootPlanId === topId)
+  const waiting = Math.max(0, top)
+  return { runs: waiting === 0 ? loaded.items : loaded.items.slice(waiting), waiting }
+}
+
+/**
+ * How many runs to read again so that all that may still change are among them.
+ *
+ * @param least At least so many, for new ones.
+ * @param most At most so many, however old the last one is that goes on.
+ */
+export function worthReading(loaded: RunPage, least: number, most: number): number {
+  const last = loaded.items.findLastIndex((run) => activityOf(run.status) !== 'ended')
+  return Math.min(Math.max(least, last + 1), most)
 }

@@ -1,7 +1,18 @@
 /** Which rows of the tree are open, while it grows and its reader opens and closes rows. */
 import { computed, shallowRef, watch, type Ref } from 'vue'
-import { NOTHING_OPEN, openTo, openWhatFits, settle, type Opening } from '../lineage/opening'
-import { visibleRows, type Forest } from '../lineage/rows'
+import {
+  closedAbove,
+  except,
+  NO_EXCEPTIONS,
+  NOTHING_FIT,
+  openByRule,
+  openRows,
+  openWhatFits,
+  type OpeningRule,
+} from '../lineage/opening'
+import { readKeys, readRule, writeKeys, writeRule } from '../lineage/page-link'
+import { ancestors, visibleRows, type Forest, type Row } from '../lineage/rows'
+import type { Address } from './address'
 
 /**
  * @param forest The tree's rows.
@@ -12,29 +23,90 @@ export function useOpening(
   forest: Ref<Forest>,
   selected: Ref<string | null>,
   capacity: Ref<number>,
+  address: Address,
 ) {
-  const opening = shallowRef<Opening>(NOTHING_OPEN)
+  const rule = shallowRef(readRule(address.read('level')))
+  const fit = shallowRef(NOTHING_FIT)
+  const exceptions = shallowRef(NO_EXCEPTIONS)
+  /** Whether the address's rows have been looked up, which needs a tree. */
+  let arrived = false
   let revealed: string | null = null
 
+  const byRule = computed(() => openByRule(forest.value, rule.value, fit.value))
+  const expandedKeys = computed(() => openRows(byRule.value, exceptions.value))
+  const visible = computed(() => visibleRows(forest.value.tops, expandedKeys.value))
+
   function update() {
-    if (capacity.value === 0) return
-    let next = opening.value
+    if (capacity.value === 0 || forest.value.tops.length === 0) return
+    fit.value = openWhatFits(forest.value, fit.value, capacity.value)
+    if (!arrived) {
+      arrived = true
+      const keys = [...forest.value.byKey.keys()]
+      exceptions.value = {
+        opened: readKeys(address.read('open'), keys),
+        closed: readKeys(address.read('closed'), keys),
+      }
+      revealed = null
+    }
     const row = selected.value === null ? undefined : forest.value.byKey.get(selected.value)
     if (row && revealed !== row.key) {
-      next = openTo(row, next)
+      // A link says which rows above its selection are closed.
+      const named = revealed === null ? exceptions.value.closed : new Set<string>()
+      const keys = closedAbove(row, expandedKeys.value).filter((key) => !named.has(key))
+      if (keys.length > 0) setOpen(keys, true)
       revealed = row.key
     }
-    opening.value = openWhatFits(forest.value, next, capacity.value)
+  }
+
+  function setOpen(keys: Iterable<string>, isOpen: boolean) {
+    exceptions.value = except(exceptions.value, byRule.value, keys, isOpen)
+  }
+
+  /** Opens or closes rows so that exactly these are open. */
+  function setExpanded(keys: readonly string[]) {
+    const wanted = new Set(keys)
+    const now = expandedKeys.value
+    setOpen(
+      [...wanted].filter((key) => !now.has(key)),
+      true,
+    )
+    setOpen(
+      [...now].filter((key) => !wanted.has(key)),
+      false,
+    )
+  }
+
+  function setRule(wanted: OpeningRule) {
+    if (wanted === 'fit') {
+      fit.value = openWhatFits(forest.value, NOTHING_FIT, capacity.value)
+    }
+    rule.value = wanted
+    exceptions.value = NO_EXCEPTIONS
+  }
+
+  /** Opens everything above a row. */
+  function reveal(row: Row) {
+    setOpen(closedAbove(row, expandedKeys.value), true)
   }
 
   watch([forest, selected, capacity], update, { immediate: true })
-
-  const expandedKeys = computed(() => opening.value.expanded)
-  /** The same for the tree component, which wants an array. */
-  const expanded = computed(() => [...opening.value.expanded])
-  const visible = computed(() => visibleRows(forest.value.tops, opening.value.expanded))
-  function setExpanded(keys: readonly string[]) {
-    opening.value = settle(keys, opening.value)
-  }
-  return { expanded, expandedKeys, visible, setExpanded }
+  address.onArrival(() => {
+    rule.value = readRule(address.read('level'))
+    arrived = false
+    update()
+  })
+  watch([rule, exceptions, selected], () => {
+    if (!arrived) return
+    const row = selected.value === null ? undefined : forest.value.byKey.get(selected.value)
+    // What a selection opens needs no other mention.
+    const implied = new Set(row ? ancestors(row).map((each) => each.key) : [])
+    const keys = [...forest.value.byKey.keys()]
+    const { opened, closed } = exceptions.value
+    address.write({
+      level: writeRule(rule.value),
+      open: writeKeys(new Set([...opened].filter((key) => !implied.has(key))), keys),
+      closed: writeKeys(closed, keys),
+    })
+  })
+  return { rule, setRule, expandedKeys, visible, setExpanded, setOpen, reveal }
 }

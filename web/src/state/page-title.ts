@@ -1,9 +1,27 @@
-/** The title of the browser's tab. */
-import { watchEffect } from 'vue'
+/** The title of the browser's tab, and its sign: whether what it shows runs, or failed. */
+import { onScopeDispose, watchEffect } from 'vue'
+import type { ShownStatus } from '../api/shapes'
 
-export function usePageTitle(title: () => string) {
+const MARKS: Partial<Record<ShownStatus, string>> = { running: '▸ ', failed: '✕ ' }
+
+/**
+ * @param title What the page is about.
+ * @param status Of what it shows; null where that is nothing that runs.
+ */
+export function usePageTitle(title: () => string, status: () => ShownStatus | null = () => null) {
   watchEffect(() => {
     const own = title()
-    document.title = own ? `${own} · Tracer` : 'Tracer'
+    const shown = status()
+    const mark = (shown && MARKS[shown]) ?? ''
+    document.title = own ? `${mark}${own} · Tracer` : 'Tracer'
+    showIcon(mark ? `/favicon-${shown}.svg` : PLAIN)
   })
+  onScopeDispose(() => showIcon(PLAIN))
+}
+
+const PLAIN = '/favicon.svg'
+
+function showIcon(path: string) {
+  const link = document.querySelector('link[rel="icon"]')
+  if (link && link.getAttribute('href') !== path) link.setAttribute('href', path)
 }

@@ -1,9 +1,10 @@
-/** The run list: the newest page read again and again, older pages on demand. */
-import { shallowRef } from 'vue'
+/** The run list: the newest runs read again and again, older ones on demand. */
+import { computed, shallowRef, watch, type Ref } from 'vue'
 import { listRuns } from '../api/client'
 import type { Failure } from '../api/outcome'
 import { activityOf } from '../lineage/activity'
-import { appendPage, NO_RUNS, refreshPage } from '../lineage/run-pages'
+import { askFor, type RunFilters } from '../lineage/run-filters'
+import { appendPage, below, NO_RUNS, refreshPage, worthReading } from '../lineage/run-pages'
 import { retryDelay, usePolling } from './polling'
 
 const PAGE = 50
@@ -13,42 +14,73 @@ const DELAY_ACTIVE = 2_000
 /** Also an idle list looks for new runs: somebody may have just started their first. */
 const DELAY_IDLE = 5_000
 
-export function useRunList() {
-  const runs = shallowRef(NO_RUNS)
-  const loaded = shallowRef(false)
+export function useRunList(filters: Ref<RunFilters>) {
+  const loaded = shallowRef(NO_RUNS)
+  /** Whose runs are loaded; null while none are. */
+  const loadedFor = shallowRef<RunFilters | null>(null)
   const loadingMore = shallowRef(false)
   const failure = shallowRef<Failure | null>(null)
   const answeredAt = shallowRef(0)
+  /** Above which run new ones wait, so that nothing moves under a reader. */
+  const topId = shallowRef<string | null>(null)
+  const shown = computed(() => below(loaded.value, topId.value))
   let failures = 0
 
   async function ask(): Promise<number | null> {
-    const wanted = Math.min(Math.max(PAGE, runs.value.items.length), LONGEST_PAGE)
-    const answer = await listRuns(wanted)
+    const wanted = filters.value
+    const isSame = loadedFor.value === wanted
+    const limit = isSame ? worthReading(loaded.value, PAGE, LONGEST_PAGE) : PAGE
+    const answer = await listRuns({ ...askFor(wanted, Date.now()), limit })
+    // They have been changed meanwhile, and whoever did asks again.
+    if (wanted !== filters.value) return 0
     if (!answer.ok) {
       failure.value = answer.failure
       failures += 1
       return retryDelay(failures)
     }
-    runs.value = refreshPage(runs.value, answer.value)
-    loaded.value = true
+    if (!isSame) topId.value = null
+    loaded.value = isSame ? refreshPage(loaded.value, answer.value) : answer.value
+    loadedFor.value = wanted
     failure.value = null
     failures = 0
     answeredAt.value = Date.now()
-    const active = runs.value.items.some((run) => activityOf(run.status) === 'active')
+    const active = loaded.value.items.some((run) => activityOf(run.status) === 'active')
     return active ? DELAY_ACTIVE : DELAY_IDLE
   }
 
   async function loadMore() {
-    const cursor = runs.value.nextCursor
-    if (cursor === null || loadingMore.value) return
+    const cursor = loaded.value.nextCursor
+    const wanted = loadedFor.value
+    if (cursor === null || wanted === null || loadingMore.value) return
     loadingMore.value = true
-    const answer = await listRuns(PAGE, cursor)
+    const answer = await listRuns({ ...askFor(wanted, Date.now()), limit: PAGE, cursor })
     loadingMore.value = false
+    if (wanted !== loadedFor.value) return
     if (!answer.ok) failure.value = answer.failure
     // A refresh in between may have moved the end of the list.
-    else if (runs.value.nextCursor === cursor) runs.value = appendPage(runs.value, answer.value)
+    else if (loaded.value.nextCursor === cursor) {
+      loaded.value = appendPage(loaded.value, answer.value)
+    }
+  }
+
+  /** Lets new runs wait, or in. */
+  function hold(isHeld: boolean) {
+    if (!isHeld) topId.value = null
+    else topId.value ??= loaded.value.items[0]?.rootPlanId ?? null
   }
 
   const { askNow } = usePolling(ask)
-  return { runs, loaded, loadingMore, failure, answeredAt, askNow, loadMore }
+  watch(filters, askNow)
+  return {
+    runs: computed(() => shown.value.runs),
+    waiting: computed(() => shown.value.waiting),
+    hasMore: computed(() => loaded.value.nextCursor !== null),
+    loadedFor,
+    loadingMore,
+    failure,
+    answeredAt,
+    askNow,
+    loadMore,
+    hold,
+  }
 }

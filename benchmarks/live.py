@@ -1,0 +1,235 @@
+"""How soon a watcher sees what was committed: from the commit to the message at the client.
+
+A program records a run into Postgres at 100 events a second; two servers on the same database
+stream it to clients. A bare commit on the same database is the yardstick. `make bench` runs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from tracer.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.ids import new_id
+from tracer.status import Status
+from tracer.storage.embedded_postgres import start_embedded_postgres
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.migrate import upgrade
+from tracer.storage.notifications import notifications
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.run_watch import RunWatch
+
+EVENTS_A_SECOND = 100
+SECONDS = 20
+CLIENTS = 3
+SIZES = (0, 10_000, 30_000)
+"""How many records the run has before."""
+
+SERVERS = 2
+START = datetime(2026, 1, 1, tzinfo=UTC)
+_ADDRESS = re.compile(r"listens on (http://\S+)")
+
+
+@dataclass
+class Recording:
+    """A run as it is recorded, and when each of its calls was committed and seen."""
+
+    root: UUID = field(default_factory=new_id)
+    step: UUID = field(default_factory=new_id)
+    committed: dict[str, float] = field(default_factory=dict)
+    writing: list[float] = field(default_factory=list)
+    """How many milliseconds each write took."""
+    seen: dict[tuple[int, str], float] = field(default_factory=dict)
+    """By client and call."""
+    messages: int = 0
+
+    def place(self, call: UUID | None = None) -> dict[str, Any]:
+        """Return what every event says."""
+        said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
+        return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
+
+    def started(self, call: UUID) -> Event:
+        """Return the start of a call."""
+        return ToolCallStarted(**self.place(call), name="measure", arguments='{"number": 1}')
+
+    def finished(self, call: UUID) -> Event:
+        """Return its end."""
+        return ToolCallFinished(**self.place(call), status=Status.SUCCEEDED, result="x" * 500)
+
+    def plan(self) -> Event:
+        """Return the start of the run."""
+        return PlanStarted(**self.place(), title="Live", steps=(PlannedStep(step_id=self.step),))
+
+    def milliseconds(self) -> list[float]:
+        """Return how long after its commit each client saw each event."""
+        return [
+            1000 * (at - self.committed[call])
+            for (_, call), at in self.seen.items()
+            if call in self.committed
+        ]
+
+
+def server(url: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a server, and return its process and its address."""
+    home.mkdir()
+    log = home / "server.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "api.cli", "serve", "--port", "0"],
+            env={**os.environ, "TRACER_DATABASE_URL": url, "TRACER_HOME": str(home)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    while process.poll() is None:
+        found = _ADDRESS.search(log.read_text())
+        if found:
+            return process, found[1]
+        try:
+            process.wait(timeout=0.1)
+        except subprocess.TimeoutExpired:
+            continue
+    raise SystemExit(log.read_text())
+
+
+@asynccontextmanager
+async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
+    """Give a writer as a program has it that records into the database itself."""
+    async with (
+        open_pool(url) as pool,
+        RunWatch(PostgresReader(pool)) as nobody,
+        notifications(pool, url, nobody) as written,
+    ):
+        yield PostgresWriter(pool, on_written=written)
+
+
+async def watch(address: str, number: int, run: Recording, after: int) -> None:
+    """Note when each call's state comes."""
+    async with (
+        httpx2.AsyncClient(base_url=address, timeout=None) as client,
+        client.stream("GET", f"/api/runs/{run.root}/events", params={"after": after}) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: "):
+                continue
+            at = perf_counter()
+            run.messages += 1
+            for row in orjson.loads(line.removeprefix("data: ")).get("changed", []):
+                if row["kind"] == "toolCall":
+                    # A state that was over before it could be sent is seen with the next.
+                    for status in ("running", row["status"]):
+                        run.seen.setdefault((number, row["toolCallId"] + status), at)
+
+
+async def record(writer: PostgresWriter, run: Recording) -> None:
+    """Record calls, an event at a time, at the rate that is to be kept."""
+    started = perf_counter()
+    for number in range(EVENTS_A_SECOND * SECONDS // 2):
+        call = new_id()
+        for half, (event, status) in enumerate(
+            ((run.started(call), "running"), (run.finished(call), "succeeded"))
+        ):
+            due = started + (2 * number + half) / EVENTS_A_SECOND
+            await asyncio.sleep(max(0.0, due - perf_counter()))
+            begun = perf_counter()
+            await writer.write([event])
+            run.committed[str(call) + status] = perf_counter()
+            run.writing.append(1000 * (perf_counter() - begun))
+
+
+async def bare_commits(pool: Pool) -> list[float]:
+    """Return how many milliseconds bare inserts with a commit each take."""
+    taken = []
+    async with pool.connection() as connection:
+        await connection.execute("CREATE TABLE IF NOT EXISTS bare (id uuid, body text)")
+        for _ in range(500):
+            begun = perf_counter()
+            await connection.execute("INSERT INTO bare VALUES (%s, %s)", [new_id(), "x" * 500])
+            taken.append(1000 * (perf_counter() - begun))
+    return taken
+
+
+async def measured(url: str, addresses: list[str], size: int) -> Recording:
+    """Return how a run of some size was seen."""
+    run = Recording()
+    async with recording_process(url) as writer:
+        await writer.write([run.plan()])
+        for _ in range(0, size, 1000):
+            await writer.write([run.finished(new_id()) for _ in range(1000)])
+        async with open_pool(url) as pool:
+            after = (await PostgresReader(pool).read_run(run.root)).revision
+        watchers = [
+            asyncio.create_task(watch(addresses[number % len(addresses)], number, run, after))
+            for number in range(CLIENTS)
+        ]
+        await asyncio.sleep(1)
+        await record(writer, run)
+        await asyncio.sleep(2)
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+    return run
+
+
+def spread(milliseconds: Iterable[float]) -> tuple[str, str]:
+    """Return the median and the 95th percentile, in words."""
+    sample = list(milliseconds)
+    return f"{median(sample):.1f}", f"{quantiles(sample, n=20)[-1]:.1f}"
+
+
+async def main(home: Path) -> None:
+    """Measure, and print the table; `home` is an empty directory that any user may enter."""
+    table = Table(
+        "what",
+        title=f"{EVENTS_A_SECOND} events a second, {CLIENTS} clients of {SERVERS} servers",
+    )
+    for title in ("p50 ms", "p95 ms", "seen", "messages a second and client"):
+        table.add_column(title, justify="right")
+    postgres = start_embedded_postgres(home / "postgres")
+    processes = []
+    try:
+        await asyncio.to_thread(upgrade, postgres.url)
+        for number in range(SERVERS):
+            processes.append(server(postgres.url, home / f"server {number}"))
+        async with open_pool(postgres.url) as pool:
+            table.add_row("a bare insert and commit", *spread(await bare_commits(pool)), "", "")
+        for size in SIZES:
+            run = await measured(postgres.url, [address for _, address in processes], size)
+            expected = CLIENTS * EVENTS_A_SECOND * SECONDS
+            table.add_row(f"write, run of {size:,} records", *spread(run.writing), "", "")
+            table.add_row(
+                f"commit to client, run of {size:,} records",
+                *spread(run.milliseconds()),
+                f"{len(run.milliseconds())} of {expected}",
+                f"{run.messages / SECONDS / CLIENTS:.1f}",
+            )
+    finally:
+        for process, _ in processes:
+            process.terminate()
+            process.wait(timeout=30)
+        postgres.stop()
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)  # as root, Postgres runs as another user
+        asyncio.run(main(Path(folder)))

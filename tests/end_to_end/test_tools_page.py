@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from playwright.async_api import Locator, Page, expect
+
+from tests.end_to_end.conftest import Records, Site
+from tests.end_to_end.tree_page import expect_query, selected
+from tests.sample_runs import sample_run
+from tracer.clock import utc_now
+from tracer.events import ErrorInfo, ToolCallFinished, ToolCallStarted
+from tracer.ids import new_id
+from tracer.status import Status
+
+
+async def _call(records: Records, name: str, seconds: float, error: str | None = None) -> UUID:
+    """Record a call of a tool that took so long, just now, and return its id."""
+    run = await records.record(sample_run(sub_plans=0, title=f"Calls {name}"[:80], finished=False))
+    start, call = utc_now(), new_id()
+    place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root, "step_id": run.step}
+    await records.write(
+        ToolCallStarted(
+            at=start, **place, tool_call_id=call, name=name, arguments="{}", position=1
+        ),
+        ToolCallFinished(
+            at=start + timedelta(seconds=seconds),
+            **place,
+            tool_call_id=call,
+            status=Status.SUCCEEDED if error is None else Status.FAILED,
+            error=None if error is None else ErrorInfo(type="Broken", message=error),
+        ),
+    )
+    return call
+
+
+def _row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("link", name=name, exact=True))
+
+
+async def test_each_tool_is_shown_with_how_its_calls_went(
+    page: Page, site: Site, records: Records
+) -> None:
+    for seconds, error in [(1, None), (2, None), (3, None), (4, "it is stuck")]:
+        await _call(records, "shown_tool", seconds, error)
+    await page.goto(f"{site.address}/tools")
+
+    cells = _row(page, "shown_tool").get_by_role("cell")
+    await expect(cells).to_contain_text(["4", "1", "25%", "2", "4s", "4s"])
+
+
+async def test_the_table_is_sorted_by_keyboard_and_the_order_is_in_the_link(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _call(records, "sorted_slow", 3_000)
+    await page.goto(f"{site.address}/tools")
+    header = page.get_by_role("columnheader", name="p99")
+    await header.get_by_role("button").focus()
+    await page.keyboard.press("Enter")
+
+    await expect(header).to_have_attribute("aria-sort", "descending")
+    await expect(page.get_by_role("rowheader").first).to_have_text("sorted_slow")
+    await expect_query(page, sort="-p99Ms")
+    await page.reload()
+    await expect(page.get_by_role("rowheader").first).to_have_text("sorted_slow")
+
+
+async def test_a_tools_slowest_and_failed_calls_lead_to_their_runs(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _call(records, "led to", 1)
+    slow = await _call(records, "led to", 90)
+    failed = await _call(records, "led to", 2, "the pump is dry")
+    await page.goto(f"{site.address}/tools")
+    await page.get_by_role("link", name="led to", exact=True).click()
+    await expect_query(page, tool="led to")
+
+    slowest = page.get_by_role("region", name="Slowest calls").get_by_role("listitem")
+    await expect(slowest.first).to_contain_text("1m 30s")
+    await expect(slowest.first.get_by_role("link")).to_have_attribute(
+        "href", f"/runs/{await _run_of(site, slow)}?select={slow}"
+    )
+    failures = page.get_by_role("region", name="Latest failures").get_by_role("listitem")
+    await expect(failures).to_have_count(1)
+    await expect(failures).to_contain_text("Broken: the pump is dry")
+    await failures.get_by_role("link").click()
+    await expect(selected(page)).to_have_attribute("data-key", str(failed))
+
+
+async def _run_of(site: Site, call: UUID) -> object:
+    return (await site.read(f"/api/tool-calls/{call}"))["rootPlanId"]
+
+
+async def test_a_tools_charts_can_be_read_as_a_table(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _call(records, "charted", 1)
+    await _call(records, "charted", 3, "out of order")
+    await page.goto(f"{site.address}/tools?tool=charted")
+
+    await expect(page.get_by_role("img", name="Calls over time")).to_be_visible()
+    await expect(page.get_by_role("img", name="Durations over time")).to_be_visible()
+    await page.get_by_text("As a table").focus()
+    await page.keyboard.press("Enter")
+    table = page.get_by_role("region", name="As a table")
+    await expect(table.get_by_role("columnheader")).to_have_text(
+        ["From", "Calls", "Failures", "p50", "p95", "p99"]
+    )
+    await expect(table.get_by_role("row").last).to_contain_text("3s")
+
+
+async def test_a_time_narrows_the_statistics_and_is_in_the_link(
+    page: Page, site: Site, records: Records
+) -> None:
+    await records.record(sample_run(sub_plans=0))
+    await _call(records, "recent_tool", 1)
+    await page.goto(f"{site.address}/tools")
+    await expect(_row(page, "measure")).to_be_visible()
+    all_calls = await _row(page, "measure").get_by_role("cell").first.inner_text()
+
+    await page.get_by_label("Time").select_option("between")
+    await page.get_by_label("To").fill("2025-01-01T00:00")
+    await expect(page.get_by_text("No tool was called in this time.")).to_be_visible()
+    await expect_query(page, to="2025-01-01T00:00:00.000Z")
+    await page.get_by_role("button", name="All time").click()
+    await expect(_row(page, "measure").get_by_role("cell").first).to_have_text(all_calls)
+
+
+async def test_a_link_to_a_tool_that_was_never_called_says_so(page: Page, site: Site) -> None:
+    await page.goto(f"{site.address}/tools?tool=no/such%20tool")
+
+    await expect(page.get_by_text("This tool was not called in this time.")).to_be_visible()

@@ -1,0 +1,62 @@
+"""What models cost: by the list, and nothing where the list says nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from tracer.prices import TokenUsage, cost_of
+
+OPENAI = "https://api.openai.com/v1"
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+A_CENT = TokenUsage(1000, 10)
+
+
+def test_the_cost_comes_from_the_price_list_where_provider_and_model_are_known() -> None:
+    assert cost_of(A_CENT, "gpt-5-mini", address=OPENAI) == Decimal("0.00027")
+    assert cost_of(A_CENT, "gpt-5-mini", provider="openai", at=THEN) == Decimal("0.00027")
+    assert cost_of(A_CENT, "gpt-5-mini", at=THEN) == Decimal("0.00027")
+
+
+def test_what_has_no_price_has_no_cost() -> None:
+    assert cost_of(A_CENT, "my-own-model", address=OPENAI) is None
+    assert cost_of(A_CENT, "gpt-5-mini", address="http://127.0.0.1:1/v1") is None
+    assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
+    assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
+
+
+def test_tokens_from_and_into_a_cache_have_prices_of_their_own() -> None:
+    model, provider = "claude-sonnet-4-5", "anthropic"
+
+    def cost(read: int, written: int) -> Decimal:
+        usage = TokenUsage(1000, 0, read, written)
+        found = cost_of(usage, model, provider=provider, at=THEN)
+        assert found is not None
+        return found
+
+    assert cost(1000, 0) < cost(0, 0) < cost(0, 1000)
+    assert cost(400, 600) == cost(400, 0) + cost(0, 600) - cost(0, 0)
+
+
+@pytest.mark.parametrize(
+    "usage", [TokenUsage(10, 0, 11), TokenUsage(10, 0, 0, 11), TokenUsage(10, 0, 6, 6)]
+)
+def test_more_tokens_from_a_cache_than_there_are_have_no_cost(usage: TokenUsage) -> None:
+    assert cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN) is None
+
+
+def test_counts_beyond_all_measure_do_not_fail() -> None:
+    for usage in (TokenUsage(2**63 - 1, 2**63 - 1), TokenUsage(10**40, 10**40), TokenUsage(0, 0)):
+        cost_of(usage, "o1-pro", at=THEN)
+
+
+def test_the_list_is_not_read_before_something_has_a_price() -> None:
+    script = "import sys, api.cli, tracer.otel.projection; print('genai_prices' in sys.modules)"
+
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert said.stdout == "False\n", said.stderr

@@ -1,0 +1,125 @@
+import { expect, test } from 'vitest'
+import type { ComparedRecord, RecordPair } from '../api/shapes'
+import {
+  buildDiffRows,
+  closedAbove,
+  differingRows,
+  neighbour,
+  planIdOf,
+  speedOf,
+  visibleDiffRows,
+} from './diff-rows'
+
+const NONE = new Set<string>()
+
+function side(id: string, durationMs: number | null = 10): ComparedRecord {
+  return { id, durationMs } as ComparedRecord
+}
+
+function pair(
+  id: string,
+  change: RecordPair['change'] = 'same',
+  children: RecordPair[] = [],
+  kind: RecordPair['kind'] = 'toolCall',
+): RecordPair {
+  const changedBelow = children.reduce(
+    (sum, each) => sum + each.changedBelow + (each.change === 'same' ? 0 : 1),
+    0,
+  )
+  return {
+    kind,
+    name: id,
+    left: change === 'added' ? null : side(id),
+    right: change === 'removed' ? null : side(`${id}'`),
+    change,
+    differs: change === 'changed' ? ['outcome'] : [],
+    changedBelow,
+    children,
+  } as RecordPair
+}
+
+const ROOT = pair(
+  'root',
+  'same',
+  [
+    pair('quiet', 'same', [pair('still')]),
+    pair('step', 'same', [pair('call', 'changed'), pair('twin')], 'step'),
+    pair('gone', 'removed', [pair('below gone', 'removed')]),
+  ],
+  'plan',
+)
+
+function keys(onlyDifferences: boolean, turned: ReadonlySet<string> = NONE): string[] {
+  const { top } = buildDiffRows(ROOT)
+  return visibleDiffRows(top, turned, onlyDifferences).map((row) => row.key)
+}
+
+test('what differs is open to, and what is the same stays closed', () => {
+  expect(keys(false)).toEqual(['root', 'quiet', 'step', 'call', 'twin', 'gone'])
+})
+
+test('a row that is turned over opens or closes', () => {
+  expect(keys(false, new Set(['quiet', 'step']))).toEqual([
+    'root',
+    'quiet',
+    'still',
+    'step',
+    'gone',
+  ])
+})
+
+test('only differences are their rows with those above them', () => {
+  expect(keys(true)).toEqual(['root', 'step', 'call', 'gone'])
+})
+
+test('runs without a difference are their root alone', () => {
+  const { top } = buildDiffRows(pair('root', 'same', [pair('a')], 'plan'))
+
+  expect(visibleDiffRows(top, NONE, true).map((row) => row.key)).toEqual(['root'])
+  expect(differingRows(top)).toEqual([])
+})
+
+test('differences are walked from top to bottom, what is missing as a whole once', () => {
+  const { top, byKey } = buildDiffRows(ROOT)
+
+  expect(differingRows(top).map((row) => row.key)).toEqual(['call', 'gone'])
+  expect(closedAbove(byKey.get('call')!, new Set(['step']))).toEqual(['step'])
+  expect(planIdOf(byKey.get('step')!, 'right')).toBe("root'")
+})
+
+test('next and previous difference go around, from anywhere', () => {
+  const { top, byKey } = buildDiffRows(ROOT)
+  const wanted = differingRows(top)
+  const from = (key: string, direction: 1 | -1) =>
+    neighbour(top, wanted, byKey.get(key)!, direction)?.key
+
+  expect([from('root', 1), from('call', 1), from('gone', 1)]).toEqual(['call', 'gone', 'call'])
+  expect([from('root', -1), from('call', -1), from('twin', -1)]).toEqual(['gone', 'gone', 'call'])
+  expect(neighbour(top, [], top, 1)).toBeNull()
+})
+
+test('one id of two kinds is two rows', () => {
+  const { byKey } = buildDiffRows(pair('x', 'same', [pair('x')], 'plan'))
+
+  expect([...byKey.keys()]).toEqual(['x', 'toolCall:x'])
+})
+
+test('a comparison may be nested deeply', () => {
+  let root = pair('bottom', 'changed')
+  for (let depth = 0; depth < 5_000; depth += 1)
+    root = { ...pair(`${depth}`), children: [root], changedBelow: 1 }
+  const { top } = buildDiffRows(root)
+
+  expect(visibleDiffRows(top, NONE, true)).toHaveLength(5_001)
+})
+
+test.each([
+  [100, 250, { slower: true, factor: 2.5 }],
+  [300, 100, { slower: false, factor: 3 }],
+  [0, 200, { slower: true, factor: null }],
+])('from %d to %d milliseconds', (left, right, speed) => {
+  const changed = { ...pair('a', 'changed'), left: side('a', left), right: side('b', right) }
+
+  expect(speedOf({ ...changed, differs: ['duration'] })).toEqual(speed)
+  expect(speedOf(changed)).toBeNull()
+})

@@ -1,0 +1,112 @@
+/** The lines in which a JSON text is shown, as far as it is open. */
+import {
+  entriesOf,
+  isContainer,
+  type JsonEntry,
+  type JsonHit,
+  type JsonValue,
+} from './json-outline'
+
+export type JsonRow =
+  /** A value; an open object or array goes on in the lines below. */
+  | { kind: 'value'; depth: number; entry: JsonEntry; open: boolean }
+  /** The bracket that ends an object or array. */
+  | { kind: 'end'; depth: number; value: JsonValue }
+  /** Entries that are left out. */
+  | { kind: 'before' | 'after'; depth: number; value: JsonValue; left: number }
+
+export interface JsonOpening {
+  /** Starts of the open objects and arrays. */
+  open: ReadonlySet<number>
+  /** Which entries of each are shown, where not the first. */
+  parts: ReadonlyMap<number, Part>
+}
+
+export interface Part {
+  from: number
+  to: number
+}
+
+/** How many entries of an object or array are shown at first. */
+const FIRST_ENTRIES = 100
+const MORE_ENTRIES = 1_000
+const FITTING_ROWS = 60
+/** In a longer text each level costs more than it is worth before anybody asks. */
+const LONGEST_OPENED = 500_000
+
+/** Opens level by level as many objects and arrays as make a page; always the outermost. */
+export function openAtFirst(text: string, root: JsonValue): JsonOpening {
+  const open = new Set([root.start])
+  let rows = root.count
+  let level = [root]
+  while (level.length > 0 && text.length <= LONGEST_OPENED) {
+    const next: JsonValue[] = []
+    for (const container of level) {
+      for (const { value } of entriesOf(text, container, FIRST_ENTRIES)) {
+        if (!isContainer(value) || value.count === 0 || rows + value.count > FITTING_ROWS) continue
+        rows += value.count + 1
+        open.add(value.start)
+        next.push(value)
+      }
+    }
+    level = next
+  }
+  return { open, parts: new Map() }
+}
+
+/** Opens everything around a hit; of a long array the part in which it is. */
+export function openToHit(hit: JsonHit, before: JsonOpening): JsonOpening {
+  const open = new Set(before.open)
+  const parts = new Map(before.parts)
+  for (const { start, index } of hit.path) {
+    open.add(start)
+    const { from, to } = partOf(before, start)
+    const half = FIRST_ENTRIES / 2
+    if (index < from || index >= to) {
+      parts.set(start, { from: Math.max(0, index - half), to: index + half })
+    }
+  }
+  return { open, parts }
+}
+
+/** Shows more entries of one object or array, before or after those that are shown. */
+export function showMore(row: JsonRow & { kind: 'before' | 'after' }, shown: JsonOpening) {
+  const { from, to } = partOf(shown, row.value.start)
+  const part =
+    row.kind === 'before'
+      ? { from: Math.max(0, from - MORE_ENTRIES), to }
+      : { from, to: to + MORE_ENTRIES }
+  return { open: shown.open, parts: new Map(shown.parts).set(row.value.start, part) }
+}
+
+function partOf({ parts }: JsonOpening, start: number): Part {
+  return parts.get(start) ?? { from: 0, to: FIRST_ENTRIES }
+}
+
+export function jsonRows(text: string, root: JsonValue, opening: JsonOpening): JsonRow[] {
+  const rows: JsonRow[] = []
+  type Task = { depth: number; entry: JsonEntry } | JsonRow
+  const waiting: Task[] = [{ depth: 0, entry: { key: null, value: root } }]
+  for (let task = waiting.pop(); task; task = waiting.pop()) {
+    if ('kind' in task) {
+      rows.push(task)
+      continue
+    }
+    const { depth, entry } = task
+    const { value } = entry
+    const isOpen = isContainer(value) && value.count > 0 && opening.open.has(value.start)
+    rows.push({ kind: 'value', depth, entry, open: isOpen })
+    if (!isOpen) continue
+    const { from, to } = partOf(opening, value.start)
+    const below = depth + 1
+    waiting.push({ kind: 'end', depth, value })
+    if (value.count > to) {
+      waiting.push({ kind: 'after', depth: below, value, left: value.count - to })
+    }
+    for (const each of entriesOf(text, value, to, from).reverse()) {
+      waiting.push({ depth: below, entry: each })
+    }
+    if (from > 0) waiting.push({ kind: 'before', depth: below, value, left: from })
+  }
+  return rows
+}

@@ -1,0 +1,49 @@
+import { expect, test } from 'vitest'
+import {
+  ALL_TIME,
+  boundsOf,
+  fromField,
+  readRange,
+  toField,
+  writeRange,
+  type TimeRange,
+} from './time-range'
+
+const NOW = Date.parse('2026-11-22T12:00:00Z')
+
+function through(range: TimeRange): TimeRange {
+  const query = writeRange(range)
+  return readRange((name) => query[name] ?? null)
+}
+
+test('a range comes back from an address as it was put there', () => {
+  const between = { last: null, from: '2026-11-01T08:30:00.000Z', to: '2026-11-02T00:00:00.000Z' }
+
+  for (const range of [ALL_TIME, { ...ALL_TIME, last: '7d' as const }, between]) {
+    expect(through(range)).toEqual(range)
+  }
+})
+
+test.each(['', 'forever', 'toString', '2026-99-99', '0001-01-01', '9999-01-01T00:00:00Z', '<b>'])(
+  'nonsense such as %s bounds nothing',
+  (nonsense) => {
+    expect(readRange(() => nonsense)).toEqual(ALL_TIME)
+  },
+)
+
+test('the last hours are counted from now, and stay open to what comes', () => {
+  expect(boundsOf({ ...ALL_TIME, last: '1h' }, NOW)).toEqual({
+    from: '2026-11-22T11:00:00.000Z',
+    to: null,
+  })
+  expect(boundsOf(ALL_TIME, NOW)).toEqual({ from: null, to: null })
+})
+
+test('a field shows a moment in the zone of its reader and gives it back', () => {
+  const moment = new Date(2026, 10, 22, 9, 5).toISOString()
+
+  expect(toField(moment)).toBe('2026-11-22T09:05')
+  expect(fromField(toField(moment))).toBe(moment)
+  expect(toField(null)).toBe('')
+  expect(fromField('')).toBeNull()
+})

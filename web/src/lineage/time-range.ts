@@ -1,0 +1,65 @@
+/** A span of time that a page is about: up to now, or between two moments; in the address. */
+import type { Query } from './page-link'
+
+export const LENGTHS = {
+  '1h': 3_600_000,
+  '24h': 86_400_000,
+  '7d': 604_800_000,
+  '30d': 2_592_000_000,
+}
+
+export type Length = keyof typeof LENGTHS
+
+export interface TimeRange {
+  /** The last so long; null for what `from` and `to` say. */
+  last: Length | null
+  /** Moments as RFC 3339; null is without bound. */
+  from: string | null
+  to: string | null
+}
+
+export const ALL_TIME: TimeRange = { last: null, from: null, to: null }
+
+export function readRange(read: (name: string) => string | null): TimeRange {
+  const last = read('last')
+  if (last !== null && Object.hasOwn(LENGTHS, last)) {
+    return { ...ALL_TIME, last: last as Length }
+  }
+  return { last: null, from: moment(read('from')), to: moment(read('to')) }
+}
+
+export function writeRange(range: TimeRange): Query {
+  return { last: range.last, from: range.from, to: range.to }
+}
+
+/** The bounds to ask the API for. */
+export function boundsOf(
+  range: TimeRange,
+  now: number,
+): { from: string | null; to: string | null } {
+  if (range.last === null) return { from: range.from, to: range.to }
+  return { from: new Date(now - LENGTHS[range.last]).toISOString(), to: null }
+}
+
+/** A moment as a field for day and time takes it, in the reader's zone; empty for none. */
+export function toField(text: string | null): string {
+  if (text === null) return ''
+  const at = new Date(text)
+  const two = (number: number) => String(number).padStart(2, '0')
+  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`
+  return `${day}T${two(at.getHours())}:${two(at.getMinutes())}`
+}
+
+/** What a field for day and time holds, as a moment; null where that is none. */
+export function fromField(text: string): string | null {
+  return moment(text)
+}
+
+/** The years that the API takes. */
+const FIRST = Date.UTC(1900, 0, 1)
+const LAST = Date.UTC(9000, 0, 1)
+
+function moment(text: string | null): string | null {
+  const at = text ? Date.parse(text) : NaN
+  return at >= FIRST && at < LAST ? new Date(at).toISOString() : null
+}

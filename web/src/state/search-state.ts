@@ -1,0 +1,55 @@
+/** What is looked for in a run, and where it is. */
+import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
+import { countsBelow } from '../lineage/failures'
+import { isRecord, type Row } from '../lineage/rows'
+import { foldedQuery, isCut, isHit } from '../lineage/search'
+import type { Address } from './address'
+
+/** Typing on makes the last search useless. */
+const PAUSE = 120
+
+/** @param ordered Every row of the tree, from top to bottom. */
+export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
+  /** As it is typed. */
+  const query = shallowRef(address.read('q') ?? '')
+  /** As it is looked for. */
+  const sought = shallowRef(foldedQuery(query.value))
+  let timer: ReturnType<typeof setTimeout> | undefined
+
+  watch(query, () => {
+    clearTimeout(timer)
+    timer = setTimeout(settle, PAUSE)
+  })
+
+  /** Looks for what was typed without waiting for more. */
+  function settle() {
+    clearTimeout(timer)
+    sought.value = foldedQuery(query.value)
+    address.write({ q: query.value || null })
+  }
+
+  address.onArrival(() => {
+    query.value = address.read('q') ?? ''
+    sought.value = foldedQuery(query.value)
+  })
+
+  const hits = computed(() =>
+    sought.value === '' ? [] : ordered.value.filter((row) => isHit(row, sought.value)),
+  )
+  const hitKeys = computed(() => new Set(hits.value.map((row) => row.key)))
+  const hitsBelow = computed(() => countsBelow(hits.value))
+  /** How many records were searched in part only. */
+  const cut = computed(() =>
+    sought.value === ''
+      ? 0
+      : ordered.value.filter((row) => isRecord(row) && isCut(row.record)).length,
+  )
+  return { query, sought, settle, hits, hitKeys, hitsBelow, cut }
+}
+
+/** What is looked for in the shown run, folded, for whatever shows its texts. */
+export const SOUGHT: InjectionKey<Readonly<Ref<string>>> = Symbol('sought')
+
+export function useSought(): Readonly<Ref<string>> {
+  return inject(SOUGHT, () => shallowRef(''), true)
+}
