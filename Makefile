@@ -60,10 +60,11 @@ bench: setup browser ## Measure what recording costs, how soon a watcher sees it
 	$(BIN)/python benchmarks/pipeline.py
 	$(BIN)/python benchmarks/by_hand.py
 	$(BIN)/python benchmarks/live.py
+	$(BIN)/python -m benchmarks.live_page
 	$(BIN)/python benchmarks/viewer.py
 
-torture: setup ## Run the long forms of tests: a server that is away for a minute under load
-	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py
+torture: setup browser ## Run the long forms of tests: a server away under load, a page that is looked at for long
+	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py tests/end_to_end/test_live_updates.py
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from functools import cache
 from http import HTTPStatus
-from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
-from pydantic import BaseModel
 
+import tracer
 from tracer.store import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
@@ -40,11 +40,10 @@ class Known:
         self._response = response
         self._tags = {_strong(tag) for tag in (tags or "").split(",")}
 
-    def check(self, model: type[BaseModel], *revisions: Revision) -> dict[str, str]:
+    def check(self, *revisions: Revision) -> dict[str, str]:
         """Return the headers of an answer, which the response has too, unless it is known.
 
         Args:
-            model: What the answer is: another form of it is another answer.
             revisions: The runs that it is read from.
 
         Raises:
@@ -52,7 +51,7 @@ class Known:
         """
         asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
         states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
-        digest = hashlib.sha256(orjson.dumps([_form(model), asked, states])).hexdigest()[:32]
+        digest = hashlib.sha256(orjson.dumps([_program(), asked, states])).hexdigest()[:32]
         # Weak: the same may be written in other bytes, packed ones for one.
         headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
         if self._tags & {"*", f'"{digest}"'}:
@@ -66,10 +65,11 @@ def _strong(tag: str) -> str:
 
 
 @cache
-def _form(model: type[BaseModel]) -> str:
-    """Return a digest of what this version of the program answers in this form."""
-    schema = model.model_json_schema(mode="serialization")
-    return hashlib.sha256(orjson.dumps([version("tracer"), schema])).hexdigest()
+def _program() -> str:
+    """Return a digest of the program: one that was changed may answer otherwise."""
+    folders = [Path(__file__).parent, Path(tracer.__file__).parent]
+    sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
 def _known(

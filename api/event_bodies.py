@@ -9,16 +9,21 @@ from typing import Any, NoReturn
 import orjson
 from pydantic import ValidationError
 
+from api.intake import Share
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.events import EVENT, FROM_THE_WIRE, Event
 from tracer.faults import why_invalid
 from tracer.store import Refusal
+from tracer.text import most_json_values
 
 MAX_EVENTS = 100_000
 """How many events a request may hold: there may be as many refusals to answer."""
 
 MAX_FIELDS = 1000
 """How many fields an object may have where fields are checked: each unknown one is a fault."""
+
+_VALUE_BYTES = 60
+"""About what a value takes up in memory besides what it says."""
 
 _TOO_MANY = f"A request may hold {MAX_EVENTS} events. Send the rest in another."
 
@@ -27,15 +32,17 @@ _NOT_JSON = object()
 
 
 async def sent_events(
-    kind: str, body: AsyncIterator[bytes]
+    kind: str, body: AsyncIterator[bytes], share: Share
 ) -> AsyncIterator[tuple[int, Event | Refusal]]:
     """Yield what a request's body holds, in order: each event with its index, or its refusal.
 
     Args:
         kind: The media type that the request says it has.
         body: Its body in parts, unpacked.
+        share: The request's share of the memory: what is read whole takes up more than it is long.
 
     Raises:
+        TooBusy: There is no room for that.
         UnknownFormat: The body is in none of the formats.
         TooLarge: It holds too much.
         BadRequest: It cannot be read as what it says that it is.
@@ -44,19 +51,22 @@ async def sent_events(
     if split is None:
         raise UnknownFormat(f"Send events with one of the Content-Types {', '.join(_FORMATS)}.")
     index = 0
-    async for sent in split(body):
+    async for sent in split(body, share):
         if index == MAX_EVENTS:
             raise TooLarge(_TOO_MANY)
         yield index, _event_or_refusal(index, sent)
         index += 1
 
 
-async def _in_an_object(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
     """Yield the items of `{"events": […]}`."""
+    whole = b"".join([part async for part in body])
+    share.hold(len(whole) + _VALUE_BYTES * most_json_values(whole))
     try:
-        envelope = _parsed(b"".join([part async for part in body]))
+        envelope = _parsed(whole)
     except ValueError:
         raise BadRequest("The body is not JSON: write it as {'events': […]}.") from None
+    del whole
     match envelope:
         case {"events": list(events), **others} if not others:
             if len(events) > MAX_EVENTS:
@@ -68,7 +78,7 @@ async def _in_an_object(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             raise BadRequest('The body has to be {"events": […]} and nothing else.')
 
 
-async def _on_lines(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
     """Yield what the lines say; blank ones do not count."""
     is_empty = True
     async for line in _lines(body):
@@ -81,7 +91,7 @@ async def _on_lines(body: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         raise BadRequest("The body is empty: write one event a line.")
 
 
-_FORMATS: Mapping[str, Callable[[AsyncIterator[bytes]], AsyncIterator[Any]]] = {
+_FORMATS: Mapping[str, Callable[[AsyncIterator[bytes], Share], AsyncIterator[Any]]] = {
     "application/json": _in_an_object,
     "application/x-ndjson": _on_lines,
 }

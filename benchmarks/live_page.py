@@ -1,8 +1,8 @@
 """How soon a reader sees what was committed: from the commit to the row in the run's page.
 
 A program records a run into Postgres at 100 events a second, as in `live.py`; a page in headless
-Chromium shows it, the latest call uppermost. A time is that of the tree's change, before the browser
-paints. `make bench` runs it.
+Chromium shows it, the latest call uppermost. A time is that of the tree's change, before the
+browser paints. `make bench` runs it, as `python -m benchmarks.live_page`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,22 @@ import asyncio
 import os
 import tempfile
 from pathlib import Path
-from time import perf_counter, time
+from time import perf_counter
 
-from live import EVENTS_A_SECOND, SECONDS, Recording, recording_process, server, spread
 from playwright.async_api import Browser, async_playwright
 from rich.console import Console
 from rich.table import Table
-from viewer import browser_path
 
+from benchmarks.live import (
+    EVENTS_A_SECOND,
+    SECONDS,
+    Recording,
+    recording_process,
+    server,
+    spread,
+)
+from benchmarks.viewer import browser_path
+from tracer.clock import utc_now
 from tracer.events import ToolCallStarted
 from tracer.ids import new_id
 from tracer.storage.embedded_postgres import start_embedded_postgres
@@ -57,7 +65,7 @@ async def record(writer: PostgresWriter, run: Recording) -> dict[str, float]:
             await asyncio.sleep(max(0.0, due - perf_counter()))
             await writer.write([event])
             if event is start:
-                committed[str(call)] = 1000 * time()
+                committed[str(call)] = 1000 * utc_now().timestamp()
     return committed
 
 

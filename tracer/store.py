@@ -362,9 +362,7 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such run, or it was deleted.
         """
 
-    async def read_tool_stats(
-        self, within: TimeRange, name: str | None = None
-    ) -> list[ToolStats]:
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
         """Return what is to be said of each tool that was called, by name; or of one alone."""
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:

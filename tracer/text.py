@@ -83,3 +83,12 @@ def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
 
 
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
+
+
+def most_json_values(json: bytes) -> int:
+    """Return how many values JSON may hold at most, without reading it."""
+    return sum(map(json.count, _BEFORE_VALUES))
+
+
+_BEFORE_VALUES = (b"{", b"[", b",")
+"""Each value comes after one of them, at the latest after its name."""

@@ -43,7 +43,7 @@ async def diff_runs(
     name. Texts are compared whole, whatever a tree shows of them.
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
-    headers = known.check(RunDiff, *revisions)
+    headers = known.check(*revisions)
     left, right = [await reader.read_tree(run_id, Payloads.DIGEST) for run_id in (a, b)]
     written = await asyncio.to_thread(_written, left, str(a), right, str(b))
     return Response(written, media_type="application/json", headers=headers)

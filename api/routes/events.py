@@ -35,8 +35,8 @@ async def record_events(request: Request, writer: Writer, intake: RecordingIntak
     and others not: sending the same again is safe.
     """
     stored, refused = 0, list[Refusal]()
-    with admitted_body(request, intake) as (body, _):
-        async for batch in _batches(sent_events(media_type(request), body)):
+    with admitted_body(request, intake) as (body, share):
+        async for batch in _batches(sent_events(media_type(request), body, share)):
             events = [(index, each) for index, each in batch if not isinstance(each, Refusal)]
             answer = await writer.write([event for _, event in events])
             stored += answer.stored

@@ -83,7 +83,7 @@ async def start_run(
 @router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
 async def read_run(root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers) -> RunSchema:
     """Read one run."""
-    known.check(RunSchema, await reader.read_revision(Kind.RUN, root_plan_id))
+    known.check(await reader.read_revision(Kind.RUN, root_plan_id))
     return RunSchema.model_validate(await reader.read_run(root_plan_id))
 
 

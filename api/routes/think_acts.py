@@ -21,5 +21,5 @@ async def read_think_act(
     think_act_id: ThinkActId, reader: Reader, known: KnownAnswers
 ) -> ThinkActSchema:
     """Read one round whole, the model's messages included."""
-    known.check(ThinkActSchema, await reader.read_revision(Kind.THINK_ACT, think_act_id))
+    known.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
     return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))

@@ -64,7 +64,7 @@ async def read_tool_call(
     tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers
 ) -> ToolCallInPlaceSchema:
     """Read one tool call whole, what lies above it and what it opened."""
-    known.check(ToolCallInPlaceSchema, await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
+    known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
     place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)
     call.lineage = [LineageItem.of(record) for record in place.lineage]

@@ -25,7 +25,7 @@ from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.recorder.stores import CommandedStore
 from tracer.adapters import agno, openai_agents
 from tracer.client.tracing import Tracing
-from tracer.lineage import Payloads
+from tracer.client.work import ToolCall, current_work
 from tracer.recorder.spool import Spool
 from tracer.store import RunFilter
 
@@ -37,18 +37,29 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
     assert agno._runs == {}, "something is kept of a run that has ended"
 
 
-async def test_a_tool_starts_only_after_its_record_is_stored(store: RecordedStore) -> None:
-    seen: list[str] = []
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_tool_starts_only_after_its_record_is_durable(
+    store: RecordedStore, is_async: bool
+) -> None:
+    seen: list[bool] = []
 
-    async def look() -> str:
-        [summary] = (await store.list_runs(RunFilter(), 10, None)).items
-        rows = await store.read_tree(summary.root_plan_id, Payloads.FULL)
-        seen.extend(call["status"] for call in rows.tool_calls)
+    def look() -> str:
+        work = current_work()
+        assert isinstance(work, ToolCall)
+        seen.append(work._durable.done())
         return ""
 
-    await agent_of(calling(("look", {}, "x")), DONE, tools=[look]).arun("Look.")
+    async def look_too() -> str:
+        return look()
 
-    assert seen == ["running"]
+    if is_async:
+        chosen = calling(("look_too", {}, "x"))
+        await agent_of(chosen, DONE, tools=[look_too]).arun("Look.")
+    else:
+        agent = agent_of(calling(("look", {}, "x")), DONE, tools=[look])
+        await asyncio.to_thread(agent.run, "Look.")
+
+    assert seen == [True]
 
 
 async def test_a_run_within_a_recorded_call_is_its_sub_plan(store: RecordedStore) -> None:

@@ -22,6 +22,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from tests.adapters.outline import calls_of, outline
 from tests.adapters.pydantic_ai_agents import calls, installed, scripted
 from tests.adapters.recording import RecordedStore, tree_of
+from tracer.client.work import ToolCall, current_work
 
 DEADLINE_SECONDS = 60.0
 
@@ -34,6 +35,21 @@ def store(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Recorded
 
 def double(x: int) -> int:
     return 2 * x
+
+
+async def test_a_tool_starts_only_after_its_record_is_durable(store: RecordedStore) -> None:
+    seen: list[bool] = []
+
+    async def look() -> str:
+        work = current_work()
+        assert isinstance(work, ToolCall)
+        seen.append(work._durable.done())
+        return ""
+
+    await Agent(scripted(calls(("look", "{}", "c1")), "done"), tools=[look]).run("hi")
+
+    assert seen == [True]
+    assert [call["status"] for call in calls_of(await tree_of(store))] == ["succeeded"]
 
 
 async def test_an_unknown_tool_and_refused_arguments_fail_with_their_reasons(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import httpx2
@@ -14,19 +15,22 @@ import jsonschema_rs
 import pytest
 
 from api import live
-from api.live_schemas import RunChanges
+from api.app import create_app
+from api.live_schemas import RunChanges as RunChangesSchema
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
 from tests.sample_runs import sample_run
 from tests.servers import start_server
 from tests.store_contract.moments import Moments
 from tracer.assembly import Parts
+from tracer.errors import StoreUnavailable
 from tracer.events import Event
 from tracer.ids import new_id
 from tracer.records import Kind
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.run_watch import RunWatch
+from tracer.store import RunChanges
 
 PATIENCE = 30.0
 """Seconds after which what should have happened has not."""
@@ -82,7 +86,7 @@ async def test_every_message_fits_its_schema(here: Live) -> None:
     async with watching(here.client, run.root) as messages:
         message = await anext(messages)
 
-    schema = RunChanges.model_json_schema(mode="serialization", by_alias=True)
+    schema = RunChangesSchema.model_json_schema(mode="serialization", by_alias=True)
     jsonschema_rs.validate(schema, message.data)
     assert len(message.data["changed"]) == len((await here.tree(run.root)).rows)
 
@@ -166,7 +170,7 @@ async def test_the_stream_of_a_run_that_is_deleted_says_so_and_ends(here: Live) 
 async def test_a_connection_on_which_nothing_happens_says_that_it_lives(
     here: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastapi.routing._PING_INTERVAL", 0.05)
+    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
     run = sample_run()
     await here.record(*run.events)
     async with here.client.stream("GET", f"/api/runs/{run.root}/events") as answer:
@@ -212,7 +216,7 @@ async def test_what_happens_while_a_client_takes_its_time_comes_in_one_message()
     async with RunWatch(store) as watch:
         with watch.watching(run.root) as woken:
             messages = live.run_events(store, watch, woken, run.root, 0)
-            assert (await anext(messages)).retry == live.RECONNECT_MS
+            assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
             first = await anext(messages)
             for _ in range(300):
                 await store.write([run.call_started(tool_call_id=new_id())])
@@ -220,8 +224,87 @@ async def test_what_happens_while_a_client_takes_its_time_comes_in_one_message()
             second = await anext(messages)
             await messages.aclose()
 
-    assert (first.id, second.id) == ("1", "301")
-    assert str(second.raw_data).count('"kind":"toolCall"') == 300
+    assert first.endswith(b"\nid: 1\n\n")
+    assert second.endswith(b"\nid: 301\n\n")
+    assert second.count(b'"kind":"toolCall"') == 300
+
+
+class WatchedStore(MemoryStore):
+    """A store that can be away, and counts what who watches a run asks it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+        self.readings = 0
+        self.polls = 0
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        self._answer()
+        self.readings += 1
+        return await super().read_changes(root_plan_id, after, limit)
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        self._answer()
+        self.polls += 1
+        return await super().read_revisions(root_plan_ids)
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable()
+
+
+async def test_who_watches_is_told_when_the_store_goes_away_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "RETRY_SECONDS", 0.01)
+    run, store = Moments(), WatchedStore()
+    await store.write([run.plan_started()])
+    async with asyncio.timeout(PATIENCE), RunWatch(store, poll_seconds=0.01) as watch:
+        with watch.watching(run.root) as woken:
+            messages = live.run_events(store, watch, woken, run.root, 1)
+            assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
+            next_message = asyncio.ensure_future(anext(messages))
+            while store.polls < 3:  # noqa: ASYNC110 - the first wakes in any case
+                await asyncio.sleep(0.01)
+            store.is_away = True
+            assert await next_message == b"event: stale\ndata: {}\n\n"
+            assert await anext(messages) == b": ping\n\n"
+            store.is_away = False
+            assert await anext(messages) == b'data: {"changed":[],"removed":[]}\nid: 1\n\n'
+            await messages.aclose()
+
+
+async def test_for_a_client_that_takes_nothing_no_more_is_read_until_it_leaves(
+    here: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "GAP_SECONDS", 0)
+    run, store = Moments(), WatchedStore()
+    await store.write([run.plan_started()])
+    is_full, leaves = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if b"data: " in message.get("body", b""):
+            is_full.set()
+            await asyncio.Event().wait()
+
+    async with RunWatch(store) as watch:
+        app = create_app(replace(here.parts, reader=store, watch=watch))
+        path = f"/api/runs/{run.root}/events"
+        asked = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
+        stream = asyncio.ensure_future(app(asked, receive, send))
+        await is_full.wait()
+        for _ in range(100):
+            await store.write([run.call_started(tool_call_id=new_id())])
+            watch.wake([run.root])
+            await asyncio.sleep(0)
+        assert store.readings == 1
+        leaves.set()
+        await stream
+        assert watch.watched == set()
 
 
 async def test_a_client_that_leaves_is_forgotten(here: Live) -> None:

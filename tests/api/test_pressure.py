@@ -23,6 +23,7 @@ from tracer.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
+JSON = {"Content-Type": "application/json"}
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 KIB = 2**10
 
@@ -131,6 +132,22 @@ async def test_what_does_not_say_how_large_it_is_is_refused_when_it_grows_too_la
         server.store.may_write.set()
         answers = await asyncio.gather(*waiting)
         later = await server.post(body(), **headers)
+
+    assert is_refused(refused)
+    assert not any(map(is_refused, [*answers, later]))
+
+
+async def test_events_read_whole_count_for_the_values_that_they_hold(tmp_path: Path) -> None:
+    crowd = b'{"events": [' + event() + b', {"type": [' + b"[]," * 1000 + b"[]]}]}"
+
+    async with busy(tmp_path, Intake(max_bytes=50 * KIB)) as server:
+        server.store.may_write.clear()
+        waiting = await server.posting(event())
+
+        refused = await server.post(crowd, **JSON)
+        server.store.may_write.set()
+        answers = await asyncio.gather(*waiting)
+        later = await server.post(crowd, **JSON)
 
     assert is_refused(refused)
     assert not any(map(is_refused, [*answers, later]))

@@ -17,7 +17,7 @@ async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
     page: Page, site: Site
 ) -> None:
     run = await site.read(f"/api/runs/{site.demo_run}")
-    await page.goto(site.address)
+    await page.goto(f"{site.address}/?agent={run['agentName']}")
     link = page.locator(f'a[href="/runs/{site.demo_run}"]')
     row = page.get_by_role("row").filter(has=link)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from contextlib import AsyncExitStack
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,12 +20,15 @@ from tests.store_contract.generated_runs import Batches, retold_forests
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
 from tests.store_contract.test_order import thorough
+from tests.store_contract.transfers import memory_restorables, postgres_restorables
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import new_id
 from tracer.lineage import Node, Payloads
 from tracer.merge import RULES
+from tracer.record_json import read_record, record_json
 from tracer.records import Kind
+from tracer.storage.engine import open_pool
 from tracer.store import RunChanges
 
 PLENTY = 100_000
@@ -144,6 +149,31 @@ async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(sto
     told = {(row["kind"], row[ID_NAMES[row["kind"]]]) for row in changes.changed}
     assert not told & {(kind, str(record_id)) for kind, record_id in changes.removed}
     assert late.rows == from_the_start.rows == await read_rows(store, root)
+
+
+@pytest.mark.parametrize("kept_in", ["memory", "postgres"])
+async def test_what_an_export_says_of_records_that_are_there_is_told(
+    kept_in: str, request: pytest.FixtureRequest
+) -> None:
+    spans = spans_from(agent(1, "planner", at=(0, None)))
+    watched = Watched(UUID(TRACE_ID))
+    async with AsyncExitStack() as stack:
+        if kept_in == "memory":
+            store = memory_restorables()()
+        else:
+            url = request.getfixturevalue("database_url")
+            store = postgres_restorables(await stack.enter_async_context(open_pool(url)))()
+        await store.writer.write_spans(spans)
+        await watched.catch_up(store)
+        plan = (await store.reader.read_plan(watched.root)).plan
+        line: dict[str, Any] = orjson.loads(record_json(Kind.PLAN, plan))
+
+        abandoned = read_record(line | {"abandonedAt": line["recordedAt"]})
+        await store.writer.restore_spans(spans, [abandoned])
+        await watched.catch_up(store)
+
+        assert watched.rows[Kind.PLAN, str(watched.root)]["status"] == "abandoned"
+        assert watched.rows == await read_rows(store, watched.root)
 
 
 async def test_nothing_changed_since_the_latest_revision(store: Store) -> None:

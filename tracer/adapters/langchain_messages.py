@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
 from langchain_core.outputs import LLMResult
 
 from tracer.client.work import Chosen, text_of
+from tracer.prices import TokenUsage, cost_of
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}
 _ASKED = ("input", "question", "query")
@@ -28,6 +30,18 @@ class Answer(NamedTuple):
     cached: tuple[int, int] = (0, 0)
     """Those of the input that the provider had in its cache, and that it put there."""
     message_id: str | None = None
+
+    def cost(self, asked_model: str | None) -> Decimal | None:
+        """Return what it costs by the price list, in US dollars; None where that does not say.
+
+        Args:
+            asked_model: The model that was asked, which counts where the answer names none.
+        """
+        given, said = self.usage
+        model = self.model or asked_model
+        if given is None or said is None or model is None:
+            return None
+        return cost_of(TokenUsage(given, said, *self.cached), model)
 
 
 class Told(NamedTuple):

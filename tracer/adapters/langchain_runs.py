@@ -44,7 +44,6 @@ from tracer.client.work import (
     find_current_with,
     text_of,
 )
-from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason
 
 _take_back: TakeBack = all_of([])
@@ -206,16 +205,12 @@ class RunRecorder(BaseCallbackHandler):
             if run.is_structured and chosen:
                 # Not a tool: the form in which the answer comes.
                 text, chosen = text or text_of(chosen[0].arguments), ()
-            given, said = answer.usage
-            model = answer.model or thought.model
             calls = thought.finish(
                 text,
                 model=answer.model,
-                input_tokens=given,
-                output_tokens=said,
-                cost_usd=cost_of(TokenUsage(given, said, *answer.cached), model)
-                if given is not None and said is not None and model
-                else None,
+                input_tokens=answer.usage[0],
+                output_tokens=answer.usage[1],
+                cost_usd=answer.cost(thought.model),
                 tool_calls=[*chosen, *(each for each, _ in answer.misformed)],
             )
             misformed = calls[len(chosen) :]

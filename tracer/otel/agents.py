@@ -62,15 +62,19 @@ class Agents:
 def find_agents(forest: Forest) -> Agents:
     """Return the agents of a trace with what is theirs and who opened them."""
     agents = Agents({}, {}, [])
+    openers: dict[bytes, Place] = {}
+    owners: dict[bytes, Place] = {}
     for span_id in forest.having(Role.AGENT):
         agents.by_id[span_id] = Agent(
-            span_id, is_there=True, opener=_first_above(forest, span_id, (Role.TOOL, Role.AGENT))
+            span_id,
+            is_there=True,
+            opener=_first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers),
         )
     for span_id in forest.order:
         role = forest.role(span_id)
         if role not in (Role.MODEL, Role.TOOL):
             continue
-        above, owner = _first_above(forest, span_id, (Role.AGENT,))
+        above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
         if above is Above.TOP:
             agents.of[span_id] = None
             agents.loose.append(span_id)
@@ -83,11 +87,21 @@ def find_agents(forest: Forest) -> Agents:
     return agents
 
 
-def _first_above(forest: Forest, span_id: bytes, roles: tuple[Role, ...]) -> Place:
-    above, at = forest.places[span_id]
-    while above is Above.SPAN and forest.role(at) not in roles:
-        above, at = forest.places[at]
-    return above, at
+def _first_above(
+    forest: Forest, span_id: bytes, roles: tuple[Role, ...], known: dict[bytes, Place]
+) -> Place:
+    """Return the nearest span above that has one of the roles; `known` remembers, by span."""
+    way = []
+    at = span_id
+    while at not in known:
+        way.append(at)
+        above, outer = forest.places[at]
+        if above is not Above.SPAN or forest.role(outer) in roles:
+            known[at] = above, outer
+        else:
+            at = outer
+    known.update(dict.fromkeys(way, known[at]))
+    return known[at]
 
 
 def first_message(forest: Forest, agent: Agent) -> str | None:

@@ -19,6 +19,9 @@ from tracer.otel.wire_spans import (
     take,
 )
 
+_FIELD_BYTES = 40
+"""About what a field takes up in memory besides what it says."""
+
 
 def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
     """Return the spans of an `ExportTraceServiceRequest`.
@@ -32,7 +35,7 @@ def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
         TooLarge: Its spans take up more.
     """
     decoded = Decoded(max_size=max_size)
-    decoded.expect(most_fields(body))
+    decoded.grow(_FIELD_BYTES * most_fields(body))
     try:
         request = ExportTraceServiceRequest.FromString(body)
     except DecodeError:

@@ -22,7 +22,6 @@ MAX_TIME = 2**63
 _SPAN_BYTES = 600
 _EVENT_BYTES = 250
 _REFUSAL_BYTES = 150
-_FIELD_BYTES = 40
 """About what each takes up in memory besides what it says."""
 
 
@@ -48,10 +47,6 @@ class Decoded:
     """How much memory it may take up; None: any amount."""
     size: int = 0
     """About how much it takes up."""
-
-    def expect(self, fields: int) -> None:
-        """Make room for so many fields, before they are read. Raises `TooLarge` as `grow`."""
-        self.grow(_FIELD_BYTES * fields)
 
     def grow(self, size: int) -> None:
         """Make room for so many bytes more.

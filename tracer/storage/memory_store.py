@@ -129,7 +129,9 @@ class MemoryStore:
                 run.fields = dated(Kind.RUN, (run_id, run_id), run.fields, said, now)
                 for kind, part in run.parts.items():
                     for record_id, fields in part.items():
-                        part[record_id] = dated(kind, (run_id, record_id), fields, said, now)
+                        changed = dated(kind, (run_id, record_id), fields, said, now)
+                        if changed != fields:
+                            part[record_id] = {**changed, "revision": run.fields["revision"]}
         return answer
 
     def _write_spans(self, spans: Sequence[Span], now: datetime) -> WriteAnswer:

@@ -4825,7 +4825,7 @@ export interface operations {
                      * @example id: 43
                      *     data: {"changed":[{"kind":"toolCall","toolCallId":"01a20033-9e02-7d3e-b4c5-d6e7f8091a2b","status":"succeeded"}],"removed":[]}
                      */
-                    "text/event-stream": unknown;
+                    "text/event-stream": string;
                 };
             };
             /** @description Bad Request */

@@ -61,3 +61,16 @@ test('a plan nested a thousand deep is built and shown', () => {
 
   expect(visibleRows(forest.tops, new Set(forest.byKey.keys()))).toHaveLength(3001)
 })
+
+test('a row whose record is the same object stays the same, below its new parent', () => {
+  const top = nested()
+  const before = buildForest(top)
+  const inner = before.byKey.get('opener')
+  const [step] = top.agentExecutions
+  const after = buildForest({ ...top, agentExecutions: [{ ...step! }] }, before)
+
+  expect(after.byKey.get('opener')).toBe(inner)
+  expect(after.byKey.get('step')).not.toBe(before.byKey.get('step'))
+  expect(after.byKey.get('round')?.parent).toBe(after.byKey.get('step'))
+  expect([...after.byKey.keys()]).toEqual([...before.byKey.keys()])
+})

@@ -67,15 +67,25 @@ export function unplacedRecords(plan: PlanNode): TreeNode[] {
   return (plan.unplaced as TreeNode[] | undefined) ?? []
 }
 
-/** Turns a plan with everything below it into rows. No recursion: a run may nest deeply. */
-export function buildForest(plan: PlanNode): Forest {
+/**
+ * Turns a plan with everything below it into rows. No recursion: a run may nest deeply.
+ *
+ * @param before What was shown of the run before, which is taken over: its rows stay the same objects
+ *   where their records are, with all below them.
+ */
+export function buildForest(plan: PlanNode, before: Forest = EMPTY_FOREST): Forest {
   const byKey = new Map<string, Row>()
-  const waiting: RecordRow[] = []
+  const waiting: Row[] = []
 
   function add(record: TreeNode, parent: Row | null): RecordRow {
     const id = recordId(record)
     const key = byKey.has(id) || id === UNPLACED ? `${record.kind}:${id}` : id
-    const row: RecordRow = { key, kind: record.kind, id, record, parent, children: [] }
+    const known = before.byKey.get(key)
+    const isSame = isRecord(known) && known.record === record
+    const row: RecordRow = isSame
+      ? known
+      : { key, kind: record.kind, id, record, parent, children: [] }
+    row.parent = parent
     byKey.set(key, row)
     waiting.push(row)
     return row
@@ -91,7 +101,7 @@ export function buildForest(plan: PlanNode): Forest {
   }
   for (let row = waiting.pop(); row; row = waiting.pop()) {
     const parent = row
-    row.children = childRecords(row.record).map((record) => add(record, parent))
+    if (isRecord(row)) row.children = childRecords(row.record).map((record) => add(record, parent))
   }
   return { tops, byKey }
 }

@@ -32,7 +32,7 @@ test('the first news is drawn at once, and what comes during the rest in one', a
   for (let time = 0; time < 20; time += 1) draw()
   await vi.advanceTimersByTimeAsync(1_000)
 
-  expect(drawn).toEqual([start, start + 3 * DRAWING])
+  expect(drawn).toEqual([start, start + 2 * DRAWING])
 })
 
 test('nothing is drawn once it is over', async () => {

@@ -2,7 +2,7 @@
 import { onScopeDispose } from 'vue'
 
 /** How many times as long as it drew it rests. */
-const REST = 2
+const REST = 1
 
 /** Gives what to call where there is news; `draw` is called at once or when the rest is over. */
 export function usePace(draw: () => Promise<void>): () => void {

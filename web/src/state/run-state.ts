@@ -5,7 +5,7 @@ import type { Failure } from '../api/outcome'
 import type { PlanNode, Run, RunChanges } from '../api/shapes'
 import { activityOf, treeActivity, type Activity } from '../lineage/activity'
 import { fold, liveTree, topOf, type LiveTree } from '../lineage/live-tree'
-import { buildForest, EMPTY_FOREST } from '../lineage/rows'
+import { buildForest, EMPTY_FOREST, type Forest } from '../lineage/rows'
 import { useNow } from './now'
 import { usePace } from './pace'
 import { retryDelay, usePolling } from './polling'
@@ -39,7 +39,9 @@ export function useRun(rootPlanId: string) {
   let behindSince: number | null = null
   let figures: ReturnType<typeof setTimeout> | undefined
 
-  const forest = computed(() => (tree.value ? buildForest(tree.value) : EMPTY_FOREST))
+  const forest = computed<Forest>((before) =>
+    tree.value ? buildForest(tree.value, before) : EMPTY_FOREST,
+  )
   const activity = computed<Activity>(() => {
     const ofTree = tree.value ? treeActivity(tree.value) : 'ended'
     const ofRun = run.value ? activityOf(run.value.status) : 'ended'

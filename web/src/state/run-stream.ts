@@ -39,6 +39,7 @@ export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
     source.addEventListener('error', onError)
     source.addEventListener('message', onMessage)
     source.addEventListener('reset', hearer.reset)
+    source.addEventListener('stale', hearer.turned)
     source.addEventListener('deleted', onDeleted)
   }
 
