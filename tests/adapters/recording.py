@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
+from tracer.events import Event
 from tracer.lineage import Node, Payloads, build_tree
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
-from tracer.store import RunFilter
+from tracer.store import RunFilter, WriteAnswer
 
 PLENTY_SECONDS = 60.0
 
 
 class RecordedStore(MemoryStore):
-    """A store that knows who writes to it."""
+    """A store that knows who writes to it, and may be slow."""
 
     tracing: Tracing
+    seconds = 0.0
+    """How long a write takes."""
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        await asyncio.sleep(self.seconds)
+        return await super().write(events)
 
 
 @contextmanager

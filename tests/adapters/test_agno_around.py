@@ -41,6 +41,7 @@ def store(tmp_path: Path) -> Iterator[RecordedStore]:
 async def test_a_tool_starts_only_after_its_record_is_durable(
     store: RecordedStore, is_async: bool
 ) -> None:
+    store.seconds = 0.05  # so that a tool that did not wait would see it
     seen: list[bool] = []
 
     def look() -> str:

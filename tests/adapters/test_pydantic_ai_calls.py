@@ -38,6 +38,7 @@ def double(x: int) -> int:
 
 
 async def test_a_tool_starts_only_after_its_record_is_durable(store: RecordedStore) -> None:
+    store.seconds = 0.05  # so that a tool that did not wait would see it
     seen: list[bool] = []
 
     async def look() -> str:
