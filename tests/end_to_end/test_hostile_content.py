@@ -55,6 +55,7 @@ async def test_what_an_agent_recorded_is_shown_as_text(
     await expect(row(page, call).locator("mark").first).to_have_text("</script>")
     await page.get_by_text("The record as the API gives it").click()
     await expect(details(page)).to_contain_text('"arguments": "<img src=x')
+    await page.wait_for_url(lambda url: "q=" in url)
     await page.reload()
     await expect(search_field(page)).to_have_value("</SCRIPT>")
     assert await page.evaluate("window.harmed") is None

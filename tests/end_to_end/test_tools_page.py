@@ -120,9 +120,9 @@ async def test_a_time_narrows_the_statistics_and_is_in_the_link(
     all_calls = await _row(page, "measure").get_by_role("cell").first.inner_text()
 
     await page.get_by_role("combobox", name="Time").select_option("between")
-    await page.get_by_label("To", exact=True).fill("2025-01-01T00:00")
+    await page.get_by_label("To", exact=True).fill("1960-01-01T00:00")
     await expect(page.get_by_text("No tool was called in this time.")).to_be_visible()
-    await expect_query(page, to="2025-01-01T00:00:00.000Z")
+    await expect_query(page, to="1960-01-01T00:00:00.000Z")
     await page.get_by_role("button", name="All time").click()
     await expect(_row(page, "measure").get_by_role("cell").first).to_have_text(all_calls)
 
