@@ -98,9 +98,10 @@ def _plan(node: Node, opener: Node | None) -> dict[str, Any]:
 
 def _steps(plan: Node) -> list[Node]:
     """Return a plan's steps; at the end one for what hangs under nothing known, where there is."""
+    steps: list[Node] = plan["agentExecutions"]
     loose = plan.get("unplaced", ())
     if not loose:
-        return plan["agentExecutions"]  # type: ignore[no-any-return]
+        return steps
     of_kind: dict[Kind, list[Node]] = {kind: [] for kind in Kind}
     for node in loose:
         of_kind[node["kind"]].append(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -190,7 +190,8 @@ async def test_a_stream_that_its_reader_leaves_is_cancelled(store: RecordedStore
     stream = agent.arun("Divide.", stream=True)
     async for _ in stream:
         break
-    await stream.aclose()  # type: ignore[attr-defined]
+    assert isinstance(stream, AsyncGenerator)
+    await stream.aclose()
 
     tree = await tree_of(store)
     assert tree["status"] == "cancelled"

@@ -21,6 +21,7 @@ from tracer.adapters.hooks import (
     TakeBack,
     all_of,
     async_items_within,
+    current_while,
     items_within,
     read_prices,
     unharmed,
@@ -345,13 +346,8 @@ def _around_call(wrapped: Any, function_call: Any, args: Any, kwargs: Any) -> An
         return wrapped(*args, **kwargs)
     run, call = started
     _wait(call)
-    with call.as_current():
-        try:
-            outcome = wrapped(*args, **kwargs)
-        except BaseException as error:
-            with unharmed("tool_failed"):
-                run.end_with(function_call, call, error)
-            raise
+    with current_while(call, "tool_failed", partial(run.end_with, function_call, call)):
+        outcome = wrapped(*args, **kwargs)
     return _ended(run, call, function_call, outcome)
 
 
@@ -361,11 +357,6 @@ async def _around_async_call(wrapped: Any, function_call: Any, args: Any, kwargs
         return await wrapped(*args, **kwargs)
     run, call = started
     await call.durable()
-    with call.as_current():
-        try:
-            outcome = await wrapped(*args, **kwargs)
-        except BaseException as error:
-            with unharmed("tool_failed"):
-                run.end_with(function_call, call, error)
-            raise
+    with current_while(call, "tool_failed", partial(run.end_with, function_call, call)):
+        outcome = await wrapped(*args, **kwargs)
     return _ended(run, call, function_call, outcome)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import Any
 
 import wrapt
 
-from tracer.client.work import Work
+from tracer.client.work import ToolCall, Work
 from tracer.logs import get_logger
 from tracer.prices import TokenUsage, cost_of
 from tracer.recorder.counts import error_place
@@ -41,6 +42,26 @@ class unharmed:  # noqa: N801 - read as the sentence that it is
             return False
         log.error("adapter_failed", hook=self._hook, error=error_place(error))
         return True
+
+
+@contextmanager
+def current_while(
+    call: ToolCall, hook: str, failed: Callable[[BaseException], None]
+) -> Iterator[None]:
+    """Make a call the current work within; what is raised there is told, and goes on.
+
+    Args:
+        call: The call that runs.
+        hook: Names what may go wrong in `failed`, as the log calls it.
+        failed: Records what was raised.
+    """
+    with call.as_current():
+        try:
+            yield
+        except BaseException as error:
+            with unharmed(hook):
+                failed(error)
+            raise
 
 
 def wrap(target: ModuleType | type, name: str, wrapper: Wrapper) -> TakeBack:

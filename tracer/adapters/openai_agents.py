@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
-from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed, wrap
+from tracer.adapters.hooks import TakeBack, all_of, current_while, read_prices, unharmed, wrap
 from tracer.client.tracing import Tracing
 from tracer.client.work import ToolCall, current_work
 from tracer.errors import ToolError
@@ -166,13 +167,8 @@ async def _around_tool(
             call = run.claim(kwargs["tool_call"])
     if run is None or call is None:
         return await wrapped(*args, **kwargs)
-    with call.as_current():
-        try:
-            result = await wrapped(*args, **kwargs)
-        except BaseException as error:
-            with unharmed("tool_failed"):
-                run.end_with(call, error)
-            raise
+    with current_while(call, "tool_failed", partial(run.end_with, call)):
+        result = await wrapped(*args, **kwargs)
     with unharmed("tool_finished"):
         run.end(call, result)
     return result
@@ -217,13 +213,8 @@ async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any
             call.start()
     if run is None or call is None:
         return await wrapped(*args, **kwargs)
-    with call.as_current():
-        try:
-            result = await wrapped(*args, **kwargs)
-        except BaseException as error:
-            with unharmed("guardrail_failed"):
-                run.end_for(call, error)
-            raise
+    with current_while(call, "guardrail_failed", partial(run.end_for, call)):
+        result = await wrapped(*args, **kwargs)
     with unharmed("guardrail_finished"):
         # Those of tools return what those of agents return with more around it.
         call.finish(run.shown(getattr(result, "output", result)))
