@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from tracer.errors import StoreUnavailable
+from tracer.storage.group_commit import GROUP_ITEMS, LANES, GroupCommit
+from tracer.storage.write_errors import Numbered
+from tracer.store import Refusal
+
+Item = tuple[int, str]
+"""A run, and what is said of it."""
+
+
+class Disk:
+    """Writes groups when it is let, and knows which."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Item]] = []
+        self.let = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.fails_on: set[Item] = set()
+
+    async def write(self, items: list[Numbered[Item]]) -> list[Refusal]:
+        group = [item for _, item in items]
+        self.groups.append(group)
+        self.begun.set()
+        await self.let.wait()
+        if self.fails_on & set(group):
+            raise StoreUnavailable
+        return [Refusal(index, "bad", "It is bad.") for index, (_, said) in items if said == "bad"]
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def together(disk: Disk) -> GroupCommit[Item]:
+    return GroupCommit(disk.write, lambda item: UUID(int=item[0]))
+
+
+async def fill_lanes(together: GroupCommit[Item], disk: Disk) -> list[asyncio.Task[list[Refusal]]]:
+    lanes = [asyncio.create_task(together.write([(run, "lane")])) for run in range(LANES)]
+    await settle()
+    assert len(disk.groups) == LANES
+    return lanes
+
+
+async def settle() -> None:
+    """Let everything go on that nothing holds up."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def queue(
+    together: GroupCommit[Item], *writes: list[Item]
+) -> list[asyncio.Task[list[Refusal]]]:
+    tasks = [asyncio.create_task(together.write(items)) for items in writes]
+    await settle()
+    return tasks
+
+
+async def test_what_waits_meanwhile_goes_in_one_group(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    lanes = await fill_lanes(together, disk)
+    waiting = await queue(together, *([(100 + number, "new")] for number in range(20)))
+    disk.let.set()
+    await asyncio.gather(*lanes, *waiting)
+    assert len(disk.groups) == LANES + 1
+    assert len(disk.groups[-1]) == 20
+
+
+async def test_each_hears_of_its_own_refusals_by_its_own_places(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    lanes = await fill_lanes(together, disk)
+    good, mixed, bad = await queue(
+        together, [(100, "good")], [(101, "good"), (101, "bad")], [(102, "bad"), (102, "good")]
+    )
+    disk.let.set()
+    await asyncio.gather(*lanes)
+    assert await good == []
+    assert [refusal.index for refusal in await mixed] == [1]
+    assert [refusal.index for refusal in await bad] == [0]
+
+
+async def test_a_run_is_in_one_lane_at_a_time(together: GroupCommit[Item], disk: Disk) -> None:
+    first, second, other = await queue(together, [(1, "a")], [(1, "b")], [(2, "c")])
+    assert disk.groups == [[(1, "a")], [(2, "c")]]
+    disk.let.set()
+    await asyncio.gather(first, second, other)
+    assert disk.groups[-1] == [(1, "b")]
+
+
+async def test_nobody_overtakes_who_waits_for_the_same_run(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    await queue(together, [(1, "a")])
+    tasks = await queue(together, [(1, "b"), (2, "b")], [(2, "c")])
+    assert disk.groups == [[(1, "a")]]
+    disk.let.set()
+    await asyncio.gather(*tasks)
+    assert disk.groups == [[(1, "a")], [(1, "b"), (2, "b"), (2, "c")]]
+
+
+async def test_a_group_has_a_bound_and_a_single_write_has_none(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    lanes = await fill_lanes(together, disk)
+    large = [(100, "large")] * (GROUP_ITEMS + 1)
+    waiting = await queue(together, large, [(101, "small")], [(102, "small")])
+    disk.let.set()
+    await asyncio.gather(*lanes, *waiting)
+    assert sorted(map(len, disk.groups[LANES:])) == [2, GROUP_ITEMS + 1]
+
+
+async def test_a_failure_reaches_those_of_its_group_alone(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    disk.fails_on = {(1, "lost")}
+    lost, kept = await queue(together, [(1, "lost")], [(2, "kept")])
+    disk.let.set()
+    assert await kept == []
+    with pytest.raises(StoreUnavailable):
+        await lost
+    assert await together.write([(1, "next")]) == []
+
+
+async def test_who_gives_up_before_its_turn_is_not_written(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    lanes = await fill_lanes(together, disk)
+    given_up, patient = await queue(together, [(100, "given up")], [(101, "patient")])
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    disk.let.set()
+    await asyncio.gather(*lanes, patient)
+    assert disk.groups[-1] == [(101, "patient")]
+
+
+async def test_who_gives_up_while_it_is_written_takes_nobody_along(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    lanes = await fill_lanes(together, disk)
+    lanes[0].cancel()
+    await asyncio.wait([lanes[0]])
+    disk.let.set()
+    await asyncio.gather(*lanes[1:])
+    assert await together.write([(0, "next")]) == []
+
+
+async def test_nothing_to_write_waits_for_nobody(together: GroupCommit[Item], disk: Disk) -> None:
+    assert await together.write([]) == []
+    assert disk.groups == []

@@ -1,0 +1,129 @@
+"""Group commit: writes that wait at the same time share one transaction.
+
+A commit costs the same for one row as for a thousand. Whoever writes while others write waits for a
+lane, and what has gathered there meanwhile goes in one group. Each is answered after the commit
+that carries it. A run is in one lane at a time: its writers would wait for each other's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from tracer.storage.write_errors import Numbered
+from tracer.store import Refusal
+
+LANES = 4
+"""How many groups are written at once: one waits for the disk while others are computed."""
+
+GROUP_ITEMS = 2_000
+"""How many items a group gathers; a single write may have more."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(eq=False)
+class _Waiting(Generic[Item]):
+    items: Sequence[Item]
+    runs: frozenset[UUID]
+    refused: asyncio.Future[list[Refusal]]
+
+
+class GroupCommit(Generic[Item]):
+    """Writes groups of items. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
+        run_of: Callable[[Item], UUID],
+    ) -> None:
+        """Say how to write.
+
+        Args:
+            write: Writes what can be stored of a group, and returns what cannot.
+            run_of: Returns the run of an item.
+        """
+        self._write = write
+        self._run_of = run_of
+        self._waiting: list[_Waiting[Item]] = []
+        self._busy: set[UUID] = set()
+        self._lanes: set[asyncio.Task[None]] = set()
+
+    async def write(self, items: Sequence[Item]) -> list[Refusal]:
+        """Write items with others, and return those that cannot be stored, by their places.
+
+        Raises:
+            StoreUnavailable: Nothing of the group could be stored.
+        """
+        if not items:
+            return []
+        runs = frozenset(map(self._run_of, items))
+        waiting = _Waiting(items, runs, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._fill_lanes()
+        try:
+            return await waiting.refused
+        finally:
+            if waiting in self._waiting:  # the caller gave up before its turn
+                self._waiting.remove(waiting)
+
+    def _fill_lanes(self) -> None:
+        while len(self._lanes) < LANES and (group := self._next_group()):
+            runs = frozenset().union(*(each.runs for each in group))
+            self._busy |= runs
+            lane = asyncio.create_task(self._write_group(group))
+            self._lanes.add(lane)
+            lane.add_done_callback(partial(self._leave_lane, runs))
+
+    def _next_group(self) -> list[_Waiting[Item]]:
+        """Take those who waited longest and whose runs no lane is writing."""
+        group: list[_Waiting[Item]] = []
+        rest: list[_Waiting[Item]] = []
+        passed: set[UUID] = set()
+        size = 0
+        for each in self._waiting:
+            fits = not group or size + len(each.items) <= GROUP_ITEMS
+            if fits and self._busy.isdisjoint(each.runs) and passed.isdisjoint(each.runs):
+                group.append(each)
+                size += len(each.items)
+            else:
+                rest.append(each)
+                passed |= each.runs
+        self._waiting = rest
+        return group
+
+    async def _write_group(self, group: list[_Waiting[Item]]) -> None:
+        items = [item for each in group for item in each.items]
+        try:
+            refused = await self._write(list(enumerate(items)))
+            _answer(group, refused)
+        except Exception as error:
+            for each in group:
+                if not each.refused.done():
+                    each.refused.set_exception(error)
+        except asyncio.CancelledError:  # the program ends
+            for each in group:
+                each.refused.cancel()
+            raise
+
+    def _leave_lane(self, runs: frozenset[UUID], lane: asyncio.Task[None]) -> None:
+        self._busy -= runs
+        self._lanes.discard(lane)
+        if not lane.cancelled():
+            self._fill_lanes()
+
+
+def _answer(group: Sequence[_Waiting[Item]], refused: Sequence[Refusal]) -> None:
+    """Tell each which of its items were refused."""
+    first = 0
+    for each in group:
+        own = range(first, first + len(each.items))
+        if not each.refused.done():
+            each.refused.set_result(
+                [replace(r, index=r.index - first) for r in refused if r.index in own]
+            )
+        first = own.stop
