@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from tracer.prices import TokenUsage, cost_of
+from tracer.prices import TokenUsage, cost_of, text_price
 
 OPENAI = "https://api.openai.com/v1"
 THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -47,6 +47,28 @@ def test_tokens_from_and_into_a_cache_have_prices_of_their_own() -> None:
 )
 def test_more_tokens_from_a_cache_than_there_are_have_no_cost(usage: TokenUsage) -> None:
     assert cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN) is None
+
+
+def test_prices_of_text_are_those_that_the_library_computes() -> None:
+    from genai_prices import Usage
+    from genai_prices.data import providers
+
+    usages = [TokenUsage(1000, 10), TokenUsage(250_000, 10, 90_000, 30_000), TokenUsage(5, 1, 4, 4)]
+    for provider, model in ((each, model) for each in providers for model in each.models):
+        for usage in usages:
+            counts = Usage(
+                input_tokens=usage.input,
+                output_tokens=usage.output,
+                cache_read_tokens=usage.cache_read,
+                cache_write_tokens=usage.cache_written,
+            )
+            try:
+                price = model.calc_price(counts, provider, genai_request_timestamp=THEN).total_price
+            except ValueError:
+                with pytest.raises(ValueError, match="more tokens"):
+                    text_price(vars(model.get_prices(THEN)), usage)
+                continue
+            assert text_price(vars(model.get_prices(THEN)), usage) in (price, None), model.id
 
 
 def test_counts_beyond_all_measure_do_not_fail() -> None:

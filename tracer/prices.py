@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tracer.clock import utc_now
 
 if TYPE_CHECKING:
+    from genai_prices import Usage
     from genai_prices.types import ModelInfo, Provider
 
 _MAX_NAME = 200
@@ -53,35 +57,63 @@ def cost_of(
     """
     if max(len(model), len(provider or ""), len(address or "")) > _MAX_NAME:
         return None
-    if at is None:
-        return _cost(usage, model, provider, address, at)
-    return _cost_then(usage, model, provider, address, at)
-
-
-def _cost(
-    usage: TokenUsage, model: str, provider: str | None, address: str | None, at: datetime | None
-) -> Decimal | None:
     found = _find(model, provider, address)
     if found is None:
         return None
+    listed, seller = found
+    try:
+        prices = listed.get_prices(at or utc_now())
+        total = text_price(vars(prices), usage)
+        if total is None:
+            total = listed.calc_price(_usage(usage), seller, genai_request_timestamp=at).total_price
+        return round(total, 12) if any(vars(prices).values()) else None
+    except (ValueError, ArithmeticError):
+        return None  # the counts contradict each other, or are beyond all measure
+
+
+def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
+    """Return what the library's `calc_price` does, in a tenth of its time.
+
+    Of tokens that are no text, of searches and of all else that it knows prices of, an answer has
+    none here, so that only four prices count. None where each request has a price besides.
+    """
+    if prices.get("requests_kcount") is not None:
+        return None
+    total, fresh = Decimal(0), usage.input
+    for name, count in (
+        ("cache_read_mtok", usage.cache_read),
+        ("cache_write_mtok", usage.cache_written),
+    ):
+        if prices.get(name) is not None:
+            total += _price_at(prices[name], usage.input) * count
+            fresh -= count
+    if prices.get("input_mtok") is not None:
+        if fresh < 0:
+            raise ValueError("more tokens from a cache than there are")
+        total += _price_at(prices["input_mtok"], usage.input) * fresh
+    if prices.get("output_mtok") is not None:
+        total += _price_at(prices["output_mtok"], usage.input) * usage.output
+    return total / 1_000_000
+
+
+def _price_at(price: Any, tokens: int) -> Decimal:
+    """Return a price at a size of the request: some models have tiers."""
+    if isinstance(price, Decimal):
+        return price
+    above = (tier.price for tier in reversed(price.tiers) if tokens > tier.start)
+    tiered: Decimal = next(above, price.base)
+    return tiered
+
+
+def _usage(usage: TokenUsage) -> Usage:
     from genai_prices import Usage
 
-    listed, seller = found
-    counts = Usage(
+    return Usage(
         input_tokens=usage.input,
         output_tokens=usage.output,
         cache_read_tokens=usage.cache_read,
         cache_write_tokens=usage.cache_written,
     )
-    try:
-        price = listed.calc_price(counts, seller, genai_request_timestamp=at)
-        return round(price.total_price, 12) if any(vars(price.model_price).values()) else None
-    except (ValueError, ArithmeticError):
-        return None  # the counts contradict each other, or are beyond all measure
-
-
-_cost_then = lru_cache(maxsize=8192)(_cost)
-"""Remembers: a trace that grows asks for the same again and again, and asking takes its time."""
 
 
 @lru_cache(maxsize=1024)

@@ -28,9 +28,22 @@ def _code(match: re.Match[str]) -> str:
     return f"\u241b{ord(match[0]):04x}"
 
 
+def is_plain(text: str) -> bool:
+    """Return whether text is its own stored form for a reason that is quickly found."""
+    if text.isascii():
+        return "\0" not in text
+    if "\0" in text or "\u241b" in text:
+        return False
+    try:
+        text.encode()  # much quicker than to look for surrogates
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def escape(text: str) -> str:
     """Return the stored form of any Python string. Inverse of `unescape`."""
-    if text.isascii() and "\0" not in text:
+    if is_plain(text):
         return text
     return _TO_ESCAPE.sub(_code, text)
 
@@ -48,7 +61,7 @@ def storable(text: str) -> str:
     For strings that come from outside in stored form, as an HTTP client's do: a raw NUL or lone
     surrogate among them is escaped, an escape is left alone. Idempotent.
     """
-    if text.isascii() and "\0" not in text:
+    if is_plain(text):
         return text
     return _UNSTORABLE.sub(_code, text)
 

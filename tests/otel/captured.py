@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projection import Projected, project
+from tracer.otel.projection import Placed, Projected, project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 
@@ -54,7 +54,7 @@ def by_trace(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
     return traces
 
 
-def projected(spans: Iterable[Span]) -> list[Projected]:
+def projected(spans: Iterable[Span]) -> list[Placed]:
     kept = merge_spans(spans).values()
     return [project(each) for _, each in sorted(by_trace(kept).items())]
 

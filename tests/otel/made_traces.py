@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.decode_json import decode_json
-from tracer.otel.projection import Projected, project
+from tracer.otel.projection import Placed, Projected, project
 from tracer.otel.spans import Span
 from tracer.records import Kind
 
@@ -104,7 +104,7 @@ def spans_from(*spans: dict[str, Any]) -> list[Span]:
     return decoded.spans
 
 
-def projection_of(*spans: dict[str, Any]) -> Projected:
+def projection_of(*spans: dict[str, Any]) -> Placed:
     return project(spans_from(*spans))
 
 

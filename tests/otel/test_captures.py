@@ -25,7 +25,8 @@ def test_a_capture_gives_what_really_happened(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_joined_without_a_link_says_so_and_nothing_else_does(name: str) -> None:
     plans = [plan for run in projected(spans_of(name)) for plan in run.records[Kind.PLAN].values()]
-    joined = [plan["evidence"] for plan in plans if plan["inferred"] and "tool_call_id" in plan]
+    inferred = [plan for plan in plans if plan["inferred"]]
+    joined = [plan["inferred_from"] for plan in inferred if "tool_call_id" in plan]
 
     assert joined == ([BY_TEXT] * 2 if name in LOST_WITHIN_THE_TRACE else [])
 
@@ -50,4 +51,4 @@ def test_without_content_a_lost_agent_is_joined_by_time(name: str) -> None:
     openers = [calls[plan["tool_call_id"]]["name"] for plan in plans if "tool_call_id" in plan]
     delegating = Counter(call["name"] for call in calls.values())[openers[0]]
     assert len(openers) == delegating == 2
-    assert [plan["evidence"] for plan in plans if plan["inferred"]] == [BY_TIME] * 2
+    assert [plan["inferred_from"] for plan in plans if plan["inferred"]] == [BY_TIME] * 2

@@ -19,7 +19,7 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
-from tracer.otel.projection import Projected, project
+from tracer.otel.projection import Placed, Projected, project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 from tracer.status import Status
@@ -137,7 +137,7 @@ def _openers(run: Projected) -> dict[UUID, UUID | None]:
     return {plan_id: plan.get("tool_call_id") for plan_id, plan in run.records[Kind.PLAN].items()}
 
 
-def _assert_sound(run: Projected, spans: list[Span]) -> None:
+def _assert_sound(run: Placed, spans: list[Span]) -> None:
     assert {each.span_id for each in spans} <= set(run.record_of)
     is_open = any(each.end == 0 for each in spans)
     for kind, records in run.records.items():

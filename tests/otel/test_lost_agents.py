@@ -38,7 +38,7 @@ def test_a_lost_agent_is_joined_by_time_where_one_call_is_left() -> None:
     )
 
     (sub_plan,) = (plan for plan in run.records[Kind.PLAN].values() if plan["title"] == "b")
-    assert sub_plan["evidence"] == "the only call of the run that was running all the while"
+    assert sub_plan["inferred_from"] == "the only call of the run that was running all the while"
     assert outline(run)[2:4] == ["    call ask None", "      plan b (inferred)"]
 
 

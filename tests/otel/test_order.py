@@ -19,6 +19,7 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
+from tests.otel.made_traces import made, spans_from
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.projection import Projected, project
 from tracer.otel.spans import Span, merge_spans
@@ -93,6 +94,14 @@ def test_of_two_versions_the_ended_one_stays_then_the_later_end_then_the_greater
 
     assert (kept.end, kept.body) == max((each.end, each.body) for each in versions)
     assert merge_spans(data.draw(st.permutations(versions))) == merge_spans(versions)
+
+
+def test_pending_spans_that_announce_each_other_have_one_place_each_in_any_order() -> None:
+    chat = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat"}
+    call = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "execute_tool"}
+    spans = spans_from(made(1, "chat", chat, parent=2), made(2, "execute_tool x", call, parent=1))
+
+    assert project(reversed(spans)) == project(spans)
 
 
 def test_runs_of_all_frameworks_together_are_what_each_is_alone() -> None:

@@ -62,46 +62,45 @@ class Agents:
 def find_agents(forest: Forest) -> Agents:
     """Return the agents of a trace with what is theirs and who opened them."""
     agents = Agents({}, {}, [])
+    readings = forest.readings
     openers: dict[bytes, Place] = {}
     owners: dict[bytes, Place] = {}
-    for span_id in forest.having(Role.AGENT):
-        agents.by_id[span_id] = Agent(
-            span_id,
-            is_there=True,
-            opener=_first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers),
-        )
+    work: list[bytes] = []
     for span_id in forest.order:
-        role = forest.role(span_id)
-        if role not in (Role.MODEL, Role.TOOL):
-            continue
-        above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
+        role = readings[span_id].role
+        if role is Role.AGENT:
+            opener = _first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers)
+            agents.by_id[span_id] = Agent(span_id, is_there=True, opener=opener)
+        elif role is Role.MODEL or role is Role.TOOL:
+            work.append(span_id)
+    for span_id in work:
+        above, owner = forest.places[span_id]
+        if above is Above.SPAN and readings[owner].role is not Role.AGENT:
+            above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
         if above is Above.TOP:
             agents.of[span_id] = None
             agents.loose.append(span_id)
             continue
-        if owner not in agents.by_id:
-            agents.by_id[owner] = Agent(owner, is_there=False, opener=(Above.MISSING, owner))
         agents.of[span_id] = owner
-        agent = agents.by_id[owner]
-        (agent.models if role is Role.MODEL else agent.calls).append(span_id)
+        agent = agents.by_id.get(owner)
+        if agent is None:
+            agent = agents.by_id[owner] = Agent(owner, False, (Above.MISSING, owner))
+        (agent.models if readings[span_id].role is Role.MODEL else agent.calls).append(span_id)
     return agents
 
 
 def _first_above(
     forest: Forest, span_id: bytes, roles: tuple[Role, ...], known: dict[bytes, Place]
 ) -> Place:
-    """Return the nearest span above that has one of the roles; `known` remembers, by span."""
+    """Return the nearest span above that has one of the roles; `known` remembers, by place."""
+    place = forest.places[span_id]
     way = []
-    at = span_id
-    while at not in known:
-        way.append(at)
-        above, outer = forest.places[at]
-        if above is not Above.SPAN or forest.role(outer) in roles:
-            known[at] = above, outer
-        else:
-            at = outer
-    known.update(dict.fromkeys(way, known[at]))
-    return known[at]
+    while place[0] is Above.SPAN and forest.readings[place[1]].role not in roles:
+        way.append(place[1])
+        place = known.get(place[1]) or forest.places[place[1]]
+    for each in way:
+        known[each] = place
+    return place
 
 
 def first_message(forest: Forest, agent: Agent) -> str | None:
@@ -120,11 +119,17 @@ def name_of(forest: Forest, agent: Agent) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def start_of(forest: Forest, agent: Agent) -> int:
+    """Return when an agent began, as far as is known."""
+    if agent.is_there:
+        return forest.spans[agent.span_id].start
+    return min(forest.spans[each[0]].start for each in (agent.models, agent.calls) if each)
+
+
 def interval(forest: Forest, agent: Agent) -> tuple[int, int]:
     """Return when an agent began and ended, as far as is known; an end of 0 is no end yet."""
     if agent.is_there:
         span = forest.spans[agent.span_id]
         return span.start, span.end
-    within = [forest.spans[span_id] for span_id in (*agent.models, *agent.calls)]
-    ends = [span.end for span in within]
-    return min(span.start for span in within), max(ends) if all(ends) else 0
+    ends = [forest.spans[span_id].end for span_id in (*agent.models, *agent.calls)]
+    return start_of(forest, agent), max(ends) if all(ends) else 0

@@ -82,8 +82,7 @@ def _of(span: Span, attribute: str) -> Iterable[ExportedRecord]:
 
 
 def _projected(fields: Fields) -> Fields:
-    evidence = fields.get("inferred_from")
-    return {"inferred": False, **fields, "evidence": evidence}
+    return {"inferred": False, **fields}
 
 
 def _record_of(

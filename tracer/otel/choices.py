@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 from tracer.otel.dialects.reading import Chosen, Role
 from tracer.otel.forest import Above, Forest
@@ -13,8 +14,7 @@ from tracer.otel.texts import canonical, strings_in
 LATEST_ROUND = "the agent's latest round before the call"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The round that a tool call belongs to."""
 
     model: bytes
@@ -23,35 +23,12 @@ class Choice:
     inferred: bool = False
 
 
-_Asked = tuple[bytes, Chosen | None]
+class _Asked(NamedTuple):
+    """One thing that a round asked for; lists have them in the order of the rounds."""
 
-
-class _Timeline:
-    """What was asked for, in the order of the rounds."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._asked: list[_Asked] = []
-
-    def append(self, start: int, asked: _Asked) -> None:
-        self._starts.append(start)
-        self._asked.append(asked)
-
-    def latest(self, start: int) -> Choice | None:
-        """Return the latest round that began by then; what it asked, where that was one thing."""
-        at = bisect_right(self._starts, start)
-        return self._choice(at - 1) if at else None
-
-    def earliest(self) -> Choice:
-        """Return the first round: for calls that seem to begin before the round that chose them."""
-        return self._choice(0)
-
-    def _choice(self, at: int) -> Choice:
-        model, asked = self._asked[at]
-        neighbours = (
-            self._asked[near][0] for near in (at - 1, at + 1) if 0 <= near < len(self._asked)
-        )
-        return Choice(model, None if model in neighbours else asked)
+    start: int
+    model: bytes
+    chosen: Chosen
 
 
 class Rounds:
@@ -65,15 +42,18 @@ class Rounds:
             models: The rounds' spans by time.
         """
         self._forest = forest
-        self._all = _Timeline()
-        self._by: dict[tuple[object, ...], _Timeline] = {}
-        for model in models:
-            if not _is_within_tool(forest, model):
-                start = forest.spans[model].start
-                self._all.append(start, (model, None))
-                for asked in forest.readings[model].chosen:
-                    for key in _keys(asked):
-                        self._by.setdefault(key, _Timeline()).append(start, (model, asked))
+        self._models = [each for each in models if not _is_within_tool(forest, each)]
+        self._starts = [forest.spans[each].start for each in self._models]
+        self._by_id: dict[tuple[str, str | None], list[_Asked]] = {}
+        for asked in self._all_asked():
+            if asked.chosen.call_id:
+                key = asked.chosen.call_id, asked.chosen.name
+                self._by_id.setdefault(key, []).append(asked)
+
+    def _all_asked(self) -> Iterable[_Asked]:
+        for start, model in zip(self._starts, self._models, strict=True):
+            for chosen in self._forest.readings[model].chosen:
+                yield _Asked(start, model, chosen)
 
     def choice(self, call: bytes) -> Choice | None:
         """Return the round that chose a call; None where the agent had none before it.
@@ -83,37 +63,71 @@ class Rounds:
         """
         reading = self._forest.readings[call]
         start = self._forest.spans[call].start
-        given = canonical(reading.arguments)
-        keys: list[tuple[object, ...]] = []
-        if reading.call_id:
-            keys.append(("exact", reading.call_id, reading.name, given))
-            keys.append(("id", reading.call_id, reading.name))
-            keys.append(("id", reading.call_id, None))
-        if given is not None:
-            keys.append(("arguments", reading.name, given))
+        asking = self._asking_by_id(reading.call_id, reading.name, reading.arguments)
+        if not asking and reading.arguments is not None:
+            by_arguments, given = self._by_arguments, canonical(reading.arguments)
             # A bare value: some emitters leave out the name of a tool's only parameter.
-            keys.append(("bare", reading.name, (reading.arguments or "").strip()))
-        for key in keys:
-            timeline = self._by.get(key)
-            if timeline is not None:
-                return timeline.latest(start) or timeline.earliest()
+            asking = by_arguments.get(("all", reading.name, given)) or by_arguments.get(
+                ("bare", reading.name, reading.arguments.strip())
+            )
+        if asking:
+            return _latest(asking, start)
         above, at = self._forest.places[call]
         if above is Above.SPAN and self._forest.role(at) is Role.MODEL:
             return Choice(at)
-        latest = self._all.latest(start)
-        return Choice(latest.model, inferred=True) if latest is not None else None
+        latest = bisect_right(self._starts, start) - 1
+        return Choice(self._models[latest], inferred=True) if latest >= 0 else None
+
+    def _asking_by_id(
+        self, call_id: str | None, name: str | None, arguments: str | None
+    ) -> Sequence[_Asked] | None:
+        if not call_id:
+            return None
+        asking = self._by_id.get((call_id, name))
+        if asking is None:
+            return self._by_id.get((call_id, None))
+        if len(asking) == 1:
+            return asking
+        return self._by_id_and_arguments.get((call_id, name, canonical(arguments)), asking)
+
+    @cached_property
+    def _by_id_and_arguments(self) -> Mapping[Hashable, list[_Asked]]:
+        """What was asked for under ids that were given more than once."""
+        found: dict[Hashable, list[_Asked]] = {}
+        for asking in self._by_id.values():
+            if len(asking) > 1:
+                for asked in asking:
+                    call_id, name, arguments = asked.chosen
+                    found.setdefault((call_id, name, canonical(arguments)), []).append(asked)
+        return found
+
+    @cached_property
+    def _by_arguments(self) -> Mapping[Hashable, list[_Asked]]:
+        """What was asked for by name and arguments. Only calls without a known id look here."""
+        found: dict[Hashable, list[_Asked]] = {}
+        for asked in self._all_asked():
+            name, arguments = asked.chosen.name, asked.chosen.arguments
+            if arguments is not None:
+                found.setdefault(("all", name, canonical(arguments)), []).append(asked)
+                strings = strings_in(arguments)
+                if len(strings) == 1:
+                    found.setdefault(("bare", name, next(iter(strings))), []).append(asked)
+        return found
 
 
-def _keys(asked: Chosen) -> Iterable[tuple[object, ...]]:
-    given = canonical(asked.arguments)
-    if asked.call_id:
-        yield "exact", asked.call_id, asked.name, given
-        yield "id", asked.call_id, asked.name
-    if given is not None:
-        yield "arguments", asked.name, given
-        strings = strings_in(asked.arguments)
-        if len(strings) == 1:
-            yield "bare", asked.name, next(iter(strings))
+def _latest(asking: Sequence[_Asked], start: int) -> Choice:
+    """Return the latest round that began by then, and what it asked for, where that was one thing.
+
+    Without one it is the first: some calls seem to begin before the round that chose them.
+    """
+    if len(asking) == 1:
+        return Choice(asking[0].model, asking[0].chosen)
+    at = max(bisect_right(asking, start, key=lambda each: each.start) - 1, 0)
+    model = asking[at].model
+    is_one = all(
+        asking[near].model != model for near in (at - 1, at + 1) if 0 <= near < len(asking)
+    )
+    return Choice(model, asking[at].chosen if is_one else None)
 
 
 def _is_within_tool(forest: Forest, model: bytes) -> bool:

@@ -6,13 +6,13 @@ answer or a tool call. Where the way up ends in a span that has not come, that o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tracer.otel.dialects import logfire, read_span
 from tracer.otel.dialects.reading import Reading, Role
-from tracer.otel.spans import Span, newer
+from tracer.otel.spans import Span
+from tracer.otel.texts import strings_in
 
 
 class Above(Enum):
@@ -38,13 +38,15 @@ class Forest:
     """The spans of one trace, by id; `order` has them by time."""
 
     trace_id: bytes
-    spans: dict[bytes, Span]
+    spans: Mapping[bytes, Span]
     order: list[bytes]
     parents: dict[bytes, bytes | None]
     """The parent of each span, where it is there; circles are cut."""
     missing: dict[bytes, bytes]
     """The parent of each span whose parent has not come."""
     readings: dict[bytes, Reading]
+    known_texts: dict[bytes, tuple[str | None, frozenset[str]]] = field(default_factory=dict)
+    """The arguments of calls, and the texts among them: filled as they are asked for."""
     places: dict[bytes, Place] = field(default_factory=dict)
     announced: dict[bytes, bytes] = field(default_factory=dict)
     """The span that each pending span announces."""
@@ -54,6 +56,14 @@ class Forest:
     def role(self, span_id: bytes) -> Role:
         """Return what a span is."""
         return self.readings[span_id].role
+
+    def texts(self, span_id: bytes) -> frozenset[str]:
+        """Return every text among the arguments of a tool call."""
+        arguments = self.readings[span_id].arguments
+        known = self.known_texts.get(span_id)
+        if known is None or known[0] is not arguments:
+            known = self.known_texts[span_id] = arguments, frozenset(strings_in(arguments))
+        return known[1]
 
     def having(self, role: Role) -> list[bytes]:
         """Return the spans of this role by time."""
@@ -67,87 +77,67 @@ class Forest:
             above = self.parents[above]
 
 
-def plant(spans: Iterable[Span]) -> Forest:
-    """Return the spans of one trace with what each says of itself.
-
-    Args:
-        spans: In any order and number of versions, and with gaps.
-    """
-    kept, announced = _effective(spans)
-    parents, missing = _parents(kept)
-    forest = Forest(
-        trace_id=next(iter(kept.values())).trace_id,
-        spans=kept,
-        order=sorted(kept, key=lambda span_id: kept[span_id].order),
-        parents=parents,
-        missing=missing,
-        readings={
-            span_id: read_span(span, kept.get(parents[span_id] or b""))
-            for span_id, span in kept.items()
-        },
-        announced=announced,
-    )
-    set_places(forest)
-    return forest
-
-
 def set_places(forest: Forest) -> None:
     """Set the place of each span by what the spans are now, however deep they nest."""
+    parents, missing, readings = forest.parents, forest.missing, forest.readings
     places: dict[bytes, Place] = {}
     for span_id in forest.order:
-        way = []
-        at = span_id
-        while at not in places:
-            way.append(at)
-            above = forest.parents[at]
+        at, way = span_id, []
+        place = places.get(span_id)
+        while place is None:
+            above = parents[at]
             if above is None:
-                gone = forest.missing.get(at)
-                places[at] = (Above.TOP, at) if gone is None else (Above.MISSING, gone)
-            elif forest.readings[above].role in NODES:
-                places[at] = (Above.SPAN, above)
+                gone = missing.get(at)
+                place = (Above.TOP, at) if gone is None else (Above.MISSING, gone)
+            elif readings[above].role in NODES:
+                place = (Above.SPAN, above)
             else:
+                place = places.get(above)
+                way.append(at)
                 at = above
-        for each in reversed(way):
-            places.setdefault(each, places[at])
+        places[at] = place
+        for each in way:
+            places[each] = place
     forest.places = places
 
 
-def _effective(spans: Iterable[Span]) -> tuple[dict[bytes, Span], dict[bytes, bytes]]:
-    """Return one version of each span, and which span each pending one announces.
-
-    What is announced stands in for a span that has not come.
-    """
-    real: dict[bytes, Span] = {}
-    pending: dict[bytes, Span] = {}
-    announced: dict[bytes, bytes] = {}
-    for span in spans:
-        found, into = span, real
-        if logfire.is_pending(span):
-            found, into = logfire.announced(span), pending
-            announced[span.span_id] = found.span_id
-        earlier = into.get(found.span_id)
-        into[found.span_id] = found if earlier is None else newer(earlier, found)
-    return {**pending, **real}, announced
-
-
-def _parents(spans: dict[bytes, Span]) -> tuple[dict[bytes, bytes | None], dict[bytes, bytes]]:
+def parents_of(
+    spans: Mapping[bytes, Span],
+) -> tuple[dict[bytes, bytes | None], dict[bytes, bytes]]:
+    """Return the parent of each span, circles cut, and the parents that have not come."""
     parents: dict[bytes, bytes | None] = {}
     missing: dict[bytes, bytes] = {}
+    earlier: list[bytes] = []
     for span_id, span in spans.items():
         above = span.parent_span_id
-        parents[span_id] = above if above in spans and above != span_id else None
-        if above is not None and above not in spans:
-            missing[span_id] = above
-    done: set[bytes] = set()
-    for span_id in spans:
-        way: list[bytes] = []
-        at: bytes | None = span_id
-        climbed: set[bytes] = set()
-        while at is not None and at not in done and at not in climbed:
-            climbed.add(at)
-            way.append(at)
-            at = parents[at]
-        if at is not None and at in climbed:
-            parents[min(way[way.index(at) :])] = None
-        done.update(way)
+        parent = spans.get(above) if above is not None else None
+        if parent is not None:
+            parents[span_id] = above
+            if parent.start >= span.start:
+                earlier.append(span_id)
+        else:
+            parents[span_id] = None
+            if above is not None:
+                missing[span_id] = above
+    _cut_circles(parents, earlier)
     return parents, missing
+
+
+def _cut_circles(parents: dict[bytes, bytes | None], starts: Iterable[bytes]) -> None:
+    """Cut each circle at its least span.
+
+    Args:
+        parents: Changed in place.
+        starts: The spans that do not begin after their parents. Each circle has such a one.
+    """
+    done: set[bytes] = set()
+    for start in starts:
+        way: dict[bytes, None] = {}
+        at: bytes | None = start
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = parents[at]
+        if at is not None and at in way:
+            climbed = list(way)
+            parents[min(climbed[climbed.index(at) :])] = None
+        done.update(way)

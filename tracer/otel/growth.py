@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from decimal import Decimal
 
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
-from tracer.otel.forest import NODES, Above, Forest, plant, set_places
-from tracer.otel.spans import Span
+from tracer.otel.forest import NODES, Above, Forest, set_places
 from tracer.otel.texts import same_arguments
 
 
-def grow(spans: Iterable[Span]) -> Forest:
-    """Return the forest of one trace's spans.
-
-    Args:
-        spans: At least one, in any order and number of versions, and with gaps.
-    """
-    forest = plant(spans)
+def grow(forest: Forest) -> None:
+    """Simplify a planted forest, and set the places of its spans."""
+    set_places(forest)
     for simplify in (_merge_repeated_tools, _merge_nested_models, _find_agents, _merge_agents):
-        simplify(forest)
-        set_places(forest)
-    return forest
+        if simplify(forest):
+            set_places(forest)
 
 
-def _merge_repeated_tools(forest: Forest) -> None:
+def _directly_within_its_like(forest: Forest, role: Role) -> list[bytes]:
+    """Return the spans of a role, by time, whose place is a span of that role too."""
+    readings, places = forest.readings, forest.places
+    return [
+        span_id
+        for span_id in forest.order
+        if readings[span_id].role is role
+        and places[span_id][0] is Above.SPAN
+        and readings[places[span_id][1]].role is role
+    ]
+
+
+def _merge_repeated_tools(forest: Forest) -> bool:
     """A tool call that two instrumentations tell of is one: the outer one stays."""
     merged: dict[bytes, bytes] = {}
-    for span_id in forest.having(Role.TOOL):
-        above, outer = forest.places[span_id]
+    for span_id in _directly_within_its_like(forest, Role.TOOL):
+        _, outer = forest.places[span_id]
         while outer in merged:
             outer = merged[outer]
-        if above is not Above.SPAN or forest.role(outer) is not Role.TOOL:
-            continue
         inner, reading = forest.readings[span_id], forest.readings[outer]
         named_alike = inner.name == reading.name and inner.tool_type in (None, "MCP")
         repeats = inner.is_mcp or (
             inner.arguments is not None and same_arguments(inner.arguments, reading.arguments)
         )
         if (named_alike and repeats) or (inner.is_mcp and inner.name is None):
-            forest.readings[outer] = replace(
-                reading,
+            forest.readings[outer] = reading._replace(
                 tool_type="MCP" if inner.is_mcp else reading.tool_type,
                 arguments=reading.arguments if reading.arguments is not None else inner.arguments,
                 result=reading.result if reading.result is not None else inner.result,
@@ -50,19 +52,19 @@ def _merge_repeated_tools(forest: Forest) -> None:
             )
             merged[span_id] = outer
             _merge(forest, outer, span_id)
+    return bool(merged)
 
 
-def _merge_nested_models(forest: Forest) -> None:
+def _merge_nested_models(forest: Forest) -> bool:
     """Of models within a model, tokens count once: the outermost span that has them."""
     within: dict[bytes, list[bytes]] = {}
-    for span_id in forest.having(Role.MODEL):
-        above, outer = forest.places[span_id]
-        if above is Above.SPAN and forest.role(outer) is Role.MODEL:
-            within.setdefault(outer, []).append(span_id)
+    for span_id in _directly_within_its_like(forest, Role.MODEL):
+        within.setdefault(forest.places[span_id][1], []).append(span_id)
     inner = {span_id for spans in within.values() for span_id in spans}
     tops = [each for each in within if each not in inner]
     for outer in sorted(tops, key=lambda each: forest.spans[each].order):
         _merge_models_into(forest, outer, within)
+    return bool(within)
 
 
 def _merge_models_into(forest: Forest, outer: bytes, within: dict[bytes, list[bytes]]) -> None:
@@ -80,8 +82,7 @@ def _merge_models_into(forest: Forest, outer: bytes, within: dict[bytes, list[by
     counts = [forest.readings[each] for each in counted]
     costs = [forest.readings[each].cost_usd or Decimal(0) for each in costly]
     latest = [*reversed(readings)]
-    forest.readings[outer] = replace(
-        reading,
+    forest.readings[outer] = reading._replace(
         requested_model=reading.requested_model or _first(r.requested_model for r in readings),
         model=reading.model or _first(r.model for r in latest),
         provider=reading.provider or _first(r.provider for r in readings),
@@ -134,8 +135,11 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _find_agents(forest: Forest) -> None:
+def _find_agents(forest: Forest) -> bool:
     """Make agents of the wrappers that a tool opened and that work as agents do."""
+    if _FRAMEWORKS.isdisjoint([reading.role for reading in forest.readings.values()]):
+        return False
+    found = False
     outermost = _outermost_wrappers(forest)
     opened: dict[bytes, set[Role]] = {}
     for span_id in forest.order:
@@ -149,7 +153,13 @@ def _find_agents(forest: Forest) -> None:
     for span_id, roles in opened.items():
         needed = {Role.MODEL} if forest.role(span_id) is Role.WORKFLOW else {Role.MODEL, Role.TOOL}
         if Role.AGENT not in roles and needed <= roles:
-            forest.readings[span_id] = replace(forest.readings[span_id], role=Role.AGENT)
+            forest.readings[span_id] = forest.readings[span_id]._replace(role=Role.AGENT)
+            found = True
+    return found
+
+
+_FRAMEWORKS = frozenset((Role.WORKFLOW, Role.CHAIN))
+"""What may turn out to be an agent."""
 
 
 def _outermost_wrappers(forest: Forest) -> dict[bytes, bytes | None]:
@@ -163,18 +173,22 @@ def _outermost_wrappers(forest: Forest) -> dict[bytes, bytes | None]:
             at = forest.parents[at]
         outermost = found.get(at) if at is not None else None
         for each in reversed(way):
-            if outermost is None and forest.role(each) in (Role.WORKFLOW, Role.CHAIN):
+            if outermost is None and forest.role(each) in _FRAMEWORKS:
                 outermost = each
             found[each] = outermost
     return found
 
 
-def _merge_agents(forest: Forest) -> None:
+def _merge_agents(forest: Forest) -> bool:
     """An agent that does nothing but hold an agent of the same name is told of twice."""
+    holders = {forest.places[each][1] for each in _directly_within_its_like(forest, Role.AGENT)}
+    if not holders:
+        return False
+    found = False
     below: dict[bytes, list[bytes]] = {}
     for span_id in forest.order:
         above, outer = forest.places[span_id]
-        if above is Above.SPAN and forest.role(span_id) in NODES:
+        if above is Above.SPAN and outer in holders and forest.role(span_id) in NODES:
             below.setdefault(outer, []).append(span_id)
     for outer in reversed(forest.having(Role.AGENT)):
         inner = below.get(outer, [])
@@ -183,14 +197,15 @@ def _merge_agents(forest: Forest) -> None:
             continue
         if forest.readings[inner[0]].name == name:
             reading, outer_reading = forest.readings[inner[0]], forest.readings[outer]
-            forest.readings[inner[0]] = replace(
-                reading,
+            forest.readings[inner[0]] = reading._replace(
                 request=reading.request or outer_reading.request,
                 answer=reading.answer or outer_reading.answer,
                 conversation=reading.conversation or outer_reading.conversation,
                 subject=reading.subject or outer_reading.subject,
             )
             _merge(forest, inner[0], outer)
+            found = True
+    return found
 
 
 def _merge(forest: Forest, into: bytes, span_id: bytes) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import islice
 
-from tracer.otel.agents import Agent, Agents, first_message, interval, name_of
+from tracer.otel.agents import Agent, Agents, first_message, interval, name_of, start_of
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
-from tracer.otel.texts import strings_in
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_TIME = "the only call of the run that was running all the while"
@@ -32,25 +32,34 @@ def join_lost_agents(forest: Forest, agents: Agents) -> None:
     """Find the calls that opened the agents that no call is known of."""
     lost = [agent for agent in agents.by_id.values() if agents.call_of(agent, forest) is None]
     calls = [each for each in forest.having(Role.TOOL) if forest.readings[each].tool_type is None]
-    if lost and calls:
+    if lost and calls and _may_be_joined(forest, lost, calls):
         nesting = _Nesting(forest)
         _join_by_text(forest, agents, lost, calls, nesting)
         _join_by_time(forest, agents, lost, calls, nesting)
         _cut_circles(forest, agents)
 
 
+def _may_be_joined(forest: Forest, lost: list[Agent], calls: list[bytes]) -> bool:
+    """Return whether any began after some call did: no other is ever joined. Quickly found out."""
+    first_call = forest.spans[calls[0]].start
+    return any(start_of(forest, agent) >= first_call for agent in lost)
+
+
 def _join_by_text(
     forest: Forest, agents: Agents, lost: list[Agent], calls: list[bytes], nesting: _Nesting
 ) -> None:
-    by_text: dict[str, list[bytes]] = {}
+    asked = {agent.span_id: (first_message(forest, agent) or "").strip() for agent in lost}
+    wanted = {request for request in asked.values() if request}
+    asking: dict[str, list[bytes]] = {}
     for call in calls:
-        for said in strings_in(forest.readings[call].arguments):
-            by_text.setdefault(said, []).append(call)
-    asking = {said: nesting.calls(found) for said, found in by_text.items()}
+        for said in wanted & forest.texts(call):
+            asking.setdefault(said, []).append(call)
+    if not asking:
+        return
     recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
+    numbered = {said: nesting.calls(found) for said, found in asking.items()}
     for agent in lost:
-        request = first_message(forest, agent)
-        same = asking.get(request.strip()) if request else None
+        same = numbered.get(asked[agent.span_id])
         if same is None:
             continue
         candidates = nesting.nearest(agent, same)
@@ -70,11 +79,13 @@ def _join_by_time(
     forest: Forest, agents: Agents, lost: list[Agent], calls: list[bytes], nesting: _Nesting
 ) -> None:
     """Join what is left. Where a span above an agent has not come, its opener may still come."""
-    taken = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
-    left = [call for call in calls if call not in taken]
     unplaced = [
         agent for agent in lost if agent.inferred is None and agent.opener[0] is not Above.MISSING
     ]
+    if not unplaced:
+        return
+    taken = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
+    left = [call for call in calls if call not in taken]
     if len(left) * len(unplaced) > _MOST_PAIRS:
         return
     for agent in unplaced:
@@ -97,25 +108,31 @@ class _Nesting:
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
-        self._first: dict[bytes, int] = {}
-        self._end: dict[bytes, int] = {}
+
+    @cached_property
+    def _numbers(self) -> tuple[dict[bytes, int], dict[bytes, int]]:
+        """The number of each span, and the one after those below it. Most traces need none."""
+        first: dict[bytes, int] = {}
+        ends: dict[bytes, int] = {}
         children: dict[bytes | None, list[bytes]] = {}
-        for span_id in forest.order:
-            children.setdefault(forest.parents[span_id], []).append(span_id)
+        for span_id in self._forest.order:
+            children.setdefault(self._forest.parents[span_id], []).append(span_id)
         waiting: list[tuple[bytes, bool]] = [(each, False) for each in children.get(None, ())]
         while waiting:
             span_id, is_left = waiting.pop()
             if is_left:
-                self._end[span_id] = len(self._first)
+                ends[span_id] = len(first)
                 continue
-            self._first[span_id] = len(self._first)
+            first[span_id] = len(first)
             waiting.append((span_id, True))
             waiting += [(each, False) for each in children.get(span_id, ())]
+        return first, ends
 
     def calls(self, calls: Iterable[bytes]) -> _Calls:
         """Return calls as `nearest` takes them."""
-        ordered = sorted(calls, key=self._first.__getitem__)
-        return [self._first[call] for call in ordered], ordered
+        first, _ = self._numbers
+        ordered = sorted(calls, key=first.__getitem__)
+        return [first[call] for call in ordered], ordered
 
     def nearest(self, agent: Agent, calls: _Calls) -> list[bytes]:
         """Return those of the calls that share the nearest span with the agent, but for its own.
@@ -141,8 +158,8 @@ class _Nesting:
         return [*ordered[: own[0]], *ordered[own[1] :]]
 
     def _below(self, numbers: list[int], span_id: bytes) -> tuple[int, int]:
-        first = bisect_left(numbers, self._first[span_id])
-        return first, bisect_left(numbers, self._end[span_id])
+        first, ends = self._numbers
+        return bisect_left(numbers, first[span_id]), bisect_left(numbers, ends[span_id])
 
 
 def _contains(forest: Forest, call: bytes, agent: Agent) -> bool:
@@ -156,7 +173,7 @@ def _names(forest: Forest, call: bytes, agent: Agent) -> bool:
     if not name or forest.spans[call].start > interval(forest, agent)[0]:
         return False
     reading = forest.readings[call]
-    return name in (reading.name or "") or name in strings_in(reading.arguments)
+    return name in (reading.name or "") or name in forest.texts(call)
 
 
 def _is_own_kind(forest: Forest, agents: Agents, call: bytes, agent: Agent) -> bool:

@@ -9,20 +9,21 @@ Spans that carry the records that they were made of become those (`tracer.otel.c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
-from tracer.otel.agents import Agent, find_agents, first_message, interval, name_of
+from tracer.otel.agents import Agent, find_agents, first_message, name_of, start_of
 from tracer.otel.carried_records import carried_records
-from tracer.otel.choices import Rounds
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
 from tracer.otel.growth import grow
 from tracer.otel.lost_agents import join_lost_agents
-from tracer.otel.span_fields import RecordIds, lifecycle, moment, root_plan_id, stored
-from tracer.otel.spans import STATUS_ERROR, Span, merge_spans
-from tracer.otel.work_records import think_act_fields, tool_call_fields
+from tracer.otel.span_fields import lifecycle, moment, root_plan_id, stored
+from tracer.otel.spans import STATUS_ERROR, Span
+from tracer.otel.trace_spans import TraceSpans
+from tracer.otel.work_records import KnownWork
 from tracer.records import Kind
 from tracer.status import Status
 from tracer.versions import Fields
@@ -40,44 +41,82 @@ class Projected:
     run: Fields
     """The run's own fields."""
     records: dict[Kind, dict[UUID, Fields]]
-    """The records below the run by kind and id; plans and tool calls say `inferred`, `evidence`."""
+    """The records below the run by kind and id; plans and tool calls say whether inferred."""
+
+
+@dataclass(frozen=True)
+class Placed(Projected):
+    """The records of one trace, and where its spans are among them."""
+
     record_of: dict[bytes, tuple[Kind, UUID]]
     """The record that each span became, or belongs to: a wrapper goes with the one above it."""
 
 
-def project(spans: Iterable[Span]) -> Projected:
+def project(spans: Iterable[Span]) -> Placed:
     """Return the records of one trace's spans.
 
     Args:
         spans: Spans of one trace, in any order, in any number of versions; at least one.
     """
-    kept = {span.span_id: span for span in merge_spans(spans).values()}
-    carried = carried_records(kept)
-    if carried is None:
-        return _Projection(grow(kept.values())).result()
-    trace_id = next(iter(kept.values())).trace_id
-    return Projected(
-        root_plan_id=root_plan_id(trace_id),
-        is_agent_work=True,
-        run=carried.run,
-        records=carried.records,
-        record_of=carried.record_of,
-    )
+    projection = Projection()
+    projection.spans.put(spans)
+    return projection.placed()
 
 
-class _Projection:
-    def __init__(self, forest: Forest) -> None:
+@dataclass
+class Projection:
+    """The records of a trace that may grow; what stays the same is not made anew."""
+
+    spans: TraceSpans = field(default_factory=TraceSpans)
+    _known: KnownWork = field(default_factory=KnownWork)
+
+    def projected(self) -> Projected:
+        """Return the records of the spans, of which there has to be one."""
+        carried = self._carried()
+        return carried if carried is not None else self._making().result()
+
+    def placed(self) -> Placed:
+        """Return them with the places of the spans."""
+        carried = self._carried()
+        if carried is not None:
+            return carried
+        making = self._making()
+        return Placed(**vars(making.result()), record_of=making.record_of())
+
+    def _making(self) -> _Making:
+        forest = self.spans.planted()
+        grow(forest)
+        return _Making(forest, self._known)
+
+    def _carried(self) -> Placed | None:
+        spans = self.spans.versions
+        carried = carried_records(spans) if self.spans.carry_records else None
+        if carried is None:
+            return None
+        return Placed(
+            root_plan_id=root_plan_id(next(iter(spans.values())).trace_id),
+            is_agent_work=True,
+            run=carried.run,
+            records=carried.records,
+            record_of=carried.record_of,
+        )
+
+
+class _Making:
+    """The making of the records of a forest."""
+
+    def __init__(self, forest: Forest, known: KnownWork) -> None:
         self.forest = forest
+        self.known = known
         self.agents = find_agents(forest)
         join_lost_agents(forest, self.agents)
-        self.ids = RecordIds(forest.trace_id)
+        self.ids = known.ids(forest.trace_id)
         self.root_id = root_plan_id(forest.trace_id)
         self.records: dict[Kind, dict[UUID, Fields]] = {
             kind: {} for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
         }
         self.by_start = sorted(
-            self.agents.by_id.values(),
-            key=lambda agent: (interval(forest, agent)[0], agent.span_id),
+            self.agents.by_id.values(), key=lambda agent: (start_of(forest, agent), agent.span_id)
         )
         self.root_agents = self._opened_by(Above.TOP)
         self.unplaced = self._opened_by(Above.MISSING)
@@ -102,7 +141,7 @@ class _Projection:
             self._add_root_plan()
         for agent in self.by_start:
             self._add_agent(agent)
-            self._add_work(agent.models, agent.calls, self._step_id(agent.span_id))
+            self._add_work(agent.span_id, agent.models, agent.calls)
         if len(self.root_agents) > 1 or self.agents.loose:
             self._add_root_step()
         self._set_positions()
@@ -111,8 +150,7 @@ class _Projection:
             root_plan_id=self.root_id,
             is_agent_work=bool(self.agents.by_id or self.agents.loose),
             run=self._run(),
-            records=self.records,
-            record_of=self._record_of(),
+            records=self.known.renewed(self.records),
         )
 
     def _plan_id(self, agent: bytes | None) -> UUID:
@@ -131,7 +169,7 @@ class _Projection:
         self.records[Kind.PLAN][self.root_id] = {
             **self._whole(),
             "inferred": False,
-            "evidence": None,
+            "inferred_from": None,
         }
 
     def _add_root_step(self) -> None:
@@ -145,7 +183,7 @@ class _Projection:
         self.records[Kind.STEP][self._step_id(None)] = step
         models = [each for each in self.agents.loose if self.forest.role(each) is Role.MODEL]
         calls = [each for each in self.agents.loose if self.forest.role(each) is Role.TOOL]
-        self._add_work(models, calls, self._step_id(None))
+        self._add_work(None, models, calls)
 
     def _whole(self) -> Fields:
         """Return what the topmost span says of the trace, else what all spans say together."""
@@ -190,7 +228,7 @@ class _Projection:
             own = lifecycle(forest.spans[agent.span_id])
         plan = dict(own)
         if is_root and not agent.is_there:
-            started = moment(interval(forest, agent)[0])
+            started = moment(start_of(forest, agent))
             plan = {"status": Status.RUNNING, "started_at": started}
         elif is_unplaced and not is_root:
             plan = {"status": Status.UNKNOWN}  # a placeholder: what opened it has not come
@@ -202,7 +240,7 @@ class _Projection:
             "user_request": asked,
             "summary": answer,
             "inferred": agent.inferred is not None or (is_root and is_unplaced),
-            "evidence": EARLIEST if is_root and is_unplaced else agent.evidence,
+            "inferred_from": EARLIEST if is_root and is_unplaced else agent.evidence,
         }
         self.records[Kind.STEP][self._step_id(agent.span_id)] = {
             **own,
@@ -222,31 +260,21 @@ class _Projection:
             opener = {"tool_call_id": self.ids(Kind.TOOL_CALL, call)}
         return {"parent_plan_id": self._plan_id(above), **opener}
 
-    # --- Think-acts and tool calls ---------------------------------------------------------------
-
-    def _add_work(self, models: list[bytes], calls: list[bytes], step_id: UUID) -> None:
-        forest = self.forest
-        for model in models:
-            fields = think_act_fields(forest, model, step_id)
-            self.records[Kind.THINK_ACT][self.ids(Kind.THINK_ACT, model)] = fields
-        rounds = Rounds(forest, models)
-        for call in calls:
-            above, at = forest.places[call]
-            outer = at if above is Above.SPAN and forest.role(at) is Role.TOOL else None
-            is_chosen = outer is None and forest.readings[call].tool_type in (None, "MCP")
-            choice = rounds.choice(call) if is_chosen else None
-            fields = tool_call_fields(forest, self.ids, call, step_id, choice, outer)
-            self.records[Kind.TOOL_CALL][self.ids(Kind.TOOL_CALL, call)] = fields
+    def _add_work(self, agent: bytes | None, models: list[bytes], calls: list[bytes]) -> None:
+        step_id = self._step_id(agent)
+        work = self.known.work(self.forest, self.ids, step_id, models, calls)
+        self.records[Kind.THINK_ACT] |= work.think_acts
+        self.records[Kind.TOOL_CALL] |= work.tool_calls
 
     # --- The whole -------------------------------------------------------------------------------
 
     def _set_positions(self) -> None:
-        """Number siblings by their start, then their span's id."""
-        taken: dict[tuple[Kind, UUID], int] = {}
+        """Number steps, and the plans that one record opened, by start, then their span's id."""
+        taken: Counter[tuple[Kind, UUID]] = Counter()
 
         def place(kind: Kind, record: UUID, parent: UUID) -> None:
-            taken[kind, parent] = at = taken.get((kind, parent), -1) + 1
-            self.records[kind][record]["position"] = at
+            self.records[kind][record]["position"] = taken[kind, parent]
+            taken[kind, parent] += 1
 
         for agent in self.by_start:
             plan_id = self._plan_id(agent.span_id)
@@ -257,15 +285,6 @@ class _Projection:
                 place(Kind.PLAN, plan_id, opener)
         if self._step_id(None) in self.records[Kind.STEP]:
             place(Kind.STEP, self._step_id(None), self.root_id)
-        for span_id in self.forest.order:
-            role = self.forest.role(span_id)
-            if role not in (Role.MODEL, Role.TOOL):
-                continue
-            kind = Kind.THINK_ACT if role is Role.MODEL else Kind.TOOL_CALL
-            record_id = self.ids(kind, span_id)
-            fields = self.records[kind][record_id]
-            links = (fields.get(name) for name in ("parent_tool_call_id", "think_act_id"))
-            place(kind, record_id, next((link for link in links if link), fields["step_id"]))
 
     def _set_depths(self) -> None:
         plans = self.records[Kind.PLAN]
@@ -291,7 +310,8 @@ class _Projection:
             "subject": stored(next((r.subject for r in readings if r.subject), None)),
         }
 
-    def _record_of(self) -> dict[bytes, tuple[Kind, UUID]]:
+    def record_of(self) -> dict[bytes, tuple[Kind, UUID]]:
+        """Return the record that each span became, or belongs to."""
         kinds = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}
         merged = {each: into for into, spans in self.forest.merged.items() for each in spans}
         found: dict[bytes, tuple[Kind, UUID]] = {}
@@ -308,6 +328,7 @@ class _Projection:
                 found[span_id] = Kind.STEP, self._step_id(at)
             else:
                 found[span_id] = Kind.PLAN, self.root_id
-        for pending, announced in self.forest.announced.items():
-            found[pending] = found[announced]
-        return found
+        # Not one by one: what is announced may have the id of a pending span itself.
+        return found | {
+            pending: found[announced] for pending, announced in self.forest.announced.items()
+        }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
+
+from uuid_utils.compat import uuid5
 
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.records import Kind
@@ -41,7 +43,7 @@ def moment(nanoseconds: int) -> datetime | None:
     """Return a time to the microsecond; None for 0, which is no time."""
     if nanoseconds == 0:
         return None
-    return EPOCH + timedelta(microseconds=nanoseconds // 1000)
+    return EPOCH + timedelta(0, 0, nanoseconds // 1000)
 
 
 def stored(text: str | None) -> str | None:
@@ -57,11 +59,12 @@ def lifecycle(span: Span, failure: Reason | None = None, failed: bool = False) -
         failure: The reason to give where it failed.
         failed: Whether it failed whatever its status says.
     """
-    fields: Fields = {"started_at": moment(span.start), "finished_at": moment(span.end)}
-    if span.end == 0:
-        return {**fields, "status": Status.RUNNING}
+    start, end = span.start, span.end
+    if end == 0:
+        return {"started_at": moment(start), "finished_at": None, "status": Status.RUNNING}
+    fields = {"started_at": moment(start), "finished_at": moment(end), "status": Status.SUCCEEDED}
     if span.status_code != STATUS_ERROR and not failed:
-        return {**fields, "status": Status.SUCCEEDED}
+        return fields
     error = _error(span)
     kind = error.get("error_type") or ""
     if kind.rpartition(".")[2] in _CANCELLED:

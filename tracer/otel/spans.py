@@ -1,4 +1,7 @@
-"""Spans: what OpenTelemetry tells of a run, one value a span, and how two versions become one."""
+"""Spans: what OpenTelemetry tells of a run, one value a span, and how two versions become one.
+
+Nothing changes a span. The classes do not forbid it, since that makes each take five times as long.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ SPAN_ID_BYTES = 8
 TRACE_ID_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SpanEvent:
     """A moment within a span, such as an exception or, by older conventions, a message."""
 
@@ -27,7 +30,7 @@ class SpanEvent:
     attributes: Attributes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SpanLink:
     """A reference to another span, which may be of another trace."""
 
@@ -36,7 +39,7 @@ class SpanLink:
     attributes: Attributes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Span:
     """One version of one span. Times are nanoseconds since 1970; an end of 0 is no end yet."""
 

@@ -80,12 +80,12 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < len(_SHORT_VARINTS):
+        return _SHORT_VARINTS[value]
+    return bytes((value & 0x7F | 0x80,)) + _varint(value >> 7)
+
+
+_SHORT_VARINTS = tuple(bytes((value,)) for value in range(0x80))
 
 
 def _read_varint(stream: BinaryIO, start: bytes = b"") -> int:

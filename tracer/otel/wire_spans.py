@@ -78,26 +78,27 @@ class Around:
     scope_before: bytes
     scope_after: bytes
     after: bytes
+    size: int
+    """How many bytes it adds to each span."""
 
     @classmethod
     def of_messages(cls, resource_spans: ResourceSpans, scope_spans: ScopeSpans) -> Around:
         """Return what the messages say, whose spans may be left out."""
         has_resource = resource_spans.HasField("resource")
         has_scope = scope_spans.HasField("scope")
-        return cls(
-            resource=_attributes(resource_spans.resource.attributes),
-            scope=scope_spans.scope.name,
-            scope_version=scope_spans.scope.version,
-            before=_field_of(1, resource_spans.resource) if has_resource else b"",
-            scope_before=_field_of(1, scope_spans.scope) if has_scope else b"",
-            scope_after=_text_field(3, scope_spans.schema_url),
-            after=_text_field(3, resource_spans.schema_url),
+        parts = (
+            _field_of(1, resource_spans.resource) if has_resource else b"",
+            _field_of(1, scope_spans.scope) if has_scope else b"",
+            _text_field(3, scope_spans.schema_url),
+            _text_field(3, resource_spans.schema_url),
         )
-
-    @property
-    def size(self) -> int:
-        """How many bytes it adds to each span."""
-        return sum(map(len, (self.before, self.scope_before, self.scope_after, self.after)))
+        return cls(
+            _attributes(resource_spans.resource.attributes),
+            scope_spans.scope.name,
+            scope_spans.scope.version,
+            *parts,
+            size=sum(map(len, parts)),
+        )
 
     def body(self, span: bytes) -> bytes:
         """Return a serialized `ResourceSpans` with this span alone."""
@@ -115,39 +116,50 @@ def _text_field(number: int, text: str) -> bytes:
 
 def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
     """Add a span to what a request holds, or say why it is refused. Raises `TooLarge`."""
-    reason = _why_not(span)
+    trace_id, span_id, parent_span_id = span.trace_id, span.span_id, span.parent_span_id
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    reason = _why_not(trace_id, span_id, parent_span_id, max(start, end))
     if reason is not None:
         refuse(decoded, reason)
         return
     alone = span.SerializeToString(deterministic=True)
-    events = _EVENT_BYTES * (len(span.events) + len(span.links))
+    events, links, status = span.events, span.links, span.status
     # What it says is there twice: as it came, and as values.
-    decoded.grow(_SPAN_BYTES + events + 2 * len(alone) + around.size)
+    decoded.grow(
+        _SPAN_BYTES + _EVENT_BYTES * (len(events) + len(links)) + 2 * len(alone) + around.size
+    )
     decoded.spans.append(
         Span(
-            trace_id=span.trace_id,
-            span_id=span.span_id,
-            parent_span_id=span.parent_span_id if any(span.parent_span_id) else None,
-            name=span.name,
-            kind=span.kind,
-            start=span.start_time_unix_nano,
-            end=span.end_time_unix_nano,
-            status_code=span.status.code,
-            status_message=span.status.message,
-            attributes=_attributes(span.attributes),
-            events=tuple(
-                SpanEvent(event.name, event.time_unix_nano, _attributes(event.attributes))
-                for event in span.events
-            ),
-            links=tuple(
-                SpanLink(link.trace_id, link.span_id, _attributes(link.attributes))
-                for link in span.links
-            ),
-            resource=around.resource,
-            scope=around.scope,
-            scope_version=around.scope_version,
-            body=around.body(alone),
+            trace_id,
+            span_id,
+            parent_span_id if any(parent_span_id) else None,
+            span.name,
+            span.kind,
+            start,
+            end,
+            status.code,
+            status.message,
+            _attributes(span.attributes),
+            _events(events) if events else (),
+            _links(links) if links else (),
+            around.resource,
+            around.scope,
+            around.scope_version,
+            around.body(alone),
         )
+    )
+
+
+def _events(events: Any) -> tuple[SpanEvent, ...]:
+    return tuple(
+        SpanEvent(event.name, event.time_unix_nano, _attributes(event.attributes))
+        for event in events
+    )
+
+
+def _links(links: Any) -> tuple[SpanLink, ...]:
+    return tuple(
+        SpanLink(link.trace_id, link.span_id, _attributes(link.attributes)) for link in links
     )
 
 
@@ -163,21 +175,24 @@ def refuse_all(decoded: Decoded, spans: Iterable[object]) -> None:
         refuse(decoded, "Its resource or its scope cannot be parsed.")
 
 
-def _why_not(span: WireSpan) -> str | None:
-    if len(span.trace_id) != TRACE_ID_BYTES or not any(span.trace_id):
+def _why_not(trace_id: bytes, span_id: bytes, parent_span_id: bytes, time: int) -> str | None:
+    if len(trace_id) != TRACE_ID_BYTES or not any(trace_id):
         return f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
-    if len(span.span_id) != SPAN_ID_BYTES or not any(span.span_id):
+    if len(span_id) != SPAN_ID_BYTES or not any(span_id):
         return f"Its span id must be {SPAN_ID_BYTES} bytes that are not all zero."
-    if any(span.parent_span_id) and len(span.parent_span_id) != SPAN_ID_BYTES:
+    if len(parent_span_id) not in (0, SPAN_ID_BYTES) and any(parent_span_id):
         return f"Its parent span id must be {SPAN_ID_BYTES} bytes."
-    if max(span.start_time_unix_nano, span.end_time_unix_nano) >= MAX_TIME:
+    if time >= MAX_TIME:
         return "Its times must lie before the year 2262."
     return None
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
-    # Most values are text that is not empty: no need to ask which they are.
-    return {pair.key: pair.value.string_value or _value(pair.value) for pair in pairs}
+    # Most values are text or numbers that are not nothing: no need to ask which they are.
+    return {
+        pair.key: (value := pair.value).string_value or value.int_value or _value(value)
+        for pair in pairs
+    }
 
 
 def _value(value: AnyValue) -> Any:

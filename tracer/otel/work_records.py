@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
+from typing import NamedTuple
 from uuid import UUID
 
-from tracer.otel.choices import LATEST_ROUND, Choice
-from tracer.otel.dialects.reading import Reading
-from tracer.otel.forest import Forest
+from tracer.otel.choices import LATEST_ROUND, Choice, Rounds
+from tracer.otel.dialects.reading import Reading, Role
+from tracer.otel.forest import Above, Forest
 from tracer.otel.span_fields import EPOCH, RecordIds, lifecycle, moment, stored
 from tracer.otel.spans import Span
 from tracer.prices import TokenUsage, cost_of
@@ -16,20 +19,127 @@ from tracer.status import Reason, Status
 from tracer.versions import Fields
 
 
-def think_act_fields(forest: Forest, span_id: bytes, step_id: UUID) -> Fields:
+class Work(NamedTuple):
+    """The records of what one agent did."""
+
+    think_acts: dict[UUID, Fields]
+    tool_calls: dict[UUID, Fields]
+
+
+class KnownWork:
+    """The records of a trace as they were made last: what has not changed is not made anew."""
+
+    def __init__(self) -> None:
+        self._ids: RecordIds | None = None
+        self._work: dict[UUID, tuple[list[object], Work]] = {}
+        self._fields: dict[UUID, tuple[tuple[object, ...], Fields]] = {}
+        self._records: dict[Kind, dict[UUID, Fields]] = {}
+
+    def ids(self, trace_id: bytes) -> RecordIds:
+        """Return the ids of the trace's records."""
+        if self._ids is None:
+            self._ids = RecordIds(trace_id)
+        return self._ids
+
+    def work(
+        self, forest: Forest, ids: RecordIds, step_id: UUID, models: list[bytes], calls: list[bytes]
+    ) -> Work:
+        """Return the records of what an agent did, numbered.
+
+        Args:
+            forest: The spans.
+            ids: Their records' ids.
+            step_id: The agent's step.
+            models: Its rounds by time.
+            calls: Its tool calls by time.
+        """
+        spans, readings, places = forest.spans, forest.readings, forest.places
+        # What they are made of: whether a place is a call or a round, its own reading says.
+        source: list[object] = [
+            (spans[each], readings[each], places[each]) for each in (*models, *calls)
+        ]
+        known = self._work.get(step_id)
+        if known is not None and known[0] == source:
+            return known[1]
+        made = self._made(forest, ids, step_id, models, calls)
+        self._work[step_id] = source, made
+        return made
+
+    def renewed(self, records: dict[Kind, dict[UUID, Fields]]) -> dict[Kind, dict[UUID, Fields]]:
+        """Return the same records; those that are as they were last time are the same objects."""
+        for kind in (Kind.PLAN, Kind.STEP):
+            earlier = self._records.get(kind, {})
+            for record_id, fields in records[kind].items():
+                was = earlier.get(record_id)
+                if was == fields:
+                    records[kind][record_id] = was
+        self._records = {kind: records[kind] for kind in (Kind.PLAN, Kind.STEP)}
+        work = records[Kind.THINK_ACT] | records[Kind.TOOL_CALL]
+        if len(self._fields) > len(work):  # what was a record, and is none any more
+            self._fields = {each: self._fields[each] for each in work}
+            self._work = {
+                each: self._work[each] for each in records[Kind.STEP] if each in self._work
+            }
+        return records
+
+    def _made(
+        self, forest: Forest, ids: RecordIds, step_id: UUID, models: list[bytes], calls: list[bytes]
+    ) -> Work:
+        work = Work({}, {})
+        for position, model in enumerate(models):
+            think_act_id = ids(Kind.THINK_ACT, model)
+            source = forest.spans[model], forest.readings[model], step_id, position
+            work.think_acts[think_act_id] = self._once(think_act_id, _think_act_fields, *source)
+        rounds = Rounds(forest, models)
+        siblings: Counter[UUID] = Counter()
+        for call in calls:
+            above, at = forest.places[call]
+            outer = at if above is Above.SPAN and forest.role(at) is Role.TOOL else None
+            is_chosen = outer is None and forest.readings[call].tool_type in (None, "MCP")
+            choice = rounds.choice(call) if is_chosen else None
+            links = _Links(
+                step_id,
+                ids(Kind.THINK_ACT, choice.model) if choice is not None else None,
+                ids(Kind.TOOL_CALL, outer) if outer is not None else None,
+            )
+            parent = links.parent_tool_call_id or links.think_act_id or step_id
+            position = siblings[parent]
+            siblings[parent] += 1
+            call_id = ids(Kind.TOOL_CALL, call)
+            made_of = forest.spans[call], forest.readings[call], choice, links, position
+            work.tool_calls[call_id] = self._once(call_id, _tool_call_fields, *made_of)
+        return work
+
+    def _once(self, record_id: UUID, make: Callable[..., Fields], *source: object) -> Fields:
+        """Return what `make` makes of the source, made anew only where that is another."""
+        known = self._fields.get(record_id)
+        if known is None or known[0] != source:
+            known = self._fields[record_id] = source, make(*source)
+        return known[1]
+
+
+class _Links(NamedTuple):
+    """What a tool call hangs under."""
+
+    step_id: UUID
+    think_act_id: UUID | None
+    parent_tool_call_id: UUID | None
+
+
+def _think_act_fields(span: Span, reading: Reading, step_id: UUID, position: int) -> Fields:
     """Return the think-act that a model's span becomes."""
-    reading, span = forest.readings[span_id], forest.spans[span_id]
-    return {
-        **lifecycle(span, Reason.MODEL_ERROR),
-        "step_id": step_id,
-        "requested_model": stored(reading.requested_model or reading.model),
-        "model": stored(reading.model),
-        "messages": stored(reading.messages),
-        "thought": stored(reading.answer),
-        "input_tokens": reading.input_tokens,
-        "output_tokens": reading.output_tokens,
-        "cost_usd": reading.cost_usd if reading.cost_usd is not None else _price(reading, span),
-    }
+    fields = lifecycle(span, Reason.MODEL_ERROR)
+    fields["step_id"] = step_id
+    fields["position"] = position
+    fields["requested_model"] = stored(reading.requested_model or reading.model)
+    fields["model"] = stored(reading.model)
+    fields["messages"] = stored(reading.messages)
+    fields["thought"] = stored(reading.answer)
+    fields["input_tokens"] = reading.input_tokens
+    fields["output_tokens"] = reading.output_tokens
+    cost = reading.cost_usd
+    fields["cost_usd"] = cost if cost is not None else _price(reading, span)
+    return fields
 
 
 def _price(reading: Reading, span: Span) -> Decimal | None:
@@ -48,44 +158,34 @@ def _price(reading: Reading, span: Span) -> Decimal | None:
     return cost_of(usage, model, provider=reading.provider, at=at)
 
 
-def tool_call_fields(
-    forest: Forest,
-    ids: RecordIds,
-    span_id: bytes,
-    step_id: UUID,
-    choice: Choice | None,
-    outer: bytes | None,
+def _tool_call_fields(
+    span: Span, reading: Reading, choice: Choice | None, links: _Links, position: int
 ) -> Fields:
     """Return the tool call that a tool's span becomes.
 
     Args:
-        forest: The spans.
-        ids: Their records' ids.
-        span_id: The tool's span.
-        step_id: The step that made the call.
+        span: The tool's span.
+        reading: What it is.
         choice: The round that chose it; what that asked for fills in what the span leaves out.
-        outer: The span of the tool call that made it, where one did.
+        links: What it hangs under.
+        position: Its place there.
     """
-    reading = forest.readings[span_id]
     asked = choice.asked if choice is not None else None
     arguments = reading.arguments
     if asked is not None and asked.arguments is not None:
         is_bare = arguments is None or arguments[:1] != "{"
         arguments = asked.arguments if is_bare else arguments
     inferred = choice is not None and choice.inferred
-    fields: Fields = {
-        **lifecycle(forest.spans[span_id], Reason.TOOL_ERROR, reading.tool_failed),
-        "step_id": step_id,
-        "think_act_id": ids(Kind.THINK_ACT, choice.model) if choice is not None else None,
-        "parent_tool_call_id": ids(Kind.TOOL_CALL, outer) if outer is not None else None,
-        "provider_call_id": stored(reading.call_id or (asked.call_id if asked else None)),
-        "name": stored(reading.name),
-        "tool_type": reading.tool_type,
-        "arguments": stored(arguments),
-        "result": stored(reading.result),
-        "inferred": inferred,
-        "evidence": LATEST_ROUND if inferred else None,
-    }
+    fields = lifecycle(span, Reason.TOOL_ERROR, reading.tool_failed)
+    fields["step_id"], fields["think_act_id"], fields["parent_tool_call_id"] = links
+    fields["position"] = position
+    fields["provider_call_id"] = stored(reading.call_id or (asked.call_id if asked else None))
+    fields["name"] = stored(reading.name)
+    fields["tool_type"] = reading.tool_type
+    fields["arguments"] = stored(arguments)
+    fields["result"] = stored(reading.result)
+    fields["inferred"] = inferred
+    fields["inferred_from"] = LATEST_ROUND if inferred else None
     if fields["status"] is Status.FAILED and fields.get("error_message") is None:
         fields["error_message"] = fields["result"]
     return fields

@@ -19,6 +19,11 @@ from tracer.otel.dialects.reading import WRAPPER, Reading
 from tracer.otel.spans import Span
 
 
+def reads_parent(span: Span) -> bool:
+    """Return whether the parent may tell what a span is."""
+    return openinference.reads_parent(span)
+
+
 def read_span(span: Span, parent: Span | None = None) -> Reading:
     """Return what a span is; a wrapper where no convention knows it.
 

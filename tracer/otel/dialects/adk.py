@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
 from tracer.otel.spans import Span
@@ -27,11 +25,11 @@ def read(span: Span) -> Reading | None:
         return genai.speaking_reading(span, Role.MODEL)
     if span.name.startswith("agent_run ["):
         reading = genai.speaking_reading(span, Role.AGENT)
-        return replace(reading, name=span.name.removeprefix("agent_run [").removesuffix("]"))
+        return reading._replace(name=span.name.removeprefix("agent_run [").removesuffix("]"))
     reading = genai.read(span) or WRAPPER
     if reading.role is Role.TOOL and "gen_ai.tool.call.arguments" not in span.attributes:
-        return replace(
-            reading, arguments=_content(reading.arguments), result=_content(reading.result)
+        return reading._replace(
+            arguments=_content(reading.arguments), result=_content(reading.result)
         )
     return reading
 

@@ -176,7 +176,7 @@ def speaking_reading(span: Span, role: Role) -> Reading:
     given, said = _conversation(span)
     output = read_messages(said)
     answer = first_text(attributes, ANSWERS) if role is not Role.MODEL else None
-    name = first_text(attributes, AGENT_NAMES)
+    name = agent = first_text(attributes, AGENT_NAMES)
     if role is Role.WORKFLOW:
         name = first_text(attributes, ("gen_ai.workflow.name",)) or name
     if name is None and role is not Role.MODEL:
@@ -184,10 +184,10 @@ def speaking_reading(span: Span, role: Role) -> Reading:
     return Reading(
         role,
         name=name,
-        agent=first_text(attributes, AGENT_NAMES),
+        agent=agent,
         conversation=first_text(attributes, CONVERSATIONS),
         subject=first_text(attributes, SUBJECTS),
-        request=first_request(read_messages(given)),
+        request=first_request(given),
         answer=answer or last_answer(output),
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),

@@ -8,12 +8,11 @@ LangChain's serialized messages, and the Vercel AI SDK's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracer.otel.dialects.reading import Chosen, parsed, text
 
-_ROLES = {
+_ROLES: dict[str | None, str] = {
     "human": "user",
     "ai": "assistant",
     "model": "assistant",
@@ -22,16 +21,19 @@ _ROLES = {
 }
 _TEXT_TYPES = (None, "text", "output_text", "input_text", "message_content")
 _CALL_TYPES = ("tool_call", "tool-call", "tool_use", "function_call", "function")
-_NESTED_CALLS = ("functionCall", "function_call", "toolUse", "tool_call")
+_TYPES_OF_NOBODY = (*_CALL_TYPES, *_TEXT_TYPES, "message")
+"""Types that do not say who spoke."""
+_NESTED_CALLS_IN_ORDER = ("functionCall", "function_call", "toolUse", "tool_call")
+_NESTED_CALLS = frozenset(_NESTED_CALLS_IN_ORDER)
 _LISTS = ("messages", "contents", "inputs")
-_CONTENTS = ("content", "parts", "tool_calls")
+_CONTENTS = frozenset(("content", "parts", "tool_calls"))
+_WRAPPERS = ("data", "kwargs", "message", "content")
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName")
 _ARGUMENTS = ("arguments", "args", "input")
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """One message."""
 
     role: str | None
@@ -41,23 +43,31 @@ class Said:
 
 def read_messages(value: Any) -> list[Said]:
     """Return the messages that an attribute holds, in their order; of a bare text one."""
+    return [_said(item) for item in _listed_messages(value)]
+
+
+def first_request(value: Any) -> str | None:
+    """Return what the user asked first in messages; a message of nobody counts as the user's."""
+    for item in _listed_messages(value):
+        said = _said(item)
+        if said.text and said.role in ("user", None):
+            return said.text
+    return None
+
+
+def _listed_messages(value: Any) -> list[Any]:
     value = parsed(value)
     if isinstance(value, dict):
         value = next((value[name] for name in _LISTS if name in value), value)
     if isinstance(value, str):
-        return [Said(None, value)] if value else []
+        return [value] if value else []
     if isinstance(value, dict):
-        value = [value]
+        return [value]
     if not isinstance(value, list):
         return []
     if len(value) == 1 and isinstance(value[0], list):  # LangChain: a batch of one
-        value = value[0]
-    return [_said(item) for item in value]
-
-
-def first_request(messages: Iterable[Said]) -> str | None:
-    """Return what the user asked first; a message of nobody counts as the user's."""
-    return next((said.text for said in messages if said.role in ("user", None) and said.text), None)
+        return value[0]
+    return value
 
 
 def last_answer(messages: Iterable[Said]) -> str | None:
@@ -108,28 +118,30 @@ def _said(item: Any) -> Said:
     if not isinstance(item, dict):
         return Said(None, "")
     role = item.get("role") or _role_of_event(item.get("event.name"))
-    if role is None and item.get("type") not in (*_CALL_TYPES, *_TEXT_TYPES, "message"):
+    if role is None and item.get("type") not in _TYPES_OF_NOBODY:
         role = item.get("type")
-    for wrapper in ("data", "kwargs", "message", "content"):
+    for wrapper in _WRAPPERS:
         inner = item.get(wrapper)
-        if isinstance(inner, dict) and any(name in inner for name in _CONTENTS):
+        if isinstance(inner, dict) and not _CONTENTS.isdisjoint(inner):
             role = inner.get("role") or inner.get("type") or role
             item = inner
             break
-    role = _ROLES.get(str(role).lower(), str(role).lower()) if role else None
+    spoken_by = str(role).lower() if role else None
     texts: list[str] = []
     calls: list[Chosen] = []
-    _read_piece(item, texts, calls)
+    _read_piece(item, calls)
     for piece in _pieces(item):
         if isinstance(piece, str):
             texts.append(piece)
         elif isinstance(piece, dict):
-            _read_piece(piece, texts, calls)
-            if isinstance(piece.get("text"), str) and piece.get("type") in _TEXT_TYPES:
-                texts.append(piece["text"])
-            elif isinstance(piece.get("content"), str) and piece.get("type") in _TEXT_TYPES:
-                texts.append(piece["content"])
-    return Said(role, "\n".join(each for each in texts if each), tuple(calls))
+            _read_piece(piece, calls)
+            if piece.get("type") in _TEXT_TYPES:
+                said = piece.get("text")
+                said = said if isinstance(said, str) else piece.get("content")
+                if isinstance(said, str):
+                    texts.append(said)
+    said = texts[0] if len(texts) == 1 else "\n".join([each for each in texts if each])
+    return Said(_ROLES.get(spoken_by, spoken_by), said, tuple(calls))
 
 
 def _pieces(message: Mapping[str, Any]) -> list[Any]:
@@ -146,16 +158,16 @@ def _pieces(message: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def _read_piece(piece: Mapping[str, Any], texts: list[str], calls: list[Chosen]) -> None:
+def _read_piece(piece: Mapping[str, Any], calls: list[Chosen]) -> None:
     """Add the calls that a message, or a part of one, asks for."""
-    for each in _listed(piece.get("tool_calls")):
-        if isinstance(each, dict):
-            calls.append(_chosen(each))
-    for name in _NESTED_CALLS:
-        nested = piece.get(name)
-        if isinstance(nested, dict):
-            calls.append(_chosen(nested))
-            return
+    if "tool_calls" in piece:
+        calls += [_chosen(each) for each in _listed(piece["tool_calls"]) if isinstance(each, dict)]
+    if not _NESTED_CALLS.isdisjoint(piece):
+        for name in _NESTED_CALLS_IN_ORDER:
+            nested = piece.get(name)
+            if isinstance(nested, dict):
+                calls.append(_chosen(nested))
+                return
     if piece.get("type") in _CALL_TYPES and "role" not in piece:
         calls.append(_chosen(piece))
 
@@ -176,7 +188,11 @@ def _chosen(call: Mapping[str, Any]) -> Chosen:
 
 
 def _first_text(fields: Mapping[str, Any], names: Iterable[str]) -> str | None:
-    return next((text(fields[name]) for name in names if fields.get(name) is not None), None)
+    for name in names:
+        value = fields.get(name)
+        if value is not None:
+            return text(value)
+    return None
 
 
 def _role_of_event(name: Any) -> str | None:

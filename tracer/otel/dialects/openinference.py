@@ -59,12 +59,22 @@ _RUNS = (".arun", ".run", ".arun_stream", ".run_stream", ".acontinue_run", ".con
 _LITERAL_LIMIT = 100_000
 
 
+def reads_parent(span: Span) -> bool:
+    """Return whether the parent may tell more of a span: LangChain keeps a call's arguments there.
+
+    Args:
+        span: Any span, whatever convention it follows.
+    """
+    kind = span.attributes.get(KIND)
+    return isinstance(kind, str) and kind.upper() in _TOOL_TYPES
+
+
 def read(span: Span, parent: Span | None) -> Reading | None:
     """Return what OpenInference says of a span; None where it follows another convention.
 
     Args:
         span: The span.
-        parent: The span above it, where it is known: LangChain keeps a call's arguments there.
+        parent: The span above it, where it is known and `reads_parent`.
     """
     kind = span.attributes.get(KIND)
     if not isinstance(kind, str):
@@ -101,9 +111,7 @@ def _agent(span: Span, role: Role, name: str) -> Reading:
         name=name,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
-        request=first_request(read_messages(attributes.get("input.value")))
-        if role is not Role.CHAIN
-        else None,
+        request=first_request(attributes.get("input.value")) if role is not Role.CHAIN else None,
         answer=last_answer(read_messages(attributes.get("output.value")))
         if role is not Role.CHAIN
         else None,
@@ -127,7 +135,7 @@ def _model(span: Span) -> Reading:
         Role.MODEL,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
-        request=first_request(read_messages(messages)),
+        request=first_request(messages),
         answer=last_answer(said),
         requested_model=first_text(attributes, ("gen_ai.request.model", *_MODELS)),
         model=first_text(attributes, _MODELS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from tracer.otel.dialects import genai
@@ -32,10 +31,10 @@ def read(span: Span) -> Reading | None:
     """
     kind = span.attributes.get(KIND)
     role = _ROLES.get(kind) if isinstance(kind, str) else None
-    by_operation = genai.kind_of(span)
     if role is None:
         return None
     tool_type = None
+    by_operation = genai.kind_of(span)
     if by_operation is not None and by_operation[0] is not Role.WRAPPER:
         role, tool_type = by_operation
     if role is Role.TOOL:
@@ -50,8 +49,7 @@ def _tool(span: Span, tool_type: str | None) -> Reading:
     name = first_text(span.attributes, ("gen_ai.tool.name", *_NAMES))
     arguments, call_id = _unwrapped_arguments(first(span.attributes, _INPUTS))
     result = unwrapped_result(first(span.attributes, _OUTPUTS))
-    return replace(
-        reading,
+    return reading._replace(
         name=(name or reading.name or span.name).removesuffix(".tool"),
         arguments=arguments,
         result=result.text,
@@ -80,10 +78,9 @@ def _speaking(span: Span, role: Role) -> Reading:
     given = _content(span.attributes.get("traceloop.entity.input"), "inputs")
     said = _content(span.attributes.get("traceloop.entity.output"), "outputs")
     name = first_text(span.attributes, ("gen_ai.agent.name", *_NAMES))
-    return replace(
-        reading,
+    return reading._replace(
         name=name or reading.name,
-        request=reading.request or first_request(read_messages(given)),
+        request=reading.request or first_request(given),
         answer=reading.answer or last_answer(read_messages(said)),
         conversation=reading.conversation or first_text(span.attributes, _CONVERSATIONS),
         subject=reading.subject or first_text(span.attributes, _SUBJECTS),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -27,8 +26,7 @@ class Role(StrEnum):
     """It disappears from the tree, and its children attach through it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(NamedTuple):
     """A tool call that a model's answer asks for."""
 
     call_id: str | None
@@ -36,8 +34,7 @@ class Chosen:
     arguments: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What is known of one span. Text is as it came, structures are JSON text."""
 
     role: Role
@@ -82,10 +79,10 @@ _REDACTED = "__REDACTED__"
 
 def text(value: Any) -> str | None:
     """Return an attribute as text: a structure as JSON; nothing, and what was redacted, as None."""
-    if value is None or value == _REDACTED:
-        return None
     if isinstance(value, str):
-        return value
+        return value if value != _REDACTED else None
+    if value is None:
+        return None
     if isinstance(value, bytes):
         return value.hex()
     try:
@@ -105,7 +102,11 @@ def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return the first of these attributes that has a value, as text."""
-    return text(first(attributes, names))
+    for name in names:
+        value = attributes.get(name)
+        if value is not None and value != "":
+            return text(value)
+    return None
 
 
 def count(value: Any) -> int | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import all_calls, first_request, read_messages
 from tracer.otel.dialects.reading import (
@@ -15,6 +13,7 @@ from tracer.otel.dialects.reading import (
     first,
     first_text,
     parsed,
+    text,
 )
 from tracer.otel.spans import Span
 
@@ -44,7 +43,7 @@ _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 def read(span: Span) -> Reading | None:
     """Return what the AI SDK says of a span; None where it is not the AI SDK's."""
     attributes = span.attributes
-    operation = first_text(attributes, ("ai.operationId",)) or span.name.partition(" ")[0]
+    operation = text(attributes.get("ai.operationId")) or span.name.partition(" ")[0]
     if not operation.startswith("ai."):
         return None
     if operation == "ai.toolCall":
@@ -73,13 +72,11 @@ def read(span: Span) -> Reading | None:
 def _speaking(span: Span, role: Role) -> Reading:
     attributes = span.attributes
     given = first(attributes, _PROMPTS)
-    messages = read_messages(given)
-    request = first_request(messages)
+    request = first_request(given)
     if request is None and given is not None:
         request = _bare_prompt(given)
     reading = genai.speaking_reading(span, role)
-    return replace(
-        reading,
+    return reading._replace(
         name=first_text(attributes, _NAMES) or first_text(attributes, ("operation.name",)),
         conversation=first_text(attributes, _CONVERSATIONS) or reading.conversation,
         subject=first_text(attributes, _SUBJECTS) or reading.subject,
@@ -102,7 +99,7 @@ def _speaking(span: Span, role: Role) -> Reading:
 def _bare_prompt(prompt: object) -> str | None:
     fields = parsed(prompt)
     said = fields.get("prompt") if isinstance(fields, dict) else None
-    return first_request(read_messages(said)) if said is not None else None
+    return first_request(said) if said is not None else None
 
 
 def _chosen(span: Span) -> tuple[Chosen, ...]:
