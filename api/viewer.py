@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from tracer.logs import get_logger
 
@@ -23,6 +28,7 @@ PAGES = (
     "/tools",
     "/compare/{left}",
     "/compare/{left}/{right}",
+    "/sign-in",
 )
 """The paths that the viewer's router knows; each is answered with its one page."""
 
@@ -41,6 +47,15 @@ HEADERS = {
     # The page names its assets by hash, so it alone must be asked for anew.
     "Cache-Control": "no-cache",
 }
+
+FOR_EVER = {
+    "Cache-Control": "public, max-age=31536000, immutable",
+    "Vary": "Accept-Encoding",
+    "X-Content-Type-Options": "nosniff",
+}
+"""The headers of what the build names by its content."""
+
+RUN_ID = re.compile(r"[0-9A-Fa-f-]{36}")
 
 MISSING = (
     "<!doctype html><title>Tracer</title>"
@@ -61,7 +76,7 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
         if not index.is_file():
             log.warning("viewer_not_built", expected=str(index))
             return HTMLResponse(MISSING, headers=HEADERS)
-        return FileResponse(index, headers=HEADERS)
+        return FileResponse(index, headers={**HEADERS, **_first_questions(request)})
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
@@ -71,5 +86,44 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
 
     for name in FILES:
         app.add_route(f"/{name}", file, methods=["GET"], include_in_schema=False)
-    assets = StaticFiles(directory=built / "assets", check_dir=False)
+    assets = _Assets(directory=built / "assets", check_dir=False)
     app.mount("/assets", assets, name="assets")
+
+
+def is_of_the_viewer(path: str) -> bool:
+    """Return whether a path is of the viewer's own files, none of which has any data in it."""
+    return (
+        path.startswith("/assets/")
+        or path.removeprefix("/") in FILES
+        or _PAGE.fullmatch(path) is not None
+    )
+
+
+_PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
+
+
+def _first_questions(request: Request) -> dict[str, str]:
+    """Return the header that makes a browser ask for a run before the viewer is there to ask."""
+    run = request.path_params.get("root_plan_id", "")
+    if not RUN_ID.fullmatch(run):
+        return {}
+    paths = (f"/api/runs/{run}", f"/api/plans/{run}/tree")
+    return {"Link": ", ".join(f"<{each}>; rel=preload; as=fetch; crossorigin" for each in paths)}
+
+
+class _Assets(StaticFiles):
+    """Files that never change, packed by the build (`web/vite.config.ts`) for who can unpack."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        headers = FOR_EVER
+        response = None
+        if "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+            try:
+                response = await super().get_response(f"{path}.gz", scope)
+                headers = {**FOR_EVER, "Content-Encoding": "gzip"}
+            except HTTPException as error:
+                if error.status_code != HTTPStatus.NOT_FOUND:
+                    raise
+        response = response or await super().get_response(path, scope)
+        response.headers.update(headers)
+        return response

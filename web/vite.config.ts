@@ -1,10 +1,25 @@
+import { gzipSync } from 'node:zlib'
 import vue from '@vitejs/plugin-vue'
+import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
 const API = 'http://127.0.0.1:8420'
 
+/** Puts each asset beside itself once more, packed: the server packs nothing (`api/viewer.py`). */
+const packed: Plugin = {
+  name: 'packed',
+  enforce: 'post',
+  generateBundle(_, bundle) {
+    for (const file of Object.values(bundle)) {
+      if (!file.fileName.startsWith('assets/')) continue
+      const source = gzipSync(file.type === 'chunk' ? file.code : file.source, { level: 9 })
+      this.emitFile({ type: 'asset', fileName: `${file.fileName}.gz`, source })
+    }
+  },
+}
+
 export default defineConfig({
-  plugins: [vue()],
+  plugins: [vue(), packed],
   // Absolute, because a page is also opened under deep paths such as /runs/{id}.
   base: '/',
   define: {

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
+from tests.end_to_end.axe import violations
 from tests.end_to_end.conftest import Records, Site
 from tests.end_to_end.tree_page import expect_query, selected
 from tests.sample_runs import START, SampleRun, sample_run
@@ -123,6 +124,37 @@ async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
     )
     await expect(details.get_by_role("region", name="Both: what went in")).to_contain_text("0")
     await expect_query(page, select=str(left.opening_calls[0]))
+
+
+async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
+    page: Page, site: Site, records: Records
+) -> None:
+    runs = []
+    for answer in ("pulse 78, <b>calm</b> and well", "pulse 81, <b>calm</b> and well"):
+        run = await records.record(sample_run(sub_plans=1, title="Told apart", finished=False))
+        await records.write(
+            ToolCallFinished(
+                at=START + timedelta(seconds=1),
+                root_plan_id=run.root,
+                plan_id=run.root,
+                step_id=run.step,
+                tool_call_id=run.opening_calls[0],
+                status=Status.SUCCEEDED,
+                result=answer,
+            )
+        )
+        runs.append(run)
+    left, right = runs
+    await _open(page, site, left, right, f"?select={left.opening_calls[0]}")
+    shown = page.get_by_role("region", name="Difference: what came out")
+
+    await expect(shown.get_by_role("deletion")).to_have_text("removed: 78")
+    await expect(shown.get_by_role("insertion")).to_have_text("added: 81")
+    await expect(shown).to_contain_text("<b>calm</b> and well")
+    assert await violations(page) == []
+    await page.get_by_role("switch", name="Each side by itself").check()
+    await expect(page.get_by_role("region", name="Right: what came out")).to_contain_text("81")
+    await expect(shown).to_have_count(0)
 
 
 async def test_each_side_leads_to_its_record_and_the_sides_can_be_swapped(

@@ -84,12 +84,12 @@ async def test_a_chosen_level_is_in_the_link_with_what_differs_from_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
-    await page.goto(f"{site.address}/runs/{run.root}?level=3")
+    await page.goto(f"{site.address}/runs/{run.root}?level=rounds")
     await expect(row(page, run.think_act)).to_have_attribute("aria-expanded", "false")
     await row(page, run.think_act).locator("[data-arrow]").click()
     await expect_query(page, "open")
     query = query_of(page)
-    assert query["level"] == "3"
+    assert query["level"] == "rounds"
     assert str(run.think_act).endswith(query["open"])
 
     await page.reload()

@@ -91,12 +91,22 @@ async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
 ) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
+    choices = page.get_by_role("menuitemradio")
 
     await page.keyboard.press("c")
     await expect(page.get_by_role("menuitemradio", name="What fits the screen")).to_be_checked()
-    for _ in range(5):
+    assert await choices.all_inner_texts() == [
+        "What fits the screen",
+        "Down to steps",
+        "Down to rounds",
+        "Down to tool calls",
+        "What leads to sub-plans",
+        "The root plan whole",
+        "Everything",
+    ]
+    for _ in range(2):
         await page.keyboard.press("ArrowDown")
-    await expect(page.get_by_role("menuitemradio", name="Level 3")).to_be_focused()
+    await expect(page.get_by_role("menuitemradio", name="Down to rounds")).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(row(page, run.think_act)).to_have_attribute("aria-expanded", "false")
 
@@ -155,3 +165,18 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
     await expect_focus(page, run.think_act)
     await page.keyboard.press("w")
     await expect(bar(page, run.root)).to_be_visible()
+
+
+async def test_with_shift_a_letter_that_acts_begins_a_name_in_the_tree(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Weekly"))
+    await open_run(page, site.address, run.root, select=run.sub_plans[1])
+    await row(page, run.sub_plans[1]).focus()
+
+    await page.keyboard.press("Shift+W")
+    await expect_focus(page, run.root)
+    await expect(bar(page, run.root)).to_be_visible()
+    await page.keyboard.press("?")
+    help_ = page.get_by_role("dialog", name="Keys")
+    await expect(help_).to_contain_text("Shift A … Z")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.end_to_end.conftest import ROOT, Records, Site
+from tests.end_to_end.axe import violations
+from tests.end_to_end.conftest import Records, Site
 from tests.end_to_end.tree_page import open_run
 from tests.sample_runs import sample_run
-
-AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 async def test_a_reader_who_prefers_chinese_gets_it(browser: Browser, site: Site) -> None:
@@ -41,8 +40,6 @@ async def test_axe_finds_nothing_wrong(
     context = await browser.new_context(
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": 900},
-        # The page forbids scripts that are not its own; axe is injected for this test only.
-        bypass_csp=True,
     )
     page = await context.new_page()
     paths = [
@@ -57,14 +54,31 @@ async def test_axe_finds_nothing_wrong(
     for path in paths:
         await page.goto(site.address + path)
         await expect(page.get_by_role("heading").first).to_be_visible()
-        await _expect_accessible(page, path)
+        assert await violations(page) == [], path
     await context.close()
 
 
-async def _expect_accessible(page: Page, where: str) -> None:
-    await page.add_script_tag(path=AXE)
-    found = await page.evaluate("axe.run().then(result => result.violations)")
-    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], where
+@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing_wrong_while_the_server_is_away_and_when_it_is_back(
+    browser: Browser, site: Site, records: Records, scheme: str, width: int
+) -> None:
+    run = await records.record(sample_run(finished=False))
+    context = await browser.new_context(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        locale="en-US",
+    )
+    page = await context.new_page()
+    await open_run(page, site.address, run.root)
+    await context.set_offline(True)
+    await expect(page.get_by_role("alert")).to_contain_text("What you see is from")
+    assert await violations(page) == []
+
+    await context.set_offline(False)
+    await expect(page.get_by_text("The server answers again.")).to_be_visible()
+    assert await violations(page) == []
+    await context.close()
 
 
 @pytest.mark.parametrize("width", [1440, 360])
@@ -77,7 +91,6 @@ async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
         color_scheme="dark" if scheme == "dark" else "light",
         viewport={"width": width, "height": 900},
         locale=language,
-        bypass_csp=True,
     )
     page = await context.new_page()
     query = f"select={run.failed_call}&q=check&waterfall=on&time=10-50&level=calls"
@@ -85,16 +98,16 @@ async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
     await expect(page.locator("mark").first).to_be_visible()
     await expect(page.locator(".bar").first).to_be_visible()
     await page.locator("summary").last.click()
-    await _expect_accessible(page, "search and waterfall")
+    assert await violations(page) == [], "search and waterfall"
 
     await page.keyboard.press("c")
     await expect(page.get_by_role("menu")).to_be_visible()
-    await _expect_accessible(page, "menu")
+    assert await violations(page) == [], "menu"
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("menu")).to_have_count(0)
     await page.keyboard.press("?")
     await expect(page.get_by_role("dialog")).to_be_visible()
-    await _expect_accessible(page, "keys")
+    assert await violations(page) == [], "keys"
     await context.close()
 
 

@@ -179,3 +179,24 @@ async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
 
     await expect(moment).to_have_text("Feb 3, 2026, 4:05:06 AM")
     await expect(moment).to_have_attribute("title", "Feb 3, 2026, 04:05:06.789 AM UTC")
+
+
+async def test_what_is_picked_is_in_the_link_and_outlives_filters_and_going_back(
+    page: Page, site: Site, records: Records
+) -> None:
+    older, newer = [await records.record(sample_run(title=f"Kept {n}")) for n in range(2)]
+    await _open(page, site.address, "?q=Kept")
+    for number in (1, 0):
+        await page.get_by_role("checkbox", name=f"Compare Kept {number}").check()
+    await expect_query(page, q="Kept", picked=f"{newer.root}.{older.root}")
+
+    await page.reload()
+    await expect(page.get_by_role("checkbox", name="Compare Kept 0")).to_be_checked()
+    await page.get_by_role("searchbox", name="Search").fill("Kept 1")
+    await expect(_run(page, older)).to_have_count(0)
+    await page.get_by_role("link", name="Compare them").click()
+    await page.wait_for_url(f"**/compare/{older.root}/{newer.root}")
+    await page.go_back()
+    await expect(page.get_by_role("status").filter(has_text="2 runs picked")).to_be_visible()
+    await page.get_by_role("button", name="Pick none").click()
+    await expect_query(page, picked=None)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import httpx2
 from playwright.async_api import Page, expect
 
+from tests.end_to_end.axe import violations
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.test_reading import AXE
 from tests.end_to_end.tree_page import details, open_run, row
+from tests.otel.captured import bodies, spans_of
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.sample_runs import sample_run
 from tracer.ids import new_id
+
+TEAM = "agno-openinference-team-single"
+PROTOBUF = {"content-type": "application/x-protobuf"}
 
 
 async def _span_run(site: Site, records: Records) -> tuple[UUID, UUID, str]:
@@ -45,6 +50,25 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
     await expect(details(page)).to_contain_text("nobody recorded it")
 
 
+async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_times(
+    page: Page, site: Site
+) -> None:
+    async with httpx2.AsyncClient(base_url=site.address) as client:
+        for body in bodies(TEAM):
+            answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
+            assert answer.status_code == 200, answer.text
+    run = UUID(bytes=spans_of(TEAM)[0].trace_id)
+    await open_run(page, site.address, f"{run}?level=subPlans")
+
+    placed = page.get_by_role("treeitem", name="inferred")
+    await expect(placed).to_have_count(2)
+    for number in range(2):
+        await expect(placed.nth(number)).to_have_attribute("aria-level", "5")
+        await placed.nth(number).click()
+        await expect(details(page)).to_contain_text("nobody recorded it")
+    assert await violations(page) == []
+
+
 async def test_the_original_spans_of_a_record_can_be_opened(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -55,9 +79,7 @@ async def test_the_original_spans_of_a_record_can_be_opened(
 
     await expect(details(page)).to_contain_text("POST /ask")
     await expect(details(page)).to_contain_text("kept <b>as it is</b>")
-    await page.evaluate(AXE.read_text())
-    found = await page.evaluate("axe.run().then(result => result.violations)")
-    assert found == []
+    assert await violations(page) == []
 
 
 async def test_a_run_without_spans_offers_none(page: Page, site: Site, records: Records) -> None:

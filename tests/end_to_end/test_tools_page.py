@@ -113,9 +113,16 @@ async def test_a_tools_charts_can_be_read_as_a_table(
 async def test_a_time_narrows_the_statistics_and_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
-    await records.record(sample_run(sub_plans=0))
+    await records.record(sample_run(sub_plans=0))  # months ago
     await _call(records, "recent_tool", 1)
     await page.goto(f"{site.address}/tools")
+    await expect(_row(page, "recent_tool")).to_be_visible()
+    await expect(page.get_by_role("combobox", name="Time")).to_have_value("30d")
+    await expect(_row(page, "measure")).to_have_count(0)
+
+    await page.get_by_role("combobox", name="Time").select_option("all")
+    await expect_query(page, last="all")
+    await page.reload()
     await expect(_row(page, "measure")).to_be_visible()
     all_calls = await _row(page, "measure").get_by_role("cell").first.inner_text()
 

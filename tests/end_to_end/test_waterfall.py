@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.end_to_end.conftest import Records, Site
 from tests.end_to_end.tree_page import (
@@ -129,6 +129,76 @@ async def test_time_is_zoomed_by_buttons_keys_wheel_and_a_drawn_range(
     await page.keyboard.press("z")
     start, end = await extent(page, run.failed_call)
     assert end - start > axis["width"] * 0.7
+
+
+async def _lane(page: Page, key: object) -> tuple[float, float, float]:
+    """Return where a row's lane begins, how wide it is, and its middle's height."""
+    box = await row(page, key).locator(".lane").bounding_box()
+    assert box is not None
+    return box["x"], box["width"], box["y"] + box["height"] / 2
+
+
+async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await page.goto(f"{site.address}/runs/{run.root}?time=40-80&select={run.root}")
+    left, width, height = await _lane(page, run.opening_calls[1])
+    before = await extent(page, run.opening_calls[0])
+
+    await page.mouse.move(left + width / 2, height)
+    await page.mouse.down()
+    await page.mouse.move(left + width / 2 + 2, height)
+    await page.mouse.move(left + width / 4, height + 60, steps=5)
+    await page.mouse.up()
+    await expect_query(page, time="50-90", select=str(run.root))
+    assert (await extent(page, run.opening_calls[0]))[1] < before[1]
+
+    await page.mouse.move(left + width * 0.1, height)
+    await page.mouse.down()
+    await page.mouse.move(left + width * 4, height, steps=5)
+    await page.mouse.up()
+    await expect_query(page, time="0-40", select=str(run.root))
+    await page.mouse.click(left + width / 2, height)
+    await expect_query(page, time="0-40", select=str(run.opening_calls[1]))
+
+
+async def test_where_all_the_time_is_shown_a_stroke_over_the_rows_is_a_click(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+    left, width, height = await _lane(page, run.failed_call)
+
+    await page.mouse.move(left + width / 2, height)
+    await page.mouse.down()
+    await page.mouse.move(left + width / 4, height, steps=3)
+    await page.mouse.up()
+    await expect_query(page, time=None, select=str(run.failed_call))
+
+
+async def test_a_finger_moves_in_time_sideways(
+    browser: Browser, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    context = await browser.new_context(
+        viewport={"width": 360, "height": 700}, has_touch=True, locale="en-US"
+    )
+    page = await context.new_page()
+    await page.goto(f"{site.address}/runs/{run.root}?time=40-80&waterfall=on")
+    left, width, height = await _lane(page, run.root)
+    session = await context.new_cdp_session(page)
+
+    async def touch(kind: str, *places: float) -> None:
+        points = [{"x": x, "y": height} for x in places]
+        await session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    await touch("touchStart", left + width * 0.75)
+    for part in (0.7, 0.6, 0.5):
+        await touch("touchMove", left + width * part)
+    await touch("touchEnd")
+    await expect_query(page, time="50-90")
+    await context.close()
 
 
 async def test_the_waterfall_can_be_hidden_and_is_at_first_on_a_small_screen(

@@ -1,8 +1,11 @@
 import { createApp } from 'vue'
 import App from './app.vue'
-import { createLanguages, firstLanguage, rememberedLanguage } from './i18n/languages'
+import { createLanguages, firstLanguage } from './i18n/languages'
 import { router } from './router'
+import { leadToSignIn } from './state/caller'
+import { rememberedChoice } from './state/reader-choices'
 import './styles/page.css'
 
-const language = firstLanguage(rememberedLanguage(), navigator.languages)
+leadToSignIn(router)
+const language = firstLanguage(rememberedChoice('language'), navigator.languages)
 createApp(App).use(createLanguages(language)).use(router).mount('#app')

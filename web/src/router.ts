@@ -4,6 +4,7 @@ import ComparePicksView from './views/compare-picks-view.vue'
 import NotFoundView from './views/not-found-view.vue'
 import RunListView from './views/run-list-view.vue'
 import RunView from './views/run-view.vue'
+import SignInView from './views/sign-in-view.vue'
 import ToolCallView from './views/tool-call-view.vue'
 import ToolsView from './views/tools-view.vue'
 
@@ -12,6 +13,7 @@ export const router = createRouter({
   routes: [
     { path: '/', name: 'runs', component: RunListView },
     { path: '/runs/:rootPlanId', name: 'run', component: RunView, props: true },
+    { path: '/sign-in', name: 'signIn', component: SignInView },
     { path: '/tools', name: 'tools', component: ToolsView },
     { path: '/compare/:left', name: 'comparePicks', component: ComparePicksView, props: true },
     { path: '/compare/:left/:right', name: 'compare', component: CompareView, props: true },

@@ -3,6 +3,8 @@ import createClient from 'openapi-fetch'
 import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
 import type {
+  Caller,
+  Lease,
   PlanNode,
   Run,
   RunDiff,
@@ -13,8 +15,40 @@ import type {
   ToolStats,
 } from './shapes'
 
-// Looked up at each call, so that whoever replaces fetch (a test, a wrapper) is heard.
-const client = createClient<paths>({ fetch: (request) => globalThis.fetch(request) })
+let onNotIdentified = () => {}
+
+/** Names who is told whenever the server answers that it does not know who asks. */
+export function tellNotIdentified(hear: () => void) {
+  onNotIdentified = hear
+}
+
+const client = createClient<paths>({
+  fetch: async (request) => {
+    // Looked up at each call, so that whoever replaces fetch (a test, a wrapper) is heard.
+    const response = await globalThis.fetch(request)
+    if (response.status === 401 && request.method === 'GET') onNotIdentified()
+    return response
+  },
+})
+
+/** Reads who the reader is to the server. */
+export function readCaller(): Promise<Outcome<Caller>> {
+  return outcomeOf(client.GET('/api/sign-in'))
+}
+
+export function signIn(key: string): Promise<Outcome<Caller>> {
+  return outcomeOf(client.POST('/api/sign-in', { body: { key } }))
+}
+
+/** Signs out. There is nothing in the answer. */
+export async function signOut(): Promise<boolean> {
+  try {
+    const { response } = await client.DELETE('/api/sign-in')
+    return response.ok || response.status === 401
+  } catch {
+    return false
+  }
+}
 
 type RunQuery = NonNullable<paths['/api/runs']['get']['parameters']['query']>
 
@@ -32,14 +66,22 @@ interface StatsQuery {
   to: string | null
 }
 
+/** By itself the API goes back some days. */
+const EVER = '1900-01-01T00:00:00Z'
+
+function bounded({ from, to }: StatsQuery): StatsQuery {
+  return { from: from ?? EVER, to }
+}
+
 /** Reads how the calls of every tool went. */
 export async function readToolStats(query: StatsQuery): Promise<Outcome<ToolStats[]>> {
-  const answer = await outcomeOf(client.GET('/api/stats/tools', { params: { query } }))
+  const params = { query: bounded(query) }
+  const answer = await outcomeOf(client.GET('/api/stats/tools', { params }))
   return answer.ok ? { ok: true, value: answer.value.items } : answer
 }
 
 export function readToolHistory(name: string, query: StatsQuery): Promise<Outcome<ToolHistory>> {
-  const params = { path: { name }, query }
+  const params = { path: { name }, query: bounded(query) }
   return outcomeOf(client.GET('/api/stats/tools/{name}', { params }))
 }
 
@@ -57,6 +99,13 @@ interface SpanQuery {
 export function listSpans(rootPlanId: string, query: SpanQuery): Promise<Outcome<SpanPage>> {
   const params = { path: { rootPlanId }, query }
   return outcomeOf(client.GET('/api/runs/{rootPlanId}/spans', { params }))
+}
+
+/** Lists the leases of those who left something open in a run, or may have. */
+export function listLeases(rootPlanId: string): Promise<Outcome<{ items: Lease[] }>> {
+  return outcomeOf(
+    client.GET('/api/runs/{rootPlanId}/leases', { params: { path: { rootPlanId } } }),
+  )
 }
 
 export function readTree(planId: string): Promise<Outcome<PlanNode>> {

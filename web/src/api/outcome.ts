@@ -6,6 +6,8 @@ export type Failure =
   | { kind: 'away' }
   /** There is no such record, or the id is not one. */
   | { kind: 'notFound'; detail: string }
+  /** The server does not know who asks. */
+  | { kind: 'notIdentified'; detail: string }
   /** The server said what is wrong. */
   | { kind: 'refused'; detail: string }
 
@@ -33,6 +35,7 @@ export async function outcomeOf<T>(asking: Promise<Answer<T>>): Promise<Outcome<
 function failureOf(status: number, body: unknown): Failure {
   const detail = isProblem(body) ? body.detail : ''
   if (status === 404 || (status === 422 && isAboutPath(body))) return { kind: 'notFound', detail }
+  if (status === 401) return { kind: 'notIdentified', detail }
   if (!detail && status >= 502 && status <= 504) return { kind: 'away' }
   return { kind: 'refused', detail: detail || `HTTP ${status}` }
 }

@@ -4,7 +4,7 @@ import type { components } from './schema'
 type Schemas = components['schemas']
 
 export type Run = Schemas['RunSchema']
-export type RunPage = Schemas['PageSchema_RunSchema_']
+export type RunPage = Schemas['SearchedPageSchema_RunSchema_']
 export type PlanNode = Schemas['PlanNode']
 export type StepNode = Schemas['StepNode']
 export type ThinkActNode = Schemas['ThinkActNode']
@@ -16,7 +16,9 @@ export type NodeError = NonNullable<TreeNode['error']>
 export type NodeTotals = TreeNode['own']
 export type RunChanges = Schemas['RunChanges']
 export type Span = Schemas['SpanSchema']
+export type Lease = Schemas['LeaseSchema']
 export type SpanPage = Schemas['PageSchema_SpanSchema_']
+export type Caller = Schemas['CallerSchema']
 export type Problem = Schemas['Problem']
 export type RunDiff = Schemas['RunDiff']
 export type RecordPair = Schemas['RecordPair']

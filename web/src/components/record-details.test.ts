@@ -136,6 +136,35 @@ test.each([
   expect((await detailsOf('root', tree)).text()).toContain(words)
 })
 
+test.each([
+  ['01a2-recorder', ['01a2-recorder', 'last sign of life', '1m'], ['01a2-recorder', '有效期为']],
+  ['root', ['No recorder is named', '1m'], ['静默']],
+])('an abandoned record says whose lease ran out: %s', async (recorderId, english, chinese) => {
+  const lease = {
+    recorderId,
+    seenAt: '2026-11-21T22:29:00Z',
+    leaseSeconds: 60,
+    expiresAt: '2026-11-21T22:30:00.000000Z',
+    renewAfterSeconds: 20,
+  }
+  vi.stubGlobal('fetch', async (request: Request) => {
+    if (!request.url.includes('/leases')) return Response.json({ items: [], nextCursor: null })
+    return Response.json({ items: [{ ...lease, expiresAt: '2026-11-21T22:00:00Z' }, lease] })
+  })
+  const call = toolCall('call', { status: 'abandoned', abandonedAt: '2026-11-21T22:30:00Z' })
+  const tree = plan('root', { unplaced: [call] })
+
+  for (const [language, words] of [
+    ['en', english],
+    ['zh-CN', chinese],
+  ] as const) {
+    const page = await detailsOf('call', tree, language)
+    for (const said of words) {
+      await vi.waitFor(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
+    }
+  }
+})
+
 test('what an agent wrote is text, whatever it is', async () => {
   const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
   const call = toolCall('call', { name: hostile, arguments: hostile, result: hostile })

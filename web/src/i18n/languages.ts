@@ -7,8 +7,6 @@ export const LANGUAGES = { en: 'English', 'zh-CN': '简体中文' } as const
 
 export type Language = keyof typeof LANGUAGES
 
-const CHOICE = 'tracer.language'
-
 /** The reader's own choice, else the first of their browser's languages that there is. */
 export function firstLanguage(chosen: string | null, preferred: readonly string[]): Language {
   if (chosen !== null && chosen in LANGUAGES) return chosen as Language
@@ -18,23 +16,6 @@ export function firstLanguage(chosen: string | null, preferred: readonly string[
     if (primary === 'en') return 'en'
   }
   return 'en'
-}
-
-export function rememberedLanguage(): string | null {
-  try {
-    return localStorage.getItem(CHOICE)
-  } catch {
-    // Storage that the browser denies.
-    return null
-  }
-}
-
-export function rememberLanguage(language: Language): void {
-  try {
-    localStorage.setItem(CHOICE, language)
-  } catch {
-    // Storage that the browser denies: the choice holds until the page is left.
-  }
 }
 
 export function createLanguages(language: Language) {

@@ -2,7 +2,6 @@ import { expect, test } from 'vitest'
 import { plan, step, thinkAct, toolCall } from './example-tree'
 import { criticalPath } from './critical-path'
 import { buildForest, EMPTY_FOREST } from './rows'
-import { buildTimeline } from './timeline'
 
 function ran(start: number, end: number | null) {
   const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 12, 0, second)).toISOString()
@@ -15,7 +14,7 @@ function ran(start: number, end: number | null) {
 
 function pathOf(tree: ReturnType<typeof plan>): string[] {
   const forest = buildForest(tree)
-  return [...criticalPath(forest, buildTimeline(forest).spans)].sort()
+  return [...criticalPath(forest)].sort()
 }
 
 test('of parallel calls the one that ended last is on the path', () => {
@@ -67,7 +66,7 @@ test('what took no time, or has no time, is not on the path', () => {
   })
 
   expect(pathOf(tree)).toEqual(['root', 'step'])
-  expect(criticalPath(EMPTY_FOREST, new Map())).toEqual(new Set())
+  expect(criticalPath(EMPTY_FOREST)).toEqual(new Set())
 })
 
 test('a plan nested a thousand deep has a path', () => {

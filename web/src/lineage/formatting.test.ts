@@ -22,6 +22,8 @@ test.each([
   [125_000, '2m 5s'],
   [3_599_600, '1h 0m'],
   [11_520_000, '3h 12m'],
+  [86_399_600, '1d 0h'],
+  [28_063_380_000, '324d 19h'],
   [-5, '0ms'],
 ])('%d milliseconds are %s', (milliseconds, text) => {
   expect(formatDuration(milliseconds, 'en')).toBe(text)

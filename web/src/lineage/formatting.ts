@@ -1,6 +1,6 @@
 /** Numbers, durations and moments in a reader's language. */
 
-/** A duration in the two units that matter: `340ms`, `1.2s`, `2m 5s`, `3h 12m`. */
+/** A duration in the two units that matter: `340ms`, `1.2s`, `2m 5s`, `3h 12m`, `324d 19h`. */
 export function formatDuration(milliseconds: number, locale: string): string {
   const shown = Math.max(0, milliseconds)
   if (shown < 999.5) return unit(Math.round(shown), 'millisecond', locale)
@@ -10,7 +10,9 @@ export function formatDuration(milliseconds: number, locale: string): string {
   if (seconds < 60) return unit(seconds, 'second', locale)
   const minutes = Math.floor(seconds / 60)
   if (minutes < 60) return pair(minutes, 'minute', seconds % 60, 'second', locale)
-  return pair(Math.floor(minutes / 60), 'hour', minutes % 60, 'minute', locale)
+  const hours = Math.floor(minutes / 60)
+  if (hours < 24) return pair(hours, 'hour', minutes % 60, 'minute', locale)
+  return pair(Math.floor(hours / 24), 'day', hours % 24, 'hour', locale)
 }
 
 /**

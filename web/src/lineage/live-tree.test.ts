@@ -3,6 +3,7 @@ import type { PlanNode, RunChanges, TreeNode } from '../api/shapes'
 import { nested, plan, step, thinkAct, toolCall } from './example-tree'
 import { fold, liveTree, topOf } from './live-tree'
 import lines from './live-tree-cases.jsonl?raw'
+import { buildForest, type Forest } from './rows'
 
 interface Case {
   before: PlanNode
@@ -36,6 +37,23 @@ test.each(CASES.map((each, number) => [number, each] as const))(
     const tree = liveTree(structuredClone(before))
     for (const message of messages) fold(tree, message, message.revision)
     expect(topOf(tree)).toEqual(messages.at(-1)!.tree)
+  },
+)
+
+function timesOf(forest: Forest) {
+  return [...forest.byKey].map(([key, { span, extent }]) => [key, span, extent])
+}
+
+test.each(CASES.map((each, number) => [number, each] as const))(
+  'the rows that case %i leaves as they are say when all below them took place',
+  (_, { before, messages }) => {
+    const tree = liveTree(structuredClone(before))
+    let forest = buildForest(topOf(tree))
+    for (const message of messages) {
+      fold(tree, message, message.revision)
+      forest = buildForest(topOf(tree), forest)
+      expect(timesOf(forest)).toEqual(timesOf(buildForest(structuredClone(topOf(tree)))))
+    }
   },
 )
 

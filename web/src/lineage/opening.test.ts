@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { nested, plan, step, toolCall } from './example-tree'
 import {
   closedAbove,
+  deepestPlan,
   except,
   NO_EXCEPTIONS,
   NOTHING_FIT,
@@ -10,7 +11,7 @@ import {
   openWhatFits,
   type OpeningRule,
 } from './opening'
-import { buildForest, visibleRows } from './rows'
+import { buildForest, EMPTY_FOREST, visibleRows } from './rows'
 
 test('as many levels are open at first as fit the screen', () => {
   const forest = buildForest(nested())
@@ -58,16 +59,45 @@ test('a row that is put back is no exception any more', () => {
 })
 
 test.each<[OpeningRule, string[]]>([
-  ['plans', ['root', 'step', 'round', 'other', 'opener', 'sub']],
+  ['steps', ['root', 'step']],
+  ['rounds', ['root', 'step', 'round']],
   ['calls', ['root', 'step', 'round', 'other', 'opener']],
-  [1, ['root']],
-  [3, ['root', 'step', 'round']],
+  ['subPlans', ['root', 'step', 'round', 'other', 'opener', 'sub']],
+  [1, ['root', 'step', 'round', 'other', 'opener', 'sub']],
+  [2, ['root', 'step', 'round', 'other', 'opener', 'sub', 'sub-step', 'inner']],
   ['all', ['root', 'step', 'round', 'other', 'opener', 'sub', 'sub-step', 'inner']],
 ])('the rule %s opens down to what it names', (rule, keys) => {
   const forest = buildForest(nested())
   const open = openByRule(forest, rule, NOTHING_FIT)
 
   expect(visibleRows(forest.tops, open).map((row) => row.key)).toEqual(keys)
+})
+
+test('what leads to no sub-plan stays closed where only that is asked for', () => {
+  const busy = step('busy', { toolCalls: [toolCall('alone')] })
+  const tree = nested()
+  const forest = buildForest({ ...tree, agentExecutions: [busy, ...tree.agentExecutions] })
+  const shown = (rule: OpeningRule) =>
+    visibleRows(forest.tops, openByRule(forest, rule, NOTHING_FIT)).map((row) => row.key)
+
+  expect(shown('subPlans')).not.toContain('alone')
+  expect(shown(1)).toContain('alone')
+  expect(shown('subPlans')).toContain('sub')
+})
+
+test('a plan that was handed over counts as one deeper, and so does what hangs nowhere', () => {
+  const handed = plan('handed', { agentExecutions: [step('inside')] })
+  const forest = buildForest(
+    plan('root', {
+      agentExecutions: [step('step', { subPlans: [handed] })],
+      unplaced: [plan('stray', { agentExecutions: [step('lost')] })],
+    }),
+  )
+  const open = openByRule(forest, 1, NOTHING_FIT)
+
+  expect(deepestPlan(forest)).toBe(2)
+  expect(deepestPlan(EMPTY_FOREST)).toBe(0)
+  expect([...open].sort()).toEqual(['root', 'step', 'stray', 'unplaced'])
 })
 
 test('a row that gets its first children opens while there is room', () => {

@@ -1,8 +1,19 @@
 /** Which rows of a tree are open: those of a rule, but for what its reader opened and closed. */
 import type { Forest, Row } from './rows'
 
-/** What is open unless somebody says otherwise. A number opens that many levels. */
-export type OpeningRule = 'fit' | 'plans' | 'calls' | 'all' | number
+/**
+ * What is open unless somebody says otherwise: as much as fits the screen; what is above the steps,
+ * rounds or calls, so that these are the last to be seen; what leads to sub-plans; everything. A
+ * number opens the plans that lie so deep or less, whole: 1 is the root plan without its sub-plans.
+ */
+export type OpeningRule = 'fit' | ClosedKind | 'subPlans' | 'all' | number
+
+/** How many kinds of rows are open above those that a rule names. */
+const OPEN_ABOVE = { steps: 1, rounds: 2, calls: 3 } as const
+
+export type ClosedKind = keyof typeof OPEN_ABOVE
+
+const KINDS: readonly Row['kind'][] = ['plan', 'step', 'thinkAct', 'toolCall']
 
 /** What the rule `fit` has opened so far. */
 export interface Fit {
@@ -58,24 +69,43 @@ export function openWhatFits(forest: Forest, before: Fit, capacity: number): Fit
 /** The keys of the rows that a rule opens. */
 export function openByRule(forest: Forest, rule: OpeningRule, fit: Fit): ReadonlySet<string> {
   if (rule === 'fit') return fit.expanded
+  const isOpen = opensBy(forest, rule)
   const open = new Set<string>()
-  const plans = rule === 'plans' ? rowsAbovePlans(forest) : null
-  let level: Row[] = forest.tops
-  for (let depth = 1; level.length > 0; depth += 1) {
-    const next: Row[] = []
-    for (const row of level) {
-      for (const child of row.children) next.push(child)
-      if (row.children.length === 0) continue
-      const isOpen =
-        rule === 'all' ||
-        (rule === 'calls' && row.kind !== 'toolCall') ||
-        (typeof rule === 'number' && depth < rule) ||
-        plans?.has(row)
-      if (isOpen) open.add(row.key)
-    }
-    level = next
+  for (const [row, depth] of withDepths(forest)) {
+    if (row.children.length > 0 && isOpen(row, depth)) open.add(row.key)
   }
   return open
+}
+
+function opensBy(
+  forest: Forest,
+  rule: Exclude<OpeningRule, 'fit'>,
+): (row: Row, depth: number) => boolean {
+  if (rule === 'all') return () => true
+  if (typeof rule === 'number') return (_, depth) => depth <= rule
+  if (rule === 'subPlans') {
+    const above = rowsAbovePlans(forest)
+    return (row) => above.has(row)
+  }
+  return (row) => KINDS.indexOf(row.kind) < OPEN_ABOVE[rule]
+}
+
+/** How many plans lie within each other at most. */
+export function deepestPlan(forest: Forest): number {
+  let deepest = 0
+  for (const [, depth] of withDepths(forest)) deepest = Math.max(deepest, depth)
+  return deepest
+}
+
+/** Every row, with how many plans it lies in, itself counted. */
+function* withDepths(forest: Forest): Generator<[Row, number]> {
+  const waiting: [Row, number][] = forest.tops.map((row) => [row, 0])
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    const [row, above] = next
+    const depth = row.kind === 'plan' ? above + 1 : above
+    yield [row, depth]
+    for (const child of row.children) waiting.push([child, depth])
+  }
 }
 
 function rowsAbovePlans(forest: Forest): Set<Row> {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { readKeys, readRule, readWindow, writeKeys, writeRule, writeWindow } from './page-link'
 
 test('rules come back from an address as they were put there', () => {
-  for (const rule of ['fit', 'plans', 'calls', 'all', 1, 12] as const) {
+  for (const rule of ['fit', 'steps', 'rounds', 'calls', 'subPlans', 'all', 1, 12] as const) {
     expect(readRule(writeRule(rule))).toBe(rule)
   }
   for (const nonsense of ['', '0', '-1', 'everything', '1e9', '<script>']) {

@@ -5,8 +5,11 @@ import type { TimeWindow } from './time-scale'
 /** A query's parameters; null where one is to be left out. */
 export type Query = Record<string, string | null>
 
+const RULES = ['steps', 'rounds', 'calls', 'subPlans', 'all'] as const
+
 export function readRule(text: string | null): OpeningRule {
-  if (text === 'plans' || text === 'calls' || text === 'all') return text
+  const named = RULES.find((rule) => rule === text)
+  if (named) return named
   const depth = /^\d{1,3}$/.test(text ?? '') ? Number(text) : 0
   return depth > 0 ? depth : 'fit'
 }

@@ -1,7 +1,15 @@
 /** The API's hierarchy as the rows of one tree: what hangs under what, and what is visible. */
 import type { Kind, PlanNode, ToolCallNode, TreeNode } from '../api/shapes'
+import { extentOf, spanOf, type Extent, type Span } from './spans'
 
-export interface RecordRow {
+interface RowTimes {
+  /** When it took place, in milliseconds since 1970; null where that is not known. */
+  span: Span | null
+  /** The same with all that is below it. */
+  extent: Extent | null
+}
+
+export interface RecordRow extends RowTimes {
   /** The record's id; `kind:id` where another kind of record has the same one. */
   key: string
   kind: Kind
@@ -12,7 +20,7 @@ export interface RecordRow {
 }
 
 /** The heading of what has no known parent yet. */
-export interface UnplacedRow {
+export interface UnplacedRow extends RowTimes {
   key: typeof UNPLACED
   kind: typeof UNPLACED
   parent: null
@@ -76,6 +84,7 @@ export function unplacedRecords(plan: PlanNode): TreeNode[] {
 export function buildForest(plan: PlanNode, before: Forest = EMPTY_FOREST): Forest {
   const byKey = new Map<string, Row>()
   const waiting: Row[] = []
+  const made: Row[] = []
 
   function add(record: TreeNode, parent: Row | null): RecordRow {
     const id = recordId(record)
@@ -84,24 +93,38 @@ export function buildForest(plan: PlanNode, before: Forest = EMPTY_FOREST): Fore
     const isSame = isRecord(known) && known.record === record
     const row: RecordRow = isSame
       ? known
-      : { key, kind: record.kind, id, record, parent, children: [] }
+      : { key, kind: record.kind, id, record, parent, children: [], span: null, extent: null }
     row.parent = parent
     byKey.set(key, row)
     waiting.push(row)
+    if (!isSame) made.push(row)
     return row
   }
 
   const tops: Row[] = [add(plan, null)]
   const unplaced = unplacedRecords(plan)
   if (unplaced.length > 0) {
-    const heading: UnplacedRow = { key: UNPLACED, kind: UNPLACED, parent: null, children: [] }
+    const heading: UnplacedRow = {
+      key: UNPLACED,
+      kind: UNPLACED,
+      parent: null,
+      children: [],
+      span: null,
+      extent: null,
+    }
     byKey.set(UNPLACED, heading)
+    made.push(heading)
     heading.children = unplaced.map((record) => add(record, heading))
     tops.push(heading)
   }
   for (let row = waiting.pop(); row; row = waiting.pop()) {
     const parent = row
     if (isRecord(row)) row.children = childRecords(row.record).map((record) => add(record, parent))
+  }
+  // What is below a row was made after it.
+  for (const row of made.reverse()) {
+    row.span = isRecord(row) ? spanOf(row.record) : null
+    row.extent = extentOf(row.span, row.children)
   }
   return { tops, byKey }
 }
@@ -123,6 +146,18 @@ export function ancestors(row: Row): Row[] {
   const above: Row[] = []
   for (let each = row.parent; each; each = each.parent) above.push(each)
   return above.reverse()
+}
+
+/** How deep a row is; the tops are at 1. */
+export function depthOf(row: Row): number {
+  let depth = 1
+  for (let above = row.parent; above; above = above.parent) depth += 1
+  return depth
+}
+
+/** A row and those beside it. */
+export function siblingsOf(forest: Forest, row: Row): readonly Row[] {
+  return row.parent?.children ?? forest.tops
 }
 
 /** The key of a record, whether or not the tree holds it. */

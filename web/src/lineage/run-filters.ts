@@ -1,7 +1,7 @@
 /** Which runs a reader wants to see, kept in the address of the list. */
 import type { ShownStatus } from '../api/shapes'
 import type { Query } from './page-link'
-import { ALL_TIME, boundsOf, readRange, writeRange, type TimeRange } from './time-range'
+import { ALL_TIME, boundsOf, isAllTime, readRange, writeRange, type TimeRange } from './time-range'
 
 export interface RunFilters {
   /** Text within titles, tool and agent names or errors. */
@@ -58,8 +58,7 @@ export function writeFilters(filters: RunFilters): Query {
 /** How many filters are set, so that less is listed than there is. */
 export function narrowing(filters: RunFilters): number {
   const { text, status, agent, tool, range } = filters
-  const isBounded = Object.values(range).some((bound) => bound !== null)
-  return [text.trim(), status, agent.trim(), tool.trim(), isBounded].filter(Boolean).length
+  return [text.trim(), status, agent.trim(), tool.trim(), !isAllTime(range)].filter(Boolean).length
 }
 
 /** The parameters to ask the API with. */

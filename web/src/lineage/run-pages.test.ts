@@ -2,8 +2,14 @@ import { expect, test } from 'vitest'
 import type { Run, RunPage } from '../api/shapes'
 import { appendPage, below, NO_RUNS, refreshPage, worthReading } from './run-pages'
 
+/** When the run was recorded that is called so. */
+function at(id: string): string {
+  return new Date(Date.UTC(2026, 0, id.charCodeAt(0) - 96)).toISOString()
+}
+
 function page(ids: string, nextCursor: string | null, title = 'before'): RunPage {
-  return { items: [...ids].map((id) => ({ rootPlanId: id, title }) as Run), nextCursor }
+  const items = [...ids].map((id) => ({ rootPlanId: id, title, recordedAt: at(id) }) as Run)
+  return { items, nextCursor, searchedBackTo: null }
 }
 
 function ids(of: RunPage): string {
@@ -44,6 +50,27 @@ test('where more runs came than a page holds none is skipped', () => {
   expect(after.nextCursor).toBe('d')
 })
 
+test('what a search found again is taken over as far as it got, and older finds stay', () => {
+  const searched = (ids: string, to: string): RunPage => ({
+    ...page(ids, 'further'),
+    searchedBackTo: at(to),
+  })
+  const loaded = appendPage(searched('', 'g'), searched('ca', 'a'))
+
+  expect(ids(refreshPage(loaded, searched('', 'g')))).toBe('ca')
+  expect(ids(refreshPage(loaded, searched('h', 'g')))).toBe('hca')
+  expect(ids(refreshPage(loaded, searched('h', 'b')))).toBe('ha')
+  expect(refreshPage(loaded, searched('h', 'g')).searchedBackTo).toBe(at('a'))
+})
+
+test('within a range of time a run stays where it started', () => {
+  const started = { ...page('z', null).items[0]!, startedAt: at('b') }
+  const fresh = { ...page('', 'further'), searchedBackTo: at('c') }
+
+  expect(ids(refreshPage({ ...NO_RUNS, items: [started] }, fresh))).toBe('')
+  expect(ids(refreshPage({ ...NO_RUNS, items: [started] }, fresh, true))).toBe('z')
+})
+
 test('the first page is taken as it is', () => {
   expect(refreshPage(NO_RUNS, page('ba', 'a'))).toEqual(page('ba', 'a'))
 })
@@ -63,6 +90,7 @@ test('as many runs are read again as may still change, and new ones may come', (
         ({ rootPlanId: `${index}`, status: index === at ? 'running' : 'succeeded' }) as Run,
     ),
     nextCursor: null,
+    searchedBackTo: null,
   })
 
   expect(worthReading(NO_RUNS, 50, 300)).toBe(50)

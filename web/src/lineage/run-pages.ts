@@ -2,7 +2,7 @@
 import type { Run, RunPage } from '../api/shapes'
 import { activityOf } from './activity'
 
-export const NO_RUNS: RunPage = { items: [], nextCursor: null }
+export const NO_RUNS: RunPage = { items: [], nextCursor: null, searchedBackTo: null }
 
 /** Adds the next page below what is loaded. */
 export function appendPage(loaded: RunPage, next: RunPage): RunPage {
@@ -10,20 +10,34 @@ export function appendPage(loaded: RunPage, next: RunPage): RunPage {
   return {
     items: [...loaded.items, ...next.items.filter((run) => !known.has(run.rootPlanId))],
     nextCursor: next.nextCursor,
+    searchedBackTo: next.searchedBackTo,
   }
 }
 
 /**
  * Takes over the newest runs, read again. Older loaded ones stay below them where the two meet;
  * where so many new ones came that they do not, only the fresh ones stay, so that none is skipped.
+ * What was searched for is taken over as far as the search got; below, it is as it was.
+ *
+ * @param byStart Whether the list goes by when runs started, as it does within a range of time.
  */
-export function refreshPage(loaded: RunPage, fresh: RunPage): RunPage {
+export function refreshPage(loaded: RunPage, fresh: RunPage, byStart = false): RunPage {
+  if (fresh.searchedBackTo) {
+    const edge = Date.parse(fresh.searchedBackTo)
+    const older = loaded.items.filter((run) => placeOf(run, byStart) < edge)
+    return { ...loaded, items: [...fresh.items, ...older] }
+  }
   const last = fresh.items.at(-1)
   const meeting = last ? loaded.items.findIndex((run) => run.rootPlanId === last.rootPlanId) : -1
   if (meeting < 0 || fresh.nextCursor === null) return fresh
   const older: Run[] = loaded.items.slice(meeting + 1)
   if (older.length === 0) return fresh
-  return { items: [...fresh.items, ...older], nextCursor: loaded.nextCursor }
+  return { ...loaded, items: [...fresh.items, ...older] }
+}
+
+/** When a run was recorded, which the list goes by, or when it started. */
+function placeOf(run: Run, byStart: boolean): number {
+  return Date.parse((byStart && run.startedAt) || (run.recordedAt ?? ''))
 }
 
 /** The list as its reader left it: without the runs above `topId` that came since. */

@@ -4,6 +4,7 @@ import {
   boundsOf,
   fromField,
   readRange,
+  RECENT,
   toField,
   writeRange,
   type TimeRange,
@@ -21,6 +22,17 @@ test('a range comes back from an address as it was put there', () => {
 
   for (const range of [ALL_TIME, { ...ALL_TIME, last: '7d' as const }, between]) {
     expect(through(range)).toEqual(range)
+  }
+})
+
+test('where an address without a range means the last month, all time can be said', () => {
+  const read = (query: Record<string, string | null>) =>
+    readRange((name) => query[name] ?? null, RECENT)
+
+  expect(read({})).toEqual(RECENT)
+  expect(writeRange(RECENT, RECENT)).toEqual(ALL_TIME)
+  for (const range of [ALL_TIME, RECENT, { ...ALL_TIME, last: '7d' as const }]) {
+    expect(read(writeRange(range, RECENT) as Record<string, string | null>)).toEqual(range)
   }
 })
 

@@ -19,17 +19,34 @@ export interface TimeRange {
 }
 
 export const ALL_TIME: TimeRange = { last: null, from: null, to: null }
+/** What statistics are about at first: of a table with years in it, all time takes long. */
+export const RECENT: TimeRange = { ...ALL_TIME, last: '30d' }
 
-export function readRange(read: (name: string) => string | null): TimeRange {
+/** All time in an address, where that is not what an empty one means. */
+const ALL = 'all'
+
+/** @param standard What an address without a range means. */
+export function readRange(
+  read: (name: string) => string | null,
+  standard: TimeRange = ALL_TIME,
+): TimeRange {
   const last = read('last')
+  if (last === ALL) return ALL_TIME
   if (last !== null && Object.hasOwn(LENGTHS, last)) {
     return { ...ALL_TIME, last: last as Length }
   }
-  return { last: null, from: moment(read('from')), to: moment(read('to')) }
+  const range = { last: null, from: moment(read('from')), to: moment(read('to')) }
+  return isAllTime(range) ? standard : range
 }
 
-export function writeRange(range: TimeRange): Query {
-  return { last: range.last, from: range.from, to: range.to }
+export function writeRange(range: TimeRange, standard: TimeRange = ALL_TIME): Query {
+  if (isAllTime(range) && !isAllTime(standard)) return { ...ALL_TIME, last: ALL }
+  const isStandard = range.last !== null && range.last === standard.last
+  return isStandard ? { ...ALL_TIME } : { ...range }
+}
+
+export function isAllTime(range: TimeRange): boolean {
+  return Object.values(range).every((bound) => bound === null)
 }
 
 /** The bounds to ask the API for. */

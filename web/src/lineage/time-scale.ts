@@ -1,5 +1,5 @@
 /** The part of a run's time that the waterfall shows, and where moments are on it. */
-import { endAt, type Span } from './timeline'
+import { endAt, type Span } from './spans'
 
 /** From one moment to another, in milliseconds since the run's first; never empty. */
 export interface TimeWindow {

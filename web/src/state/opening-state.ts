@@ -62,20 +62,6 @@ export function useOpening(
     exceptions.value = except(exceptions.value, byRule.value, keys, isOpen)
   }
 
-  /** Opens or closes rows so that exactly these are open. */
-  function setExpanded(keys: readonly string[]) {
-    const wanted = new Set(keys)
-    const now = expandedKeys.value
-    setOpen(
-      [...wanted].filter((key) => !now.has(key)),
-      true,
-    )
-    setOpen(
-      [...now].filter((key) => !wanted.has(key)),
-      false,
-    )
-  }
-
   function setRule(wanted: OpeningRule) {
     if (wanted === 'fit') {
       fit.value = openWhatFits(forest.value, NOTHING_FIT, capacity.value)
@@ -108,5 +94,5 @@ export function useOpening(
       closed: writeKeys(closed, keys),
     })
   })
-  return { rule, setRule, expandedKeys, visible, setExpanded, setOpen, reveal }
+  return { rule, setRule, expandedKeys, visible, setOpen, reveal }
 }

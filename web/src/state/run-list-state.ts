@@ -5,6 +5,7 @@ import type { Failure } from '../api/outcome'
 import { activityOf } from '../lineage/activity'
 import { askFor, type RunFilters } from '../lineage/run-filters'
 import { appendPage, below, NO_RUNS, refreshPage, worthReading } from '../lineage/run-pages'
+import { isAllTime } from '../lineage/time-range'
 import { retryDelay, usePolling } from './polling'
 
 const PAGE = 50
@@ -39,7 +40,9 @@ export function useRunList(filters: Ref<RunFilters>) {
       return retryDelay(failures)
     }
     if (!isSame) topId.value = null
-    loaded.value = isSame ? refreshPage(loaded.value, answer.value) : answer.value
+    loaded.value = isSame
+      ? refreshPage(loaded.value, answer.value, !isAllTime(wanted.range))
+      : answer.value
     loadedFor.value = wanted
     failure.value = null
     failures = 0
@@ -74,7 +77,10 @@ export function useRunList(filters: Ref<RunFilters>) {
   return {
     runs: computed(() => shown.value.runs),
     waiting: computed(() => shown.value.waiting),
-    hasMore: computed(() => loaded.value.nextCursor !== null),
+    /** Where older ones begin; null where there are none. */
+    nextCursor: computed(() => loaded.value.nextCursor),
+    /** How far back it was searched, where that found little. */
+    searchedBackTo: computed(() => loaded.value.searchedBackTo),
     loadedFor,
     loadingMore,
     failure,

@@ -3,6 +3,7 @@ import { computed, inject, provide, shallowRef, type InjectionKey, type Ref } fr
 import { countsBelow, failures, inOrder, neighbour } from '../lineage/failures'
 import type { Forest, Row } from '../lineage/rows'
 import { windowAround } from '../lineage/time-scale'
+import { spanIn } from '../lineage/timeline'
 import { useAddress } from './address'
 import { FOREST } from './forest-key'
 import { useOpening } from './opening-state'
@@ -81,7 +82,8 @@ function makeRunPage(forest: Ref<Forest>) {
 
   /** Shows the selected record's time, as large as there is room. */
   function zoomToSelected() {
-    const span = selected.value === null ? null : time.timeline.value.spans.get(selected.value)
+    const row = selectedRow()
+    const span = row && spanIn(time.timeline.value, row)
     if (span) time.show(windowAround(span, time.now.value))
   }
 

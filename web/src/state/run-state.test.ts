@@ -228,13 +228,32 @@ test('while the server is away what is shown stays, and it comes back by itself'
   expect(forest.value.byKey.has('new')).toBe(true)
 })
 
+test('the run is shown while its tree is awaited, and a tree older than it is read again', async () => {
+  let answerTree = (_: Response) => {}
+  vi.stubGlobal('fetch', async (request: Request) => {
+    const { pathname } = new URL(request.url)
+    asked.push(pathname)
+    if (pathname.endsWith('/tree') && treesAsked() === 1) {
+      return new Promise<Response>((resolve) => (answerTree = resolve))
+    }
+    return serving(2, nested([plan('new')]), 'succeeded')(pathname)
+  })
+  const { run, forest } = await open()
+  expect([run.value?.status, forest.value.tops]).toEqual(['succeeded', []])
+
+  answerTree(Response.json(nested()))
+  await vi.advanceTimersByTimeAsync(0)
+  expect(forest.value.byKey.has('new')).toBe(true)
+  expect(treesAsked()).toBe(2)
+})
+
 test('an unknown run is not asked for again', async () => {
   server = () => Response.json({ detail: 'There is no run.' }, { status: 404 })
   const { failure } = await open()
   await vi.advanceTimersByTimeAsync(60_000)
 
   expect(failure.value?.kind).toBe('notFound')
-  expect(asked).toHaveLength(1)
+  expect(asked).toEqual(['/api/runs/root', '/api/plans/root/tree'])
 })
 
 test('nothing is asked once the page is left', async () => {

@@ -89,19 +89,25 @@ export function useRun(rootPlanId: string) {
   }
 
   async function ask(): Promise<number | null> {
-    const answer = await readRun(rootPlanId)
+    const asking = readRun(rootPlanId)
+    // A reader who comes waits for both at once.
+    const first = tree.value === null ? readTree(rootPlanId) : null
+    const answer = await asking
     if (!answer.ok) return failed(answer.failure)
-    if (mustRead || (answer.value.revision > revision && !isComing())) {
-      const treeAnswer = await readTree(rootPlanId)
+    if (first) run.value = answer.value
+    if (first || mustRead || (answer.value.revision > revision && !isComing())) {
+      const treeAnswer = await (first ?? readTree(rootPlanId))
       if (!treeAnswer.ok) return failed(treeAnswer.failure)
-      takeOver(treeAnswer.value, answer.value.revision)
+      // Asked together with the run, the tree may be the older one of both.
+      takeOver(treeAnswer.value, first ? 0 : answer.value.revision)
     }
-    if (answer.value.revision <= revision) behindSince = null
     run.value = answer.value
     trouble.value = null
     failures = 0
     answeredAt.value = Date.now()
     stream.serverAnswers(true)
+    if (answer.value.revision <= revision) behindSince = null
+    else if (!isComing()) return 0
     if (behindSince !== null) return GRACE
     return stream.isUp() && activity.value !== 'ended' ? CHECK : DELAYS[activity.value]
   }

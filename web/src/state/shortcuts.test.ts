@@ -25,3 +25,17 @@ test('keys of the browser and of the tree are left alone', () => {
     expect(press('0', { [modifier]: true })).toBeNull()
   }
 })
+
+test('with Shift a letter belongs to a name that is typed, and Caps Lock is no Shift', () => {
+  for (const key of ['C', 'J', 'K', 'P', 'W', 'Z']) {
+    expect(press(key, { shiftKey: true })).toBeNull()
+    expect(press(key)).toBe(press(key.toLowerCase()))
+    expect(press(key)).not.toBeNull()
+  }
+})
+
+test('signs that need Shift on some keyboards act with it', () => {
+  expect(press('?', { shiftKey: true })).toBe('help')
+  expect(press('*', { shiftKey: true })).toBe('openSiblings')
+  expect(press('/', { shiftKey: true })).toBe('search')
+})

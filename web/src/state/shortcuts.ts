@@ -1,5 +1,9 @@
-/** Single keys that act anywhere on a run's page but where text is typed. */
+/**
+ * Single keys that act anywhere on a run's page but where text is typed. In the tree the letters
+ * among them act too; with Shift they begin a name that is typed to be found, as all others do.
+ */
 import { onBeforeUnmount, onMounted, shallowRef, watch } from 'vue'
+import { rememberChoice, rememberedChoice } from './reader-choices'
 
 export const SHORTCUTS = {
   search: ['/'],
@@ -20,7 +24,6 @@ export const SHORTCUTS = {
 
 export type ShortcutName = keyof typeof SHORTCUTS
 
-const CHOICE = 'tracer.shortcuts'
 /** A name that is typed to be found in the tree ends when nothing is typed for so long. */
 const TYPING = 1_000
 
@@ -30,18 +33,25 @@ const names = new Map(
   ),
 )
 
+/** What a name that is typed may go on with, whatever it does by itself. */
+const IN_NAMES = /^[\p{L}\p{N}_-]$/u
+
 /** The shortcut that a key press stands for, or null. */
 export function shortcutOf(event: KeyboardEvent): ShortcutName | null {
   if (event.ctrlKey || event.metaKey || event.altKey) return null
-  const isArrow = event.key.startsWith('Arrow')
-  return names.get(isArrow && event.shiftKey ? `Shift+${event.key}` : event.key) ?? null
+  const { key, shiftKey } = event
+  if (key.startsWith('Arrow')) return (shiftKey && names.get(`Shift+${key}`)) || null
+  // Which letter it is, whether or not Caps Lock is on.
+  const isLetter = /^[a-z]$/i.test(key)
+  if (isLetter && shiftKey) return null
+  return names.get(isLetter ? key.toLowerCase() : key) ?? null
 }
 
 const TYPED_IN = 'input, textarea, select, [contenteditable], [role="dialog"], [role="menu"]'
 
 /** Calls `act` for each shortcut that is pressed; readers can turn all of them off. */
 export function useShortcuts(act: (name: ShortcutName) => void) {
-  const enabled = shallowRef(remembered())
+  const enabled = shallowRef(rememberedChoice('shortcuts') !== 'off')
   let typedAt = -Infinity
 
   function onKeydown(event: KeyboardEvent) {
@@ -50,8 +60,7 @@ export function useShortcuts(act: (name: ShortcutName) => void) {
     const name = shortcutOf(event)
     const inTree = target?.closest('[role="tree"]') != null
     const isTyping = inTree && event.timeStamp - typedAt < TYPING
-    if (name === null || (isTyping && event.key.length === 1)) {
-      // A name that is typed to be found in the tree may go on with any letter.
+    if (name === null || (isTyping && IN_NAMES.test(event.key))) {
       if (inTree && event.key.length === 1) typedAt = event.timeStamp
       return
     }
@@ -60,25 +69,8 @@ export function useShortcuts(act: (name: ShortcutName) => void) {
     act(name)
   }
 
-  watch(enabled, remember)
+  watch(enabled, (on) => rememberChoice('shortcuts', on ? null : 'off'))
   onMounted(() => document.addEventListener('keydown', onKeydown, { capture: true }))
   onBeforeUnmount(() => document.removeEventListener('keydown', onKeydown, { capture: true }))
   return { enabled }
-}
-
-function remembered(): boolean {
-  try {
-    return localStorage.getItem(CHOICE) !== 'off'
-  } catch {
-    // Storage that the browser denies.
-    return true
-  }
-}
-
-function remember(enabled: boolean): void {
-  try {
-    localStorage.setItem(CHOICE, enabled ? 'on' : 'off')
-  } catch {
-    // Storage that the browser denies: the choice holds until the page is left.
-  }
 }

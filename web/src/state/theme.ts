@@ -1,11 +1,10 @@
 /** Light or dark: as the system asks, or as the reader chose. */
 import { ref, watch, type Ref } from 'vue'
+import { rememberChoice } from './reader-choices'
 
 export const THEMES = ['system', 'light', 'dark'] as const
 
 export type Theme = (typeof THEMES)[number]
-
-const CHOICE = 'tracer.theme'
 
 let theme: Ref<Theme> | null = null
 
@@ -18,17 +17,8 @@ export function useTheme(): Ref<Theme> {
     watch(theme, (wanted) => {
       if (wanted === 'system') delete root.dataset['theme']
       else root.dataset['theme'] = wanted
-      remember(wanted)
+      rememberChoice('theme', wanted === 'system' ? null : wanted)
     })
   }
   return theme
-}
-
-function remember(wanted: Theme): void {
-  try {
-    if (wanted === 'system') localStorage.removeItem(CHOICE)
-    else localStorage.setItem(CHOICE, wanted)
-  } catch {
-    // Storage that the browser denies: the choice holds until the page is left.
-  }
 }

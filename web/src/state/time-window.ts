@@ -2,7 +2,7 @@
 import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { criticalPath } from '../lineage/critical-path'
 import { readWindow, writeWindow } from '../lineage/page-link'
-import { buildTimeline } from '../lineage/timeline'
+import { buildTimeline, NO_TIMELINE } from '../lineage/timeline'
 import {
   panned,
   ticks,
@@ -22,7 +22,7 @@ const NARROW = '(width < 48rem)'
 export function useTimeWindow(forest: Ref<Forest>, address: Address) {
   const clock = useNow()
   const timeline = computed(() => buildTimeline(forest.value))
-  const critical = computed(() => criticalPath(forest.value, timeline.value.spans))
+  const critical = computed(() => criticalPath(forest.value))
   /** The reader's clock, as the timeline counts. */
   const now = computed(() => (timeline.value.open ? clock.value - timeline.value.zero : Infinity))
   const whole = computed(() => {
@@ -45,7 +45,9 @@ export function useTimeWindow(forest: Ref<Forest>, address: Address) {
   /** The width of what shows it, in pixels. */
   const width = shallowRef(0)
   const named = computed(() =>
-    ticks(shown.value, Math.max(1, Math.floor(width.value / TICK_WIDTH))),
+    timeline.value === NO_TIMELINE
+      ? { step: 1, moments: [] }
+      : ticks(shown.value, Math.max(1, Math.floor(width.value / TICK_WIDTH))),
   )
 
   const zoom = (factor: number, place?: number) => show(zoomed(shown.value, factor, place))

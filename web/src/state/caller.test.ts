@@ -1,0 +1,13 @@
+import { expect, test } from 'vitest'
+import { placeAfterSignIn } from './caller'
+
+test('who signed in goes back to where they were', () => {
+  expect(placeAfterSignIn('/runs/1?select=2')).toBe('/runs/1?select=2')
+})
+
+test.each(['//evil.example/', '/\\evil.example', 'https://evil.example', '', null, ['/runs']])(
+  'an address leads nowhere but into the viewer: %s',
+  (to) => {
+    expect(placeAfterSignIn(to)).toBe('/')
+  },
+)
