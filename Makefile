@@ -56,12 +56,9 @@ openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewe
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
-bench: setup browser ## Measure what recording costs, how soon a watcher sees it, how fast a page is
-	$(BIN)/python benchmarks/pipeline.py
-	$(BIN)/python benchmarks/by_hand.py
-	$(BIN)/python benchmarks/live.py
-	$(BIN)/python -m benchmarks.live_page
-	$(BIN)/python benchmarks/viewer.py
+bench: setup browser ## Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOOL_CALLS=1000000
+	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
+		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(OUT),--out $(OUT))
 
 torture: setup browser ## Run the long forms of tests: a server away under load, a page that is looked at for long
 	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py tests/end_to_end/test_live_updates.py

@@ -3,14 +3,14 @@
 A tool call is a block of a buffered connection: both writes, and what the recorder's thread does of
 them until a store would take them. A span is started and ended with a batching processor, until an
 exporter would send it. The two take turns in one process; a figure is the median of the rounds'
-processor time. `make bench` runs it.
+processor time.
 """
 
 from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
@@ -19,16 +19,15 @@ from typing import Any
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.figures import Figure, at_most
+from benchmarks.surroundings import Bench
 from tracer.client.tracing import Tracing
 from tracer.events import Event
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
 from tracer.store import WriteAnswer
 
-ROUNDS = 30
 CALLS = 1000
 """How many calls or spans a round makes, one after another."""
 
@@ -51,7 +50,7 @@ class NoExporter(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def measured(round_of: Callable[[], Any], settle: Callable[[], Any]) -> float:
+def microseconds(round_of: Callable[[], Any], settle: Callable[[], Any]) -> float:
     """Return the processor time of one call in microseconds, what it leaves to settle included."""
     gc.collect()
     begun = process_time()
@@ -60,8 +59,8 @@ def measured(round_of: Callable[[], Any], settle: Callable[[], Any]) -> float:
     return (process_time() - begun) / CALLS * 1e6
 
 
-def main() -> None:
-    """Measure, and print the figures and their ratio."""
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure both in turn."""
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(NoExporter(), max_queue_size=4 * CALLS))
     otel = provider.get_tracer("benchmark")
@@ -89,20 +88,17 @@ def main() -> None:
                     span.set_attribute("gen_ai.tool.call.arguments", ARGUMENTS)
                     span.set_attribute("gen_ai.tool.call.result", "121/79")
 
-        for _ in range(ROUNDS):
-            ours.append(measured(tool_calls, tracing.flush))
-            spans.append(measured(sdk_spans, provider.force_flush))
+        for _ in range(bench.sized(30, 2)):
+            ours.append(microseconds(tool_calls, tracing.flush))
+            spans.append(microseconds(sdk_spans, provider.force_flush))
         thought.finish()
     provider.shutdown()
-    table = Table("way", "µs a call", "ratio")
-    table.add_row("a span of OpenTelemetry's SDK", f"{median(spans):.1f}", "1.0")
-    table.add_row(
-        "a tool call by hand, buffered",
-        f"{median(ours):.1f}",
-        f"{median(a / b for a, b in zip(ours, spans, strict=True)):.2f}",
+    yield Figure(name="a span of OpenTelemetry's SDK", value=median(spans), unit="µs/span")
+    yield Figure(
+        name="a tool call by hand, buffered",
+        value=median(ours),
+        unit="µs/call",
+        yardstick="a span of OpenTelemetry's SDK",
+        ratio=median(a / b for a, b in zip(ours, spans, strict=True)),
+        goal=at_most(1.5),
     )
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()

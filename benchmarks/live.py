@@ -1,52 +1,41 @@
 """How soon a watcher sees what was committed: from the commit to the message at the client.
 
 A program records a run into Postgres at 100 events a second; two servers on the same database
-stream it to clients. A bare commit on the same database is the yardstick. `make bench` runs it.
+stream it to clients. A bare commit on the same database is the yardstick.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median, quantiles
 from time import perf_counter
 from typing import Any
 from uuid import UUID
 
 import httpx2
 import orjson
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.figures import Figure, at_most, spread
+from benchmarks.surroundings import Bench
 from tracer.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.ids import new_id
 from tracer.status import Status
-from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.engine import Pool, open_pool
-from tracer.storage.migrate import upgrade
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.run_watch import RunWatch
 
 EVENTS_A_SECOND = 100
-SECONDS = 20
 CLIENTS = 3
 SIZES = (0, 10_000, 30_000)
 """How many records the run has before."""
 
 SERVERS = 2
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_ADDRESS = re.compile(r"listens on (http://\S+)")
 
 
 @dataclass
@@ -60,7 +49,6 @@ class Recording:
     """How many milliseconds each write took."""
     seen: dict[tuple[int, str], float] = field(default_factory=dict)
     """By client and call."""
-    messages: int = 0
 
     def place(self, call: UUID | None = None) -> dict[str, Any]:
         """Return what every event says."""
@@ -88,28 +76,6 @@ class Recording:
         ]
 
 
-def server(url: str, home: Path) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a server, and return its process and its address."""
-    home.mkdir()
-    log = home / "server.log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "api.cli", "serve", "--port", "0"],
-            env={**os.environ, "TRACER_DATABASE_URL": url, "TRACER_HOME": str(home)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    while process.poll() is None:
-        found = _ADDRESS.search(log.read_text())
-        if found:
-            return process, found[1]
-        try:
-            process.wait(timeout=0.1)
-        except subprocess.TimeoutExpired:
-            continue
-    raise SystemExit(log.read_text())
-
-
 @asynccontextmanager
 async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
     """Give a writer as a program has it that records into the database itself."""
@@ -131,7 +97,6 @@ async def watch(address: str, number: int, run: Recording, after: int) -> None:
             if not line.startswith("data: "):
                 continue
             at = perf_counter()
-            run.messages += 1
             for row in orjson.loads(line.removeprefix("data: ")).get("changed", []):
                 if row["kind"] == "toolCall":
                     # A state that was over before it could be sent is seen with the next.
@@ -139,10 +104,10 @@ async def watch(address: str, number: int, run: Recording, after: int) -> None:
                         run.seen.setdefault((number, row["toolCallId"] + status), at)
 
 
-async def record(writer: PostgresWriter, run: Recording) -> None:
+async def record(writer: PostgresWriter, run: Recording, seconds: int) -> None:
     """Record calls, an event at a time, at the rate that is to be kept."""
     started = perf_counter()
-    for number in range(EVENTS_A_SECOND * SECONDS // 2):
+    for number in range(EVENTS_A_SECOND * seconds // 2):
         call = new_id()
         for half, (event, status) in enumerate(
             ((run.started(call), "running"), (run.finished(call), "succeeded"))
@@ -167,7 +132,7 @@ async def bare_commits(pool: Pool) -> list[float]:
     return taken
 
 
-async def measured(url: str, addresses: list[str], size: int) -> Recording:
+async def measured_run(url: str, addresses: list[str], size: int, seconds: int) -> Recording:
     """Return how a run of some size was seen."""
     run = Recording()
     async with recording_process(url) as writer:
@@ -181,7 +146,7 @@ async def measured(url: str, addresses: list[str], size: int) -> Recording:
             for number in range(CLIENTS)
         ]
         await asyncio.sleep(1)
-        await record(writer, run)
+        await record(writer, run, seconds)
         await asyncio.sleep(2)
         for watcher in watchers:
             watcher.cancel()
@@ -189,47 +154,27 @@ async def measured(url: str, addresses: list[str], size: int) -> Recording:
     return run
 
 
-def spread(milliseconds: Iterable[float]) -> tuple[str, str]:
-    """Return the median and the 95th percentile, in words."""
-    sample = list(milliseconds)
-    return f"{median(sample):.1f}", f"{quantiles(sample, n=20)[-1]:.1f}"
+async def figures(bench: Bench, url: str, addresses: list[str]) -> list[Figure]:
+    """Return how soon runs of several sizes were seen."""
+    async with open_pool(url) as pool:
+        found = spread("a bare insert and commit", await bare_commits(pool))
+    commit = found[0].value
+    for size in SIZES[: bench.sized(len(SIZES), 1)]:
+        bench.say(f"a run of {size:,} records")
+        run = await measured_run(url, addresses, size, bench.sized(20, 2))
+        of_run = f"run of {size:,} records"
+        found += spread(f"write, {of_run}", run.writing)
+        seen = spread(f"commit to client, {of_run}", run.milliseconds(), goal=at_most(50, "value"))
+        ratio = seen[0].value / commit
+        found.append(
+            seen[0].model_copy(update={"yardstick": "a bare insert and commit", "ratio": ratio})
+        )
+        found.append(seen[1])
+    return found
 
 
-async def main(home: Path) -> None:
-    """Measure, and print the table; `home` is an empty directory that any user may enter."""
-    table = Table(
-        "what",
-        title=f"{EVENTS_A_SECOND} events a second, {CLIENTS} clients of {SERVERS} servers",
-    )
-    for title in ("p50 ms", "p95 ms", "seen", "messages a second and client"):
-        table.add_column(title, justify="right")
-    postgres = start_embedded_postgres(home / "postgres")
-    processes = []
-    try:
-        await asyncio.to_thread(upgrade, postgres.url)
-        for number in range(SERVERS):
-            processes.append(server(postgres.url, home / f"server {number}"))
-        async with open_pool(postgres.url) as pool:
-            table.add_row("a bare insert and commit", *spread(await bare_commits(pool)), "", "")
-        for size in SIZES:
-            run = await measured(postgres.url, [address for _, address in processes], size)
-            expected = CLIENTS * EVENTS_A_SECOND * SECONDS
-            table.add_row(f"write, run of {size:,} records", *spread(run.writing), "", "")
-            table.add_row(
-                f"commit to client, run of {size:,} records",
-                *spread(run.milliseconds()),
-                f"{len(run.milliseconds())} of {expected}",
-                f"{run.messages / SECONDS / CLIENTS:.1f}",
-            )
-    finally:
-        for process, _ in processes:
-            process.terminate()
-            process.wait(timeout=30)
-        postgres.stop()
-    Console(width=110).print(table)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # as root, Postgres runs as another user
-        asyncio.run(main(Path(folder)))
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure a run of each size, with two servers on one database."""
+    with bench.database() as url, ExitStack() as stack:
+        servers = [stack.enter_context(bench.server(url)) for _ in range(SERVERS)]
+        yield from asyncio.run(figures(bench, url, [server.address for server in servers]))

@@ -2,35 +2,24 @@
 
 A program records a run into Postgres at 100 events a second, as in `live.py`; a page in headless
 Chromium shows it, the latest call uppermost. A time is that of the tree's change, before the
-browser paints. `make bench` runs it, as `python -m benchmarks.live_page`.
+browser paints.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
 from time import perf_counter
 
-from playwright.async_api import Browser, async_playwright
-from rich.console import Console
-from rich.table import Table
+from playwright.async_api import Browser
 
-from benchmarks.live import (
-    EVENTS_A_SECOND,
-    SECONDS,
-    Recording,
-    recording_process,
-    server,
-    spread,
-)
-from benchmarks.viewer import browser_path
+from benchmarks.figures import Figure, at_most, spread
+from benchmarks.live import EVENTS_A_SECOND, Recording, recording_process
+from benchmarks.surroundings import Bench
+from benchmarks.viewer import chromium
 from tracer.clock import utc_now
 from tracer.events import ToolCallStarted
 from tracer.ids import new_id
-from tracer.storage.embedded_postgres import start_embedded_postgres
-from tracer.storage.migrate import upgrade
 from tracer.storage.postgres_writer import PostgresWriter
 
 SIZES = (0, 1_000, 10_000)
@@ -51,11 +40,11 @@ WATCH = """() => {
 }"""
 
 
-async def record(writer: PostgresWriter, run: Recording) -> dict[str, float]:
+async def record(writer: PostgresWriter, run: Recording, seconds: int) -> dict[str, float]:
     """Record calls at the rate that is to be kept; return when the start of each was committed."""
     committed = {}
     began = perf_counter()
-    for number in range(EVENTS_A_SECOND * SECONDS // 2):
+    for number in range(EVENTS_A_SECOND * seconds // 2):
         call = new_id()
         start = ToolCallStarted(
             **run.place(call), name="measure", arguments="{}", position=1_000_000 - number
@@ -69,7 +58,9 @@ async def record(writer: PostgresWriter, run: Recording) -> dict[str, float]:
     return committed
 
 
-async def measured(browser: Browser, address: str, url: str, size: int) -> tuple[list[float], int]:
+async def seen_in_page(
+    browser: Browser, address: str, url: str, size: int, seconds: int
+) -> tuple[list[float], int]:
     """Return how many milliseconds after its commit each call was seen, and how many were not."""
     run = Recording()
     async with recording_process(url) as writer:
@@ -80,7 +71,7 @@ async def measured(browser: Browser, address: str, url: str, size: int) -> tuple
         await page.goto(f"{address}/runs/{run.root}?level=all")
         await page.wait_for_selector("[role=treeitem]")
         await page.evaluate(WATCH)
-        committed = await record(writer, run)
+        committed = await record(writer, run, seconds)
         await page.wait_for_timeout(2_000)
         seen: dict[str, float] = await page.evaluate("window.seen")
         await page.close()
@@ -88,33 +79,20 @@ async def measured(browser: Browser, address: str, url: str, size: int) -> tuple
     return waited, len(committed) - len(waited)
 
 
-async def main(home: Path) -> None:
-    """Measure, and print the table; `home` is an empty directory that any user may enter."""
-    table = Table("from commit to page", title=f"{EVENTS_A_SECOND} events a second")
-    for title in ("p50 ms", "p95 ms", "seen", "out of sight when drawn"):
-        table.add_column(title, justify="right")
-    postgres = start_embedded_postgres(home / "postgres")
-    process = None
-    try:
-        await asyncio.to_thread(upgrade, postgres.url)
-        process, address = server(postgres.url, home / "server")
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=browser_path(), args=options)
-            for size in SIZES:
-                waited, missed = await measured(browser, address, postgres.url, size)
-                name = f"run of {size:,} records"
-                table.add_row(name, *spread(waited), str(len(waited)), str(missed))
-            await browser.close()
-    finally:
-        if process is not None:
-            process.terminate()
-            process.wait(timeout=30)
-        postgres.stop()
-    Console(width=110).print(table)
+async def figures(bench: Bench, url: str, address: str) -> list[Figure]:
+    """Return how soon the page of each run showed it."""
+    found: list[Figure] = []
+    async with chromium() as browser:
+        for size in SIZES[: bench.sized(len(SIZES), 1)]:
+            bench.say(f"a run of {size:,} records")
+            waited, missed = await seen_in_page(browser, address, url, size, bench.sized(20, 2))
+            of_run = f"run of {size:,} records"
+            found += spread(f"commit to page, {of_run}", waited, goal=at_most(50, "value"))
+            found.append(Figure(name=f"out of sight when drawn, {of_run}", value=missed, unit=""))
+    return found
 
 
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # as root, Postgres runs as another user
-        asyncio.run(main(Path(folder)))
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure a run of each size."""
+    with bench.database() as url, bench.server(url) as server:
+        yield from asyncio.run(figures(bench, url, server.address))

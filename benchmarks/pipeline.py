@@ -1,7 +1,7 @@
 """What a tool call costs over calling the function itself: ours, LangChain's and pydantic-ai's.
 
 All call the same function, from the JSON that a model wrote to what the model is told, in
-alternating rounds of one process. `make bench` runs it.
+alternating rounds of one process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import gc
 import json
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,9 @@ from pydantic_ai import FunctionToolset, RunContext, RunUsage
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tool_manager import ToolManager
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.figures import Figure
+from benchmarks.surroundings import Bench
 from tracer.adapters.langchain import to_langchain
 from tracer.context import ToolContext, identity
 from tracer.ids import new_id
@@ -39,7 +39,6 @@ from tracer.tools.invocation import CallNotes, call_tool
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.tool_service import ToolService
 
-ROUNDS = 60
 CALLS = 200
 """How many calls a round makes of each way, one after another."""
 
@@ -54,7 +53,6 @@ class Way:
     """One way of calling the function."""
 
     name: str
-    included: str
     call: CallOnce
     microseconds: list[float] = field(default_factory=list)
     """Of one call, by round."""
@@ -146,11 +144,11 @@ def service_call(service: ToolService, name: str) -> CallOnce:
     return call
 
 
-async def measure(ways: list[Way]) -> None:
+async def measure(ways: list[Way], rounds: int) -> None:
     """Time all ways in turn, round by round."""
     for way in ways:
         assert str(await way.call()) == "5", way.name
-    for round_number in range(-2, ROUNDS):  # the first rounds warm up
+    for round_number in range(-2, rounds):  # the first rounds warm up
         for way in ways:
             call = way.call
             gc.freeze()  # what the store keeps is no garbage, and not theirs to look through
@@ -160,59 +158,37 @@ async def measure(ways: list[Way]) -> None:
             taken = process_time() - started
             if round_number >= 0:
                 way.microseconds.append(taken / CALLS * 1e6)
+    gc.unfreeze()
 
 
-def report(ways: list[Way]) -> Table:
-    """Return the medians as a table; the first way is what the others are compared with."""
-    table = Table("way", "included", title=f"{ROUNDS} rounds of {CALLS} calls, medians")
-    for title in ("µs a call", "added", "times"):
-        table.add_column(title, justify="right")
-    function = median(ways[0].microseconds)
-    for way in ways:
-        taken = median(way.microseconds)
-        table.add_row(
-            way.name,
-            way.included,
-            f"{taken:.1f}",
-            f"{taken - function:.1f}",
-            f"{taken / function:.0f}",
-        )
-    return table
-
-
-async def main() -> None:
-    """Measure, and print the table."""
+async def measured_ways(rounds: int) -> list[Way]:
+    """Return all ways, measured; the first is what the others are compared with."""
     plain = tool(add)
     whole = tool(hooks=[pass_on])(add_for)
     async with recorded(plain, whole) as service:
         ways = [
-            Way("the function", "nothing", lambda: add(2, 3)),
-            Way(
-                "LangChain",
-                "validation, callbacks",
-                langchain_call(langchain_tool(add)),
-            ),
-            Way("pydantic-ai", "validation, hooks", await pydantic_ai_call()),
-            Way("ours, call_tool", "validation, deadline, endings", await our_call()),
-            Way(
-                "ours, ToolService",
-                "and recording, in memory",
-                service_call(service, "add"),
-            ),
-            Way(
-                "ours, all of it",
-                "and a hidden user id, a hook",
-                service_call(service, "add_for"),
-            ),
-            Way(
-                "ours, in LangChain",
-                "LangChain and ToolService",
-                langchain_call(to_langchain(plain, service)),
-            ),
+            Way("the function", lambda: add(2, 3)),
+            Way("LangChain", langchain_call(langchain_tool(add))),
+            Way("pydantic-ai", await pydantic_ai_call()),
+            Way("ours, call_tool", await our_call()),
+            Way("ours, ToolService", service_call(service, "add")),
+            Way("ours, all of it", service_call(service, "add_for")),
+            Way("ours, in LangChain", langchain_call(to_langchain(plain, service))),
         ]
-        await measure(ways)
-    Console(width=110).print(report(ways))
+        await measure(ways, rounds)
+    return ways
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure a call of each way."""
+    ways = asyncio.run(measured_ways(bench.sized(60, 2)))
+    function = median(ways[0].microseconds)
+    for way in ways:
+        taken = median(way.microseconds)
+        yield Figure(
+            name=way.name,
+            value=taken,
+            unit="µs/call",
+            yardstick=None if way is ways[0] else ways[0].name,
+            ratio=None if way is ways[0] else taken / function,
+        )

@@ -3,30 +3,28 @@
 A server of its own on an embedded Postgres, a browser on the same machine. A page counts as usable
 when its tree is drawn and the next frame has come. Then everything is opened, and each frame
 scrolls by half a screen, the waterfall on. Beside the time that passed stands how long the page's
-main thread worked, which other programs on the machine change little. `make bench` runs it.
+main thread worked, which other programs on the machine change little.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
-import re
 import subprocess
-import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 from uuid import UUID
 
 from playwright.async_api import Browser, Page, async_playwright
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.figures import Figure, at_most, p95
+from benchmarks.surroundings import Bench
 from tracer.clock import stepping_clock
 from tracer.events import (
     ChosenToolCall,
@@ -45,7 +43,11 @@ from tracer.status import Reason, Status
 from tracer.storage.http_writer import HttpWriter
 
 ROOT = Path(__file__).parents[1]
+STATIC = ROOT / "api" / "static"
 SIZES = (1_000, 10_000)
+GOALS = {1_000: 700, 10_000: 1_000}
+"""The most milliseconds until the page is usable."""
+
 NAVIGATIONS = 7
 CALLS = 6
 """How many calls a round chooses; one of them opens a sub-plan with a step, a round and calls."""
@@ -74,7 +76,7 @@ SCROLL = """async () => {
 
 
 @dataclass
-class Figures:
+class PageCost:
     """What one run's page took."""
 
     records: int
@@ -166,53 +168,23 @@ def run_of(records: int) -> tuple[UUID, list[Event]]:
     return root, events
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """Give the address of a server with an empty database, and end it."""
-    with tempfile.TemporaryDirectory(prefix="tracer-bench-") as folder:
-        home = Path(folder)
-        home.chmod(0o711)  # The embedded server is another user where this one is root.
-        log = home / "server.log"
-        environment = {**os.environ, "TRACER_HOME": folder}
-        environment.pop("TRACER_DATABASE_URL", None)
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "api.cli", "serve", "--port", "0"],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            while not (found := re.search(r"listens on (http://\S+)", log.read_text())):
-                if process.poll() is not None:
-                    raise RuntimeError(log.read_text())
-                try:
-                    process.wait(timeout=0.05)
-                except subprocess.TimeoutExpired:
-                    continue
-            yield found[1]
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
-
-
-async def measure(browser: Browser, address: str, root: UUID, records: int) -> Figures:
+async def measure(browser: Browser, address: str, root: UUID, records: int) -> PageCost:
     """Open a run's page again and again, each time as a reader who comes for the first time."""
-    figures = Figures(records, [], 0, [], [], 0)
+    cost = PageCost(records, [], 0, [], [], 0)
     for _ in range(NAVIGATIONS):
         page, work = await _open(browser, f"{address}/runs/{root}")
-        figures.usable.append(await page.evaluate(USABLE))
-        figures.usable_work.append(await work())
+        cost.usable.append(await page.evaluate(USABLE))
+        cost.usable_work.append(await work())
         await page.context.close()
     page, work = await _open(browser, f"{address}/runs/{root}?level=all")
     await page.evaluate(USABLE)
     await page.wait_for_selector("[aria-level='6']", state="attached")
     before = await work()
-    figures.frames = await page.evaluate(SCROLL)
-    figures.frame_work = (await work() - before) / len(figures.frames)
-    figures.nodes = await page.locator("*").count()
+    cost.frames = await page.evaluate(SCROLL)
+    cost.frame_work = (await work() - before) / len(cost.frames)
+    cost.nodes = await page.locator("*").count()
     await page.context.close()
-    return figures
+    return cost
 
 
 async def _open(browser: Browser, address: str) -> tuple[Page, Callable[[], Awaitable[float]]]:
@@ -231,21 +203,6 @@ async def _open(browser: Browser, address: str) -> tuple[Page, Callable[[], Awai
     return page, work
 
 
-def show(all_figures: list[Figures]) -> None:
-    """Print a table of them."""
-    table = Table(title="A run's page")
-    table.add_column("records", justify="right")
-    for name in ("usable, ms (median)", "worst", "worked", "frame, ms (p50)", "p95", "worked"):
-        table.add_column(name, justify="right")
-    table.add_column("elements", justify="right")
-    for each in all_figures:
-        p95 = quantiles(each.frames, n=20)[-1]
-        usable = (median(each.usable), max(each.usable), median(each.usable_work))
-        row = (*usable, median(each.frames), p95, each.frame_work, each.nodes)
-        table.add_row(f"{each.records:,}", *(f"{value:,.0f}" for value in row))
-    Console().print(table)
-
-
 def browser_path() -> str:
     """Return where a browser is."""
     script = ROOT / "scripts" / "ensure_browser.sh"
@@ -253,23 +210,55 @@ def browser_path() -> str:
     return found.stdout.split("\n")[-2]
 
 
-async def main() -> None:
-    """Measure the page of each size."""
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """Give a browser."""
     options = ["--no-sandbox"] if os.geteuid() == 0 else []
-    all_figures = []
-    with server() as address:
-        async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=browser_path(), args=options)
-            for size in SIZES:
-                root, events = run_of(size)
-                async with aclosing(HttpWriter(address)) as writer:
-                    for start in range(0, len(events), 1_000):
-                        answer = await writer.write(events[start : start + 1_000])
-                        assert answer.refused == [], answer.refused[0]
-                all_figures.append(await measure(browser, address, root, size))
-            await browser.close()
-    show(all_figures)
+    async with (
+        async_playwright() as playwright,
+        await playwright.chromium.launch(executable_path=browser_path(), args=options) as browser,
+    ):
+        yield browser
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def pages(bench: Bench, address: str) -> list[PageCost]:
+    """Return what the page of each size took."""
+    found = []
+    async with chromium() as browser:
+        for size in SIZES[: bench.sized(len(SIZES), 1)]:
+            bench.say(f"{size:,} records")
+            root, events = run_of(size)
+            async with aclosing(HttpWriter(address)) as writer:
+                for start in range(0, len(events), 1_000):
+                    answer = await writer.write(events[start : start + 1_000])
+                    assert answer.refused == [], answer.refused[0]
+            found.append(await measure(browser, address, root, size))
+    return found
+
+
+def bundle_size() -> int:
+    """Return how many bytes the viewer's scripts and styles take up, packed."""
+    files = [file for file in (STATIC / "assets").iterdir() if file.suffix in (".js", ".css")]
+    return sum(len(gzip.compress(file.read_bytes())) for file in files)
+
+
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure the page of each size."""
+    with bench.database() as url, bench.server(url) as server:
+        all_pages = asyncio.run(pages(bench, server.address))
+    for each in all_pages:
+        of_run = f"{each.records:,} records"
+        goal = at_most(GOALS[each.records], "value")
+        for name, milliseconds, wanted in (
+            ("usable, p50", median(each.usable), goal),
+            ("usable, worst", max(each.usable), None),
+            ("usable: the page worked", median(each.usable_work), None),
+            ("a frame, p50", median(each.frames), None),
+            ("a frame, p95", p95(each.frames), None),
+            ("a frame: the page worked", each.frame_work, None),
+        ):
+            yield Figure(name=f"{of_run}, {name}", value=milliseconds, unit="ms", goal=wanted)
+        yield Figure(name=f"{of_run}: elements in the page", value=each.nodes, unit="")
+    yield Figure(
+        name="bundle, packed", value=bundle_size() / 1000, unit="kB", goal=at_most(200, "value")
+    )

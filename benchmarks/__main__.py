@@ -1,0 +1,118 @@
+"""Runs the benchmarks, all or some, and writes down what they found: `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.figures import Figure, Results, figures_table
+from benchmarks.surroundings import Bench, machine, surroundings
+from tracer.clock import utc_now
+
+Measured = Callable[[Bench], Iterator[Figure]]
+"""Measures one part, figure by figure."""
+
+PARTS = {
+    "pipeline": "what a tool call costs over calling the function",
+    "recording": "what recording a tool call costs the agent",
+    "ingest": "spans and events a second",
+    "single": "64 clients with a span a request",
+    "tree": "reading a run's hierarchy",
+    "mixed": "writing while the tree is read",
+    "memory": "the server's memory under load",
+    "live": "from commit to client",
+    "live_page": "from commit to page",
+    "viewer": "a run's page in a browser",
+    "peers": "the same load on MLflow and Phoenix",
+    "growth": "the same again with millions of tool calls in the tables",
+}
+"""Each is a module here, with a function `measured`."""
+
+RESULTS = Path("dist")
+WIDTH = 130
+
+
+def main(
+    only: Annotated[list[str] | None, typer.Option(help="A part to run; repeatable.")] = None,
+    quick: Annotated[bool, typer.Option(help="Small sizes, to see that it works.")] = False,
+    tool_calls: Annotated[
+        int, typer.Option(min=1_000, help="How many tool calls the part `growth` makes.")
+    ] = 5_000_000,
+    seed: Annotated[int, typer.Option(help="Which traces.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
+) -> None:
+    """Measure, print each figure, and write them to a file, which grows part by part."""
+    chosen = only or list(PARTS)
+    if unknown := set(chosen) - set(PARTS):
+        raise typer.BadParameter(
+            f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}"
+        )
+    console = Console(width=WIDTH, highlight=False)
+    date = utc_now()
+    path = out or RESULTS / f"bench-{date:%Y-%m-%d-%H%M%S}.json"
+    about = machine()
+    say = _Progress(console)
+    with surroundings(seed, quick, tool_calls, say) as bench:
+        results = Results(
+            date=date,
+            seed=seed,
+            is_quick=quick,
+            machine=about,
+            versions=bench.versions,
+            figures={},
+            failures={},
+            seconds={},
+        )
+        for part in chosen:
+            say.part = part
+            _run(part, bench, results, console)
+            results.save(path)
+    console.print(f"Written to {path}")
+    if results.failures:
+        raise typer.Exit(1)
+
+
+class _Progress:
+    """Says what is being done."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.part = ""
+
+    def __call__(self, what: str) -> None:
+        self._console.print(f"[dim]{self.part}: {what} …[/]")
+
+
+def _run(part: str, bench: Bench, results: Results, console: Console) -> None:
+    """Run a part and keep its figures, those before a failure too."""
+    found = results.figures[part] = []
+    bench.say(PARTS[part])
+    began = perf_counter()
+    try:
+        measure: Measured = import_module(f"benchmarks.{part}").measured
+        for figure in measure(bench):
+            found.append(figure)
+    except Exception as error:  # the other parts go on, whatever it is
+        results.failures[part] = _said(error, bench)
+        console.print(traceback.format_exc(), style="red", markup=False)
+    results.seconds[part] = round(perf_counter() - began, 1)
+    console.print(figures_table(f"{part}: {PARTS[part]}", found))
+
+
+def _said(error: Exception, bench: Bench) -> str:
+    """Return what went wrong, without the paths of this machine."""
+    text = f"{type(error).__name__}: {error}"
+    for folder in (bench.folder, Path.cwd(), Path.home()):
+        text = text.replace(str(folder), "…")
+    return text[:500]
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,67 @@
+"""How many requests with one span a server takes from 64 clients, beside requests for nothing.
+
+Each client is a program that sends every span by itself, trace by trace. The empty endpoint is
+`/healthz` of the same server, asked by as many clients; the two take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+import psutil
+import psycopg
+
+from benchmarks.figures import Figure, at_least, p95
+from benchmarks.http_load import get, load_process, otlp, send
+from benchmarks.surroundings import Bench, processor_seconds
+from benchmarks.workload import bodies, trace
+
+CLIENTS = 64
+
+
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure both in turn."""
+    rounds, spans = bench.sized(3, 1), bench.sized(50, 5)
+    rates: dict[str, list[float]] = {"empty": [], "span": []}
+    latencies: list[float] = []
+    worked: list[float] = []
+    with (
+        bench.database() as url,
+        bench.server(url) as server,
+        load_process() as sender,
+    ):
+        process = psutil.Process(server.process.pid)
+        nothing = [[get("/healthz")] * spans] * CLIENTS
+        sender.submit(send, server.address, nothing, CLIENTS).result()
+        for number in range(rounds):
+            bench.say(f"round {number + 1} of {rounds}")
+            first = (bench.seed + number) * 1_000
+            one_by_one = [
+                [otlp(body) for body in bodies(trace(first + client, spans), batch=1)]
+                for client in range(CLIENTS)
+            ]
+            rates["empty"].append(
+                sender.submit(send, server.address, nothing, CLIENTS).result().rate
+            )
+            began = processor_seconds(process)
+            sent = sender.submit(send, server.address, one_by_one, CLIENTS).result()
+            worked.append(1e6 * (processor_seconds(process) - began) / len(sent.latencies))
+            rates["span"].append(sent.rate)
+            latencies += sent.latencies
+        with psycopg.connect(url) as connection:
+            stored = connection.execute("SELECT count(*) FROM otel_span").fetchone()
+        assert stored == (rounds * CLIENTS * spans,), f"only {stored} spans are stored"
+    ratios = [one / other for one, other in zip(rates["span"], rates["empty"], strict=True)]
+    yield Figure(name="an empty endpoint", value=median(rates["empty"]), unit="requests/s")
+    yield Figure(
+        name="a span a request",
+        value=median(rates["span"]),
+        unit="requests/s",
+        yardstick="an empty endpoint",
+        ratio=median(ratios),
+        goal=at_least(0.3),
+    )
+    yield Figure(name="until it is acknowledged, p50", value=median(latencies), unit="ms")
+    yield Figure(name="until it is acknowledged, p95", value=p95(latencies), unit="ms")
+    yield Figure(name="the server worked", value=median(worked), unit="µs/request")

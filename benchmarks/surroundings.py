@@ -1,0 +1,153 @@
+"""What the benchmarks' parts work with: one Postgres, databases and servers of their own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+import psutil
+import psycopg
+
+from benchmarks.http_load import get, send
+from tests.databases import create_template, fresh_database, open_directory
+from tests.servers import Server, start_server
+from tracer.storage.embedded_postgres import start_embedded_postgres
+
+SETTINGS = {
+    # What statements took, and their plans, for who asks: by default nothing is noted.
+    "shared_preload_libraries": "pg_stat_statements",
+    "pg_stat_statements.track": "none",
+    "logging_collector": "on",
+    "log_destination": "jsonlog",
+}
+
+WARM_UP = 2
+"""How many readings go before those that count."""
+
+LIBRARIES = ("tracer", "psycopg", "fastapi", "uvicorn", "pydantic", "protobuf", "opentelemetry-sdk")
+
+
+@dataclass
+class Bench:
+    """What a part has to work with."""
+
+    postgres: str
+    """The server that all have in common."""
+    template: str
+    """A migrated database on it, to be copied."""
+    folder: Path
+    """For files: any user may enter it."""
+    seed: int
+    is_quick: bool
+    """Whether to try things out, rather than to measure."""
+    tool_calls: int
+    """How many the large tables get."""
+    say: Callable[[str], None]
+    """Tells what is being done."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """What is measured, and with what."""
+
+    def sized(self, full: int, quick: int) -> int:
+        """Return a size: the full one, or that for trying out."""
+        return quick if self.is_quick else full
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """Give the address of an empty database with our tables."""
+        with fresh_database(self.postgres, self.template) as url:
+            yield url
+
+    @contextmanager
+    def server(self, database_url: str) -> Iterator[Server]:
+        """Run `tracer serve` on a database."""
+        home = Path(tempfile.mkdtemp(prefix="server-", dir=self.folder))
+        server = start_server(database_url, home)
+        try:
+            yield server
+        except Exception:
+            self.say("the server's last words: " + (home / "server.log").read_text()[-2_000:])
+            raise
+        finally:
+            server.process.terminate()
+            server.process.wait(timeout=30)
+
+    def postgres_process(self) -> psutil.Process:
+        """Return the Postgres server's first process."""
+        with psycopg.connect(self.postgres) as connection:
+            backend = psutil.Process(connection.info.backend_pid)
+            postmaster = backend.parent()
+        assert postmaster is not None
+        return postmaster
+
+
+@contextmanager
+def surroundings(
+    seed: int, is_quick: bool, tool_calls: int, say: Callable[[str], None]
+) -> Iterator[Bench]:
+    """Give what the parts need, and put it away afterwards; see `Bench` for what is given."""
+    with open_directory() as folder, start_embedded_postgres(folder, SETTINGS) as postgres:
+        template = create_template(postgres.url)
+        with psycopg.connect(postgres.url) as connection:
+            [server_version] = connection.execute("SHOW server_version").fetchone() or [""]
+        versions = {"Python": platform.python_version(), "PostgreSQL": server_version}
+        versions |= {library: version(library) for library in LIBRARIES}
+        versions["commit"] = _commit()
+        yield Bench(postgres.url, template, folder, seed, is_quick, tool_calls, say, versions)
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    """Return how long a process has worked, with those that it started."""
+    processes = [process, *process.children(recursive=True)]
+    seconds = 0.0
+    for each in processes:
+        try:
+            times = each.cpu_times()
+        except psutil.NoSuchProcess:  # then its parent's have it
+            continue
+        seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
+
+
+def milliseconds(address: str, path: str, times: int) -> list[float]:
+    """Return how long each of several readings of `path` took, one after another."""
+    sent = send(address, [[get(path)] * (WARM_UP + times)], 1, most_waits=0)
+    return sent.latencies[WARM_UP:]
+
+
+def p50_of(address: str, path: str, times: int) -> float:
+    """Return the median of them."""
+    return median(milliseconds(address, path, times))
+
+
+def machine() -> dict[str, int | float | str]:
+    """Return what is to be known of the machine; nothing that tells which one it is."""
+    names = {
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    }
+    return {
+        "processor": ", ".join(sorted(names)) or platform.machine(),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    return asked.stdout.strip() or "unknown"
