@@ -33,11 +33,11 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from tracer.status import Status
-from tracer.text import escape, storable
+from tracer.text import escape, is_plain, storable
 
 
 def _stored_form(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or is_plain(value):
         return value
     from_the_wire = info.mode == "json" or info.context is FROM_THE_WIRE
     return storable(value) if from_the_wire else escape(value)
@@ -101,9 +101,10 @@ CostUsd = Annotated[
 
 Moment = Annotated[
     AwareDatetime,
-    BeforeValidator(_rfc_3339),
-    # First: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
+    # Before the shift: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
+    # Next to the type, or Python code would compare.
     Field(ge=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
+    BeforeValidator(_rfc_3339),
     AfterValidator(lambda moment: moment.astimezone(UTC)),
 ]
 """An RFC 3339 time with its offset, to the microsecond."""

@@ -8,10 +8,11 @@ reduction of a batch apply it in Python (`merged`), the Postgres store generates
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from operator import gt, lt
 from typing import Any
 from uuid import UUID
 
@@ -54,6 +55,11 @@ class MergeRules:
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """The tuples: of each, one version's stays as a whole."""
         return tuple(group for group in (self.ending, self.latest, self.late) if group)
+
+    @cached_property
+    def outdoes(self) -> dict[str, Callable[[Any, Any], bool]]:
+        """What says of each field that merges by itself whether a value replaces another."""
+        return dict.fromkeys(self.greatest, gt) | dict.fromkeys(self.least, lt)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -140,34 +146,42 @@ def reduce_events(events: Iterable[Event]) -> Reduced:
     reduced: Reduced = {kind: {} for kind in Kind}
     for event in events:
         for kind, record_id, fields in versions(event):
-            records = reduced[kind]
-            key = (event.root_plan_id, record_id)
-            earlier = records.get(key)
-            records[key] = fields if earlier is None else merged(kind, earlier, fields)
+            kept = reduced[kind].setdefault((event.root_plan_id, record_id), fields)
+            if kept is not fields:
+                _merge_into(kind, kept, fields)
     return reduced
 
 
 def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
     """Return the merger of two versions of one record; neither is changed."""
-    rules = RULES[kind]
     result = dict(one)
-    for field in rules.greatest:
-        value = other.get(field)
-        if value is not None and (result.get(field) is None or value > result[field]):
-            result[field] = value
-    for field in rules.least:
-        value = other.get(field)
-        if value is not None and (result.get(field) is None or value < result[field]):
-            result[field] = value
-    for group in rules.groups:
-        if _comparable(group, other) > _comparable(group, one):
-            for field in group:
-                result[field] = other.get(field)
-    for field in rules.union:
-        result[field] = sorted({*(one.get(field) or ()), *(other.get(field) or ())})
+    _merge_into(kind, result, other)
     return result
 
 
-def _comparable(group: tuple[str, ...], fields: Fields) -> list[tuple[bool, Any]]:
-    values = (fields.get(field) for field in group)
-    return [(v is not None, v.rank if isinstance(v, Status) else v) for v in values]
+def _merge_into(kind: Kind, kept: Fields, other: Fields) -> None:
+    rules = RULES[kind]
+    for field, value in other.items():
+        outdoes = rules.outdoes.get(field)
+        if outdoes is None or value is None:
+            continue
+        if kept.get(field) is None or outdoes(value, kept[field]):
+            kept[field] = value
+    for group in rules.groups:
+        if _is_greater(group, other, kept):
+            for field in group:
+                kept[field] = other.get(field)
+    for field in rules.union:
+        kept[field] = sorted({*(kept.get(field) or ()), *(other.get(field) or ())})
+
+
+def _is_greater(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
+    """Return whether the one's tuple is greater than the other's."""
+    for field in group:
+        mine, theirs = one.get(field), other.get(field)
+        if mine is theirs or mine == theirs:
+            continue
+        if mine is None or theirs is None:
+            return theirs is None
+        return mine.rank > theirs.rank if isinstance(mine, Status) else bool(mine > theirs)
+    return False

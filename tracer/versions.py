@@ -112,12 +112,12 @@ def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[Version]
         fields: What is known of it.
     """
     yield Kind.PLAN, root_plan_id, _placeholder()
-    for link, above in _LINKS[kind].items():
+    for link, above in LINKS[kind].items():
         if fields.get(link) is not None:
             yield above, fields[link], _placeholder()
 
 
-_LINKS = {
+LINKS = {
     Kind.RUN: {},
     Kind.PLAN: {
         "parent_plan_id": Kind.PLAN,

@@ -160,6 +160,8 @@ class Work:
 
     failed_for: ClassVar[Reason | None] = None
     """The reason of a failure that gives none."""
+    ids: dict[str, UUID]
+    """The ids that every event of it carries."""
 
     def __init__(self, connection: Connection, around: Work | None = None) -> None:
         """Take a place; nothing is recorded yet.
@@ -183,11 +185,6 @@ class Work:
     @property
     def above(self) -> Work | None:
         """What it hangs under; None for a root plan."""
-        raise NotImplementedError
-
-    @property
-    def ids(self) -> dict[str, UUID]:
-        """The ids that every event of it carries."""
         raise NotImplementedError
 
     def stamp(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tracer.client.recorder_thread import OpenWriter
 from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
+from tracer.leases import LeaseTerms
 from tracer.recorder.spool import Spool, spool_path
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
@@ -45,7 +46,8 @@ def connect(
     database_url = settings.database_url and settings.database_url.get_secret_value()
     open_writer: OpenWriter
     if settings.url is None and database_url:
-        place, open_writer = database_url, partial(_postgres_writer, database_url)
+        place = database_url
+        open_writer = partial(_postgres_writer, database_url, settings.lease_terms)
     else:
         place = settings.url or LOCAL_SERVER
         open_writer = partial(_http_writer, place, key or None)
@@ -80,9 +82,9 @@ async def _http_writer(url: str, api_key: str | None) -> AsyncIterator[TraceWrit
 
 
 @asynccontextmanager
-async def _postgres_writer(url: str) -> AsyncIterator[TraceWriter]:
+async def _postgres_writer(url: str, terms: LeaseTerms) -> AsyncIterator[TraceWriter]:
     from tracer.storage.engine import open_pool
     from tracer.storage.postgres_writer import PostgresWriter
 
     async with open_pool(url) as pool:
-        yield PostgresWriter(pool)
+        yield PostgresWriter(pool, terms=terms)

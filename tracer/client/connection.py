@@ -135,9 +135,9 @@ class Connection:
     def _thread(self) -> RecorderThread:
         """Return this process's recorder: no thread of the parent's runs in a forked one."""
         thread = self._threads[-1]
-        if thread.process_id != os.getpid() and not self._is_closed:
+        if thread.is_inherited and not self._is_closed:
             with self._lock:
-                if self._threads[-1].process_id != os.getpid():
+                if self._threads[-1].is_inherited:
                     self._start_anew()
             thread = self._threads[-1]
         return thread
@@ -151,9 +151,6 @@ class Connection:
             self._is_closed = True
             self._threads[-1].begin_to_close()
 
-    def _is_of_this_process(self) -> bool:
-        return self._threads[-1].process_id == os.getpid()
-
 
 def _promise() -> Future[None]:
     durable: Future[None] = Future()
@@ -166,7 +163,8 @@ _open: set[Connection] = set()
 
 def _flush_all() -> None:
     """Make durable what waits: a process that was forked ends without the rest."""
-    wait([each._flushed() for each in list(_open) if each._is_of_this_process()], CLOSING_SECONDS)
+    of_this_process = [each for each in list(_open) if not each._threads[-1].is_inherited]
+    wait([each._flushed() for each in of_this_process], CLOSING_SECONDS)
 
 
 def _close_all() -> None:
@@ -183,7 +181,7 @@ _paused: list[RecorderThread] = []
 def _before_fork() -> None:
     for connection in list(_open):
         thread = connection._threads[-1]
-        if thread.process_id == os.getpid() and not thread.is_current:
+        if not thread.is_inherited and not thread.is_current:
             _paused.append(thread)
             thread.pause()
 
@@ -197,6 +195,8 @@ def _after_fork_in_child() -> None:
     _after_fork()
     for connection in _open:
         connection._lock = threading.Lock()
+        # Noted here once: to ask at each event which process this is would be a system call.
+        connection._threads[-1].is_inherited = True
 
 
 # A forked process may end after the first of these; threads of the program record until the last.

@@ -7,7 +7,6 @@ record in the middle of recording, in any thread.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -66,7 +65,8 @@ class RecorderThread:
         Raises:
             Exception: Whatever opening the store raises.
         """
-        self.process_id = os.getpid()
+        self.is_inherited = False
+        """Whether this is a forked process: the thread runs in the parent alone."""
         self._open_writer = open_writer
         self._open_spool = open_spool
         self._clock = clock
@@ -161,13 +161,13 @@ class RecorderThread:
     def begin_to_close(self) -> None:
         """Let it make durable what waits, and end."""
         self._is_closing = True
-        if self.process_id == os.getpid():
+        if not self.is_inherited:
             self._wake(at_once=True)
 
     def close(self) -> None:
         """Make durable what waits, and end; a second time, wait for the end."""
         self.begin_to_close()
-        if self.process_id == os.getpid() and not self.is_current:
+        if not self.is_inherited and not self.is_current:
             self._thread.join(ENDING_SECONDS)
 
     def _wake(self, at_once: bool) -> None:

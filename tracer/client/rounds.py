@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -52,6 +51,7 @@ class ThinkAct(Work):
         super().__init__(step.connection, around)
         self.step = step
         self.think_act_id = step.connection.ids()
+        self.ids = {**step.ids, "think_act_id": self.think_act_id}
         self.model = text_of(model)
         self.calls = count()
         self._messages = text_of(messages)
@@ -123,11 +123,6 @@ class ThinkAct(Work):
         self._end(Status.SUCCEEDED)
         return chosen
 
-    @cached_property
-    def ids(self) -> dict[str, UUID]:
-        """The ids that every event of it carries."""
-        return {**self.step.ids, "think_act_id": self.think_act_id}
-
     def _ending_events(self, ending: Ending) -> Iterable[Event]:
         answer = dict(self._answer)
         if (cost := answer.get("cost_usd")) is not None:
@@ -171,6 +166,9 @@ class ToolCall(Work):
         self.thought = thought
         self.parent = parent
         self.tool_call_id = tool_call_id or step.connection.ids()
+        self.ids = {**(thought or step).ids, "tool_call_id": self.tool_call_id}
+        if parent is not None:
+            self.ids["parent_tool_call_id"] = parent.tool_call_id
         self.name = text_of(name) or ""
         self.arguments = text_of(arguments)
         self.provider_call_id, self.tool_type = text_of(provider_call_id), text_of(tool_type)
@@ -215,14 +213,6 @@ class ToolCall(Work):
         """Record that it succeeded, and what it returned."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
-
-    @cached_property
-    def ids(self) -> dict[str, UUID]:
-        """The ids that every event of it carries."""
-        ids = {**(self.thought or self.step).ids, "tool_call_id": self.tool_call_id}
-        if self.parent is not None:
-            ids["parent_tool_call_id"] = self.parent.tool_call_id
-        return ids
 
     def _ending_events(self, ending: Ending) -> Iterable[Event]:
         self.step.unstarted.pop(self.tool_call_id, None)

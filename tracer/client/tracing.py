@@ -188,8 +188,8 @@ class Tracing(Connection):
 
     def _call_of(self, context: ToolContext) -> ToolCall:
         """Return a tool call of our own runtime, which records its start and its end itself."""
-        plan = Plan(self, None, plan_id=context.plan_id)
-        plan.root_plan_id, plan.depth = context.root_plan_id, context.depth
+        plan = Plan(self, None, plan_id=context.plan_id, root_plan_id=context.root_plan_id)
+        plan.depth = context.depth
         step = Step(plan, None, None, step_id=context.step_id)
         return ToolCall(step, "", tool_call_id=context.toolcallId)
 

@@ -7,7 +7,6 @@ made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -64,13 +63,16 @@ class Plan(Work):
         tags: Sequence[str] = (),
         traceparent: str | None = None,
         plan_id: UUID | None = None,
+        root_plan_id: UUID | None = None,
     ) -> None:
-        """Take a place; see `Tracing.plan`. An id is given only to what was started elsewhere."""
+        """Take a place; see `Tracing.plan`. Ids are given only to what was started elsewhere."""
         super().__init__(connection)
         self.has_started = plan_id is not None
         self.plan_id = plan_id or connection.ids()
         parent = opener.step.plan if isinstance(opener, ToolCall) else opener and opener.plan
-        self.root_plan_id: UUID = parent.root_plan_id if parent else self.plan_id
+        own_run = root_plan_id or self.plan_id
+        self.root_plan_id: UUID = parent.root_plan_id if parent else own_run
+        self.ids = {"root_plan_id": self.root_plan_id, "plan_id": self.plan_id}
         self.depth: int = parent.depth + 1 if parent else 0
         self.parent = parent
         self.opener = opener
@@ -139,11 +141,6 @@ class Plan(Work):
         self.summary = text_of(summary)
         self._end(Status.SUCCEEDED)
 
-    @cached_property
-    def ids(self) -> dict[str, UUID]:
-        """The ids that every event within it carries."""
-        return {"root_plan_id": self.root_plan_id, "plan_id": self.plan_id}
-
     def _ending_events(self, ending: Ending) -> Iterable[Event]:
         for step in self._own_steps.values():
             if not step.has_ended:
@@ -175,6 +172,7 @@ class Step(Work):
         super().__init__(plan.connection, around)
         self.plan = plan
         self.step_id = step_id or plan.connection.ids()
+        self.ids = {**plan.ids, "step_id": self.step_id}
         self.agent, self.request = text_of(agent), text_of(request)
         self.result: str | None = None
         self.unstarted: dict[UUID, ToolCall] = {}
@@ -205,11 +203,6 @@ class Step(Work):
         """Record that it succeeded, and the agent's answer."""
         self.result = text_of(result)
         self._end(Status.SUCCEEDED)
-
-    @cached_property
-    def ids(self) -> dict[str, UUID]:
-        """The ids that every event within it carries."""
-        return {**self.plan.ids, "step_id": self.step_id}
 
     def _ending_events(self, ending: Ending) -> Iterable[Event]:
         for call in list(self.unstarted.values()):
