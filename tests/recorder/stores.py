@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from tracer.errors import StoreUnavailable
 from tracer.events import Event
+from tracer.leases import Lease
 from tracer.records import Run
 from tracer.store import Refusal, TraceWriter, WriteAnswer
 
@@ -24,6 +27,8 @@ class CommandedStore(TraceWriter):
         self.breaks_on: Callable[[Event], bool] = lambda event: False
         self.breaks_with: BaseException = RuntimeError("a payload: 4711")
         self.refuses: Callable[[Event], bool] = lambda event: False
+        self.renewals: list[UUID] = []
+        self.lease = timedelta(minutes=1)
 
     @property
     def events(self) -> list[Event]:
@@ -51,6 +56,19 @@ class CommandedStore(TraceWriter):
         """Return when every wanted event has been written."""
         async with asyncio.timeout(10), self.grew:
             await self.grew.wait_for(lambda: all(event in self.events for event in wanted))
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        self.renewals.append(recorder_id)
+        async with self.grew:
+            self.grew.notify_all()
+        if self.down:
+            raise StoreUnavailable()
+        return Lease(recorder_id, datetime.now(UTC), self.lease)
+
+    async def renewed(self, times: int) -> None:
+        """Return when renewing was tried so many times."""
+        async with asyncio.timeout(10), self.grew:
+            await self.grew.wait_for(lambda: len(self.renewals) >= times)
 
     async def delete_run(self, root_plan_id: object) -> None:
         raise NotImplementedError

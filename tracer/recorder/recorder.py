@@ -23,6 +23,7 @@ from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_place, ids_of
 from tracer.recorder.drainer import Drainer, LateWrite, failure
+from tracer.recorder.lease import LeaseKeeper
 from tracer.recorder.spool import Spool
 from tracer.store import TraceWriter
 
@@ -88,6 +89,7 @@ class Recorder:
         self._spool = spool
         self._patience = patience
         self._drainer = Drainer(writer, spool, self.counts)
+        self._lease = LeaseKeeper(writer, self.recorder_id)
         self._queue: deque[_Waiting] = deque()
         self._changed = asyncio.Event()
         self._is_open = False
@@ -95,6 +97,7 @@ class Recorder:
 
     async def __aenter__(self) -> Self:
         self._drainer = Drainer(self._writer, self._spool, self.counts)
+        self._lease = LeaseKeeper(self._writer, self.recorder_id)
         self._changed = asyncio.Event()
         self._is_open = True
         self._writing = asyncio.create_task(self._write_queue(), name="tracer-recorder")
@@ -152,6 +155,7 @@ class Recorder:
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await self._drainer.finish(CLOSING_SECONDS)
+        await self._lease.end()
         try:
             await self._spool.close()
         except Exception as error:
@@ -165,6 +169,7 @@ class Recorder:
                 for waiting in batch:
                     self._queue.popleft()
                     waiting.tell()
+                self._lease.begin()
         except Exception as error:
             log.error("recorder_failed", error=error_place(error))
         finally:

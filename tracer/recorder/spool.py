@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from tracer.events import EVENT, Event, event_json
-from tracer.ids import IdSource, new_id
+from tracer.ids import DEFAULT_PROJECT_ID, IdSource, new_id
 from tracer.logs import get_logger
 
 log = get_logger(__name__)
@@ -70,13 +70,15 @@ class Appended:
     """Those that it has no room for, or that cannot be written down, and why."""
 
 
-def spool_path(home: Path, store_url: str) -> Path:
+def spool_path(home: Path, store_url: str, project_id: int = DEFAULT_PROJECT_ID) -> Path:
     """Return the file that spools events for one store: never drained into another.
 
     Without user and password, so that events that wait are found again after those changed.
     """
     url = urlsplit(store_url)
     place = f"{url.netloc.rpartition('@')[2]}{url.path}?{url.query}"
+    if project_id != DEFAULT_PROJECT_ID:
+        place += f"#{project_id}"
     digest = hashlib.sha256(place.encode()).hexdigest()[:16]
     return home / "spool" / f"{digest}.sqlite3"
 

@@ -1,0 +1,46 @@
+"""Leases over HTTP: a recorder says that it lives, and a run says whose lives it goes by."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.sample_runs import sample_run
+from tracer.ids import new_id
+
+
+async def test_a_recorder_that_says_that_it_lives_is_told_when_to_come_again(api: Api) -> None:
+    recorder_id = str(new_id())
+    response = await api.client.post(f"/api/recorders/{recorder_id}/lease")
+
+    assert response.status_code == 200, response.text
+    lease = response.json()
+    assert lease["recorderId"] == recorder_id
+    assert (lease["leaseSeconds"], lease["renewAfterSeconds"]) == (60.0, 20.0)
+    seen_at, expires_at = (datetime.fromisoformat(lease[name]) for name in ("seenAt", "expiresAt"))
+    assert expires_at - seen_at == timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("recorder_id", ["me", "01a2"])
+async def test_a_recorder_is_named_by_an_id(api: Api, recorder_id: str) -> None:
+    response = await api.client.post(f"/api/recorders/{recorder_id}/lease")
+
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["loc"] == ["path", "recorderId"]
+
+
+async def test_a_run_that_names_no_recorder_goes_by_its_own_silence(api: Api) -> None:
+    run = await api.record(sample_run(finished=False))
+
+    (lease,) = (await api.get(f"/api/runs/{run.root}/leases")).json()["items"]
+
+    assert (lease["recorderId"], lease["leaseSeconds"]) == (str(run.root), 900.0)
+
+
+async def test_a_run_that_is_not_there_has_no_leases(api: Api) -> None:
+    response = await api.get(f"/api/runs/{new_id()}/leases")
+
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"

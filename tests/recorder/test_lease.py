@@ -1,0 +1,90 @@
+"""A recorder says that it lives, in its own rhythm, whatever becomes of its events."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.recorder.plans import plan_started
+from tests.recorder.stores import CommandedStore
+from tracer.client.tracing import Tracing
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.store import TraceWriter
+
+
+async def test_a_recorder_that_recorded_nothing_has_no_lease(
+    store: CommandedStore, spool: Spool
+) -> None:
+    async with Recorder(store, spool):
+        await asyncio.sleep(0)
+
+    assert store.renewals == []
+
+
+async def test_a_lease_is_renewed_when_the_store_says_so_as_long_as_the_recorder_is_open(
+    store: CommandedStore, spool: Spool
+) -> None:
+    store.lease = timedelta(milliseconds=30)
+    async with Recorder(store, spool) as recorder:
+        await recorder.record(plan_started(recorder))
+        await store.renewed(5)
+
+    assert set(store.renewals) == {recorder.recorder_id}
+    assert [each for each in asyncio.all_tasks() if each.get_name() == "tracer-lease"] == []
+
+
+async def test_a_store_that_is_away_is_asked_again_at_the_next_turn(
+    store: CommandedStore, spool: Spool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.lease = timedelta(milliseconds=30)
+    async with Recorder(store, spool) as recorder:
+        await recorder.record(plan_started(recorder))
+        await store.renewed(1)
+        store.down = True
+        await store.renewed(len(store.renewals) + 3)
+        assert caplog.text.count("lease_not_renewed") == 1
+        store.down = False
+        await store.renewed(len(store.renewals) + 3)
+
+    assert (recorder.counts.write_failures, recorder.counts.dropped) == (0, 0)
+
+
+async def test_a_renewal_that_hangs_holds_up_no_event(spool: Spool) -> None:
+    class Hanging(CommandedStore):
+        async def renew(self, recorder_id: object) -> object:  # type: ignore[override]
+            self.renewals.append(recorder_id)  # type: ignore[arg-type]
+            return await asyncio.Event().wait()
+
+    store = Hanging()
+    async with Recorder(store, spool) as recorder:
+        events = [plan_started(recorder) for _ in range(3)]
+        for event in events:
+            await recorder.record(event)
+
+    assert store.events == events
+
+
+async def test_a_connection_of_a_program_keeps_its_lease_while_the_program_does_other_things(
+    store: CommandedStore, tmp_path: Path
+) -> None:
+    store.lease = timedelta(milliseconds=30)
+    loop, enough = asyncio.get_running_loop(), asyncio.Event()
+
+    class Told(CommandedStore):
+        async def renew(self, recorder_id: object) -> object:  # type: ignore[override]
+            if len(store.renewals) == 4:
+                loop.call_soon_threadsafe(enough.set)
+            return await store.renew(recorder_id)  # type: ignore[arg-type]
+
+    def open_writer() -> AbstractAsyncContextManager[TraceWriter]:
+        return nullcontext(Told())
+
+    tracing = Tracing(open_writer, lambda: Spool(tmp_path / "spool.db"))
+    with tracing, tracing.plan("one"), tracing.tool_call("long"):
+        async with asyncio.timeout(20):
+            await enough.wait()
+
+    assert len(set(store.renewals)) == 1

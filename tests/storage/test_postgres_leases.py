@@ -1,0 +1,156 @@
+"""Leases in Postgres: reapers that share the work and wait for nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from tests.store_contract.living import TERMS, Living, postgres_living
+from tests.store_contract.moments import Moments
+from tests.store_contract.test_leases import by, in_flight, statuses
+from tracer.ids import new_id
+from tracer.leases import LeaseTerms
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_leases import PARTS_AT_ONCE, PostgresReaper
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.store import RunFilter
+
+
+@pytest.fixture
+async def store(pool: Pool) -> Living:
+    return await postgres_living(pool)
+
+
+async def left_of_leases(pool: Pool) -> tuple[int, int]:
+    async with pool.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT (SELECT count(*) FROM recorder_lease), (SELECT count(*) FROM recorder_run)"
+        )
+        row = await cursor.fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> None:
+    recorder_id = new_id()
+    runs = [Moments() for _ in range(2 * PARTS_AT_ONCE + 50)]
+    for run in runs:
+        await store.record(*by(recorder_id, run.plan_started(0)))
+    before = await store.reader.read_revisions([run.root for run in runs])
+    told: list[UUID] = []
+    reapers = [PostgresReaper(pool, told.extend, store.clock) for _ in range(4)]
+    since = store.clock()
+    store.clock.move(60)
+
+    await asyncio.gather(*(reaper.look_after_leases(since) for reaper in reapers))
+
+    abandoned = await store.reader.list_runs(RunFilter(status="abandoned"), 500, None)
+    assert {run.root_plan_id for run in abandoned.items} == {run.root for run in runs}
+    after = await store.reader.read_revisions([run.root for run in runs])
+    assert after == {run_id: revision + 1 for run_id, revision in before.items()}
+    assert sorted(told) == sorted(run.root for run in runs)
+
+
+async def test_a_reaper_waits_for_no_writer(store: Living, database_url: str) -> None:
+    recorder_id = new_id()
+    held, free = await in_flight(store, recorder_id), await in_flight(store, recorder_id)
+    async with await psycopg.AsyncConnection.connect(database_url) as writer:
+        await writer.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [held.root])
+        async with asyncio.timeout(20):
+            await store.pass_time(60)
+        assert (await statuses(store, free))["run"] == "abandoned"
+        assert (await statuses(store, held))["run"] == "running"
+
+    await store.pass_time(1)
+    assert (await statuses(store, held))["run"] == "abandoned"
+
+
+async def test_recorders_that_come_and_go_meet_no_deadlock(database_url: str) -> None:
+    async with open_pool(database_url) as pool:
+        await come_and_go(pool)
+
+    # The pool's connections have told what they met when they ended.
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        cursor = await connection.execute(
+            "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+        )
+        assert await cursor.fetchone() == (0,)
+
+
+async def come_and_go(pool: Pool) -> None:
+    """Write and renew while leases run out and reapers look."""
+    terms = LeaseTerms(timedelta(milliseconds=60), timedelta(milliseconds=60))
+    writers = [PostgresWriter(pool, terms=terms) for _ in range(3)]
+    recorders = [new_id() for _ in range(3)]
+    runs = [Moments() for _ in range(6)]
+    is_over = asyncio.Event()
+
+    async def write(writer: PostgresWriter) -> None:
+        for turn in range(40):
+            for recorder_id in recorders:
+                events = by(recorder_id, *(run.call_started(turn) for run in runs))
+                assert (await writer.write(events)).refused == []
+            await writer.renew(recorders[turn % 3])
+
+    async def reap() -> None:
+        reaper = PostgresReaper(pool)
+        since = await reaper.now()
+        while not is_over.is_set():
+            await reaper.look_after_leases(since)
+
+    reaping = [asyncio.create_task(reap()) for _ in range(2)]
+    await asyncio.gather(*(write(writer) for writer in writers))
+    is_over.set()
+    await asyncio.gather(*reaping)
+
+
+async def test_nothing_is_kept_of_recorders_that_left_nothing_open(
+    store: Living, pool: Pool
+) -> None:
+    recorder_id, run = new_id(), Moments()
+    await store.record(*by(recorder_id, run.plan_started(0), run.plan_finished(1)))
+    await store.writer.renew(new_id())
+    assert await left_of_leases(pool) == (2, 1)
+    revision = (await store.reader.read_run(run.root)).revision
+
+    await store.pass_time(60)
+
+    assert await left_of_leases(pool) == (0, 0)
+    assert (await store.reader.read_run(run.root)).revision == revision
+
+
+async def test_a_lease_is_kept_as_long_as_it_explains_something(store: Living, pool: Pool) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.pass_time(100)
+    assert await left_of_leases(pool) == (1, 1)
+
+    await store.writer.delete_run(run.root)
+    another = new_id()
+    await store.writer.renew(another)
+    await store.pass_time(60)
+    assert await left_of_leases(pool) == (0, 0)
+
+
+async def test_a_life_is_noted_once_in_a_while(store: Living, asked: list[str]) -> None:
+    recorder_id, run = new_id(), Moments()
+
+    async def noted() -> int:
+        asked.clear()
+        await store.record(*by(recorder_id, run.call_started(store.clock.seconds)))
+        return sum("recorder_lease" in statement for statement in asked)
+
+    assert [await noted(), await noted()] == [1, 0]
+    store.clock.move(TERMS.pause.total_seconds())
+    assert [await noted(), await noted()] == [1, 0]
+
+
+async def test_leases_go_by_the_clock_of_the_database(pool: Pool) -> None:
+    writer, reaper = PostgresWriter(pool, terms=TERMS), PostgresReaper(pool)
+    before = await reaper.now()
+    lease = await writer.renew(new_id())
+    assert before <= lease.seen_at <= await reaper.now()

@@ -1,0 +1,80 @@
+"""Stores whose leases go by a clock that the test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.store_contract.moments import START
+from tests.store_contract.stores import Store, clock, serving
+from tracer.leases import LeaseTerms
+from tracer.storage.engine import Pool
+from tracer.storage.http_writer import HttpWriter
+from tracer.storage.memory_store import MemoryStore
+from tracer.storage.postgres_leases import PostgresReaper
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.reaper import LeaseKeeping, Reaper
+
+TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
+
+
+class HandClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    @property
+    def seconds(self) -> int:
+        """How far it was moved: what `Moments` take as `at`."""
+        return int((self.now - START).total_seconds())
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Living(Store):
+    """A store with the clock of its leases, and a reaper that has looked long enough to judge."""
+
+    clock: HandClock
+    keeping: LeaseKeeping
+    reaper: Reaper
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time go by as it does while somebody looks, and look."""
+        for _ in range(int(seconds // 30)):
+            self.clock.move(30)
+            await self.reaper.look()
+        self.clock.move(seconds % 30)
+        await self.reaper.look()
+
+
+async def memory_living(project_id: int = 1) -> Living:
+    """Return an empty store in memory."""
+    hand = HandClock()
+    store = MemoryStore(project_id, clock(), TERMS, hand)
+    reaper = Reaper(store, TERMS)
+    await reaper.look()
+    return Living(store, store, hand, store, reaper)
+
+
+async def postgres_living(pool: Pool, project_id: int = 1) -> Living:
+    """Return a store in an empty database."""
+    hand = HandClock()
+    writer = PostgresWriter(pool, project_id, clock(), terms=TERMS, lease_clock=hand)
+    keeping = PostgresReaper(pool, clock=hand)
+    reaper = Reaper(keeping, TERMS)
+    await reaper.look()
+    return Living(writer, PostgresReader(pool, project_id), hand, keeping, reaper)
+
+
+async def http_living(pool: Pool, folder: Path) -> Living:
+    """Return a store in an empty database that is written to over HTTP."""
+    behind = await postgres_living(pool)
+    return replace(behind, writer=HttpWriter("http://tracer", transport=serving(behind, folder)))
