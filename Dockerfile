@@ -38,5 +38,5 @@ VOLUME /var/lib/tracer
 EXPOSE 8420
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/healthz', timeout=2)"]
-# All addresses: inside a container, the published port alone decides who gets in.
-CMD ["tracer", "serve", "--host", "0.0.0.0", "--port", "8420"]
+# All addresses, which a server without keys would refuse: the first start makes one, and prints it.
+CMD ["tracer", "serve", "--host", "0.0.0.0", "--port", "8420", "--first-key"]

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from api import conditional, problems, viewer
 from api.event_schemas import event_components
+from api.gate import Access, Gate
 from api.intake import Intake
 from api.live_schemas import live_components
 from api.routes import (
@@ -21,10 +22,13 @@ from api.routes import (
     events,
     exports,
     health,
+    keys,
+    leases,
     live,
     lynxe,
     plans,
     runs,
+    sign_in,
     spans,
     stats,
     think_acts,
@@ -32,15 +36,40 @@ from api.routes import (
     traces,
 )
 from api.routes.parameters import refuse_unknown_parameters
+from api.security_schemes import tell_security
 from tracer.assembly import Parts
 
+ROUTES = (
+    events,
+    traces,
+    runs,
+    exports,
+    spans,
+    leases,
+    live,
+    diff,
+    stats,
+    cancel_requests,
+    plans,
+    tool_calls,
+    think_acts,
+    chat,
+    lynxe,
+    sign_in,
+    keys,
+)
+"""What asks for something of a project, or for who asks."""
 
-def create_app(parts: Parts | None = None, intake: Intake | None = None) -> FastAPI:
+
+def create_app(
+    parts: Parts | None = None, intake: Intake | None = None, access: Access | None = None
+) -> FastAPI:
     """Return the application.
 
     Args:
         parts: What it serves; None only to read the OpenAPI document.
         intake: What bounds the requests that record; one of its own unless given.
+        access: Who is let in; unless given, whom the parts know.
     """
     app = FastAPI(
         title="Tracer",
@@ -53,25 +82,13 @@ def create_app(parts: Parts | None = None, intake: Intake | None = None) -> Fast
     )
     app.state.parts = parts
     app.state.intake = intake or Intake()
+    if access is None:
+        access = Access(callers=None if parts is None else parts.callers)
+    app.add_middleware(Gate, access=access)
     problems.install(app)
     conditional.install(app)
     app.include_router(health.router)
-    for module in (
-        events,
-        traces,
-        runs,
-        exports,
-        spans,
-        live,
-        diff,
-        stats,
-        cancel_requests,
-        plans,
-        tool_calls,
-        think_acts,
-        chat,
-        lynxe,
-    ):
+    for module in ROUTES:
         app.include_router(
             module.router,
             dependencies=[Depends(refuse_unknown_parameters)],
@@ -98,6 +115,7 @@ def _openapi_document(app: FastAPI) -> dict[str, Any]:
             **live_components(),
             "Problem": schema,
         }
+        tell_security(document, [route for each in ROUTES for route in each.router.routes])
         app.openapi_schema = document
     return app.openapi_schema
 

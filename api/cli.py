@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 import threading
-from asyncio import Task
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, NoReturn, Unpack
 
 import orjson
 import typer
-import uvicorn
 
-from api.app import create_app
-from api.terminal import carry_out, said
+from api.key_commands import keys
+from api.serving import DEFAULT_HOST, FREE_PORT, served
+from api.terminal import Project, carry_out, said
 from api.transfer_commands import export_run, import_files
 from tracer import assembly
-from tracer.assembly import Parts
 from tracer.context import Identity
 from tracer.errors import ConfigurationError
+from tracer.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher, RunOptions, RunOutcome
 from tracer.settings import Settings
 from tracer.status import Status
 
-DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8420
-FREE_PORT = 0
 
 commands = typer.Typer(
     name="tracer",
@@ -42,6 +37,7 @@ commands = typer.Typer(
 )
 commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
+commands.add_typer(keys)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
@@ -53,14 +49,19 @@ def serve(
     host: Host = DEFAULT_HOST,
     port: Port = DEFAULT_PORT,
     migrate: Annotated[bool, typer.Option(help="Bring the schema up to date first.")] = True,
+    project: Project = DEFAULT_PROJECT,
+    first_key: Annotated[
+        bool,
+        typer.Option("--first-key", help="Make a key for everything and print it, if none is."),
+    ] = False,
 ) -> None:
     """Serve the API and the viewer."""
 
     async def run(settings: Settings) -> None:
         application = assembly.load_application(settings)
-        async with _served(settings, application, host, port, migrate) as served:
-            said.print(f"Tracer listens on {served.address}")
-            await asyncio.shield(served.serving)
+        async with served(settings, application, host, port, migrate, project, first_key) as server:
+            said.print(f"Tracer listens on {server.address}")
+            await asyncio.shield(server.serving)
 
     carry_out(run)
 
@@ -78,13 +79,13 @@ def demo(
 
     async def run(settings: Settings) -> None:
         demonstration = assembly.load_demonstration()
-        async with _served(
+        async with served(
             settings, demonstration.application, host, FREE_PORT if once else port
-        ) as served:
+        ) as server:
             if not once:
-                said.print(f"Tracer listens on {served.address}")
+                said.print(f"Tracer listens on {server.address}")
             outcome = await _run(
-                served.parts.launcher,
+                server.parts.launcher,
                 demonstration.request,
                 identity=Identity(demonstration.token_id),
             )
@@ -95,9 +96,9 @@ def demo(
             if once:
                 _check(outcome)
                 return
-            said.print(f"The demonstration run: {served.address}/runs/{outcome.root_plan_id}")
+            said.print(f"The demonstration run: {server.address}/runs/{outcome.root_plan_id}")
             said.print("Stop with Ctrl-C.")
-            await asyncio.shield(served.serving)
+            await asyncio.shield(server.serving)
 
     carry_out(run)
 
@@ -128,6 +129,7 @@ def run_request(
     session: Annotated[
         str | None, typer.Option(help="The conversation that it belongs to.")
     ] = None,
+    project: Project = DEFAULT_PROJECT,
     as_json: AsJson = False,
 ) -> None:
     """Run a request through the application's agents, and print its outcome."""
@@ -135,7 +137,7 @@ def run_request(
     async def run(settings: Settings) -> None:
         application = assembly.load_application(settings)
         identity = Identity(token_id) if token_id else None
-        async with _launcher(settings, application) as launcher:
+        async with _launcher(settings, application, project) as launcher:
             outcome = await _run(
                 launcher, request, agent=agent, identity=identity, session_id=session
             )
@@ -150,14 +152,21 @@ def run_request(
 
 
 @asynccontextmanager
-async def _launcher(settings: Settings, application: Application) -> AsyncIterator[RunLauncher]:
+async def _launcher(
+    settings: Settings, application: Application, project: str
+) -> AsyncIterator[RunLauncher]:
     """Give what runs an application: it records to the server that is named, else to one here."""
     if settings.url is not None:
+        if project != DEFAULT_PROJECT:
+            raise ConfigurationError(
+                "TRACER_URL is set: its key says which project the run belongs to. Leave out "
+                "--project."
+            )
         async with assembly.launcher_over_http(settings, settings.url, application) as launcher:
             yield launcher
     else:
-        async with _served(settings, application) as served:
-            yield served.parts.launcher
+        async with served(settings, application, project=project) as server:
+            yield server.parts.launcher
 
 
 async def _run(launcher: RunLauncher, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
@@ -184,87 +193,6 @@ def _check(outcome: RunOutcome) -> None:
     """Make a run that did not succeed the command's own failure."""
     if outcome.status is not Status.SUCCEEDED:
         raise typer.Exit(1)
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the command, which has more than it to put away."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-@dataclass(frozen=True)
-class _Served:
-    """A server that goes on."""
-
-    parts: Parts
-    address: str
-    serving: Task[None]
-    """Ends when the server does."""
-
-
-@asynccontextmanager
-async def _served(
-    settings: Settings,
-    application: Application,
-    host: str = DEFAULT_HOST,
-    port: int = FREE_PORT,
-    migrated: bool = True,
-) -> AsyncIterator[_Served]:
-    """Serve an application while inside: its own tools may call the server, too."""
-    with closing(_listen(host, port)) as listener:
-        # What listens everywhere is reached on this machine.
-        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        shown = f"[{reached}]" if ":" in reached else reached
-        address = f"http://{shown}:{listener.getsockname()[1]}"
-        async with (
-            assembly.database(settings, migrated=migrated) as url,
-            assembly.parts(settings, url, application, address) as parts,
-            _serving(parts, listener) as serving,
-        ):
-            yield _Served(parts, address, serving)
-
-
-@asynccontextmanager
-async def _serving(parts: Parts, listener: socket.socket) -> AsyncIterator[Task[None]]:
-    """Serve while inside; give the task that ends when the server does."""
-    # A browser's open connections must not hold the end up.
-    config = uvicorn.Config(create_app(parts), log_config=None, timeout_graceful_shutdown=5)
-    server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    # A server that fails before it listens must not be waited for; `serving` tells why.
-    serving.add_done_callback(lambda _: server.listens.set())
-    try:
-        await server.listens.wait()
-        yield serving
-    finally:
-        parts.watch.end()
-        server.should_exit = True
-        await serving
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise ConfigurationError(
-            f"Can't listen on {host} port {port}: {error.strerror}. "
-            "Give another one with --port, or 0 for a free one."
-        ) from error
-    return listener
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ def _program() -> str:
     return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
-def _known(
+async def _known(
     request: Request,
     response: Response,
     if_none_match: Annotated[

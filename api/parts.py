@@ -1,48 +1,119 @@
-"""What the routes stand on, as FastAPI dependencies: store, launcher, intake."""
+"""What the routes stand on, as FastAPI dependencies, each of the caller's project.
+
+Whoever asks for one has to be allowed to: the scope that a route needs follows from what it uses.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from api.intake import Intake
+from tracer.access import Caller, Scope
 from tracer.assembly import Parts
-from tracer.runtime.launcher import RunLauncher
+from tracer.errors import ConfigurationError, NotAllowed
+from tracer.runtime.launcher import CancelWishes, RunLauncher
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.callers import Callers
+from tracer.storage.project_stores import ProjectStore
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
 
 
-def _parts(request: Request) -> Parts:
+@dataclass(frozen=True)
+class Allowed:
+    """A dependency: the caller, where a scope allows it. The OpenAPI document tells which."""
+
+    scope: Scope | None
+    """None: whoever is known."""
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return who asks.
+
+        Raises:
+            NotAllowed: The scope is not among the caller's.
+        """
+        caller = request.state.caller
+        assert isinstance(caller, Caller)
+        if self.scope is not None and not caller.may(self.scope):
+            raise NotAllowed(f"That needs a key with the scope `{self.scope}`.")
+        return caller
+
+
+Known = Annotated[Caller, Depends(Allowed(None))]
+Recording = Annotated[Caller, Depends(Allowed(Scope.RECORD))]
+Reading = Annotated[Caller, Depends(Allowed(Scope.READ))]
+Administering = Annotated[Caller, Depends(Allowed(Scope.ADMIN))]
+
+
+async def _parts(request: Request) -> Parts:
     parts = request.app.state.parts
     assert isinstance(parts, Parts)
     return parts
 
 
-def _reader(parts: Annotated[Parts, Depends(_parts)]) -> TraceReader:
-    return parts.reader
+AllParts = Annotated[Parts, Depends(_parts)]
 
 
-def _writer(parts: Annotated[Parts, Depends(_parts)]) -> TraceWriter:
-    return parts.writer
+async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
+    """Return the two sides of the caller's store: the one place where a request meets a project."""
+    if caller.project_id == parts.project_id:
+        return parts
+    if parts.stores is None:
+        raise NotAllowed("This server has no other project.")
+    return await parts.stores.of(caller.project_id)
 
 
-def _launcher(parts: Annotated[Parts, Depends(_parts)]) -> RunLauncher:
+async def _reader(parts: AllParts, caller: Reading) -> TraceReader:
+    return (await _store(parts, caller)).reader
+
+
+async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
+    return (await _store(parts, caller)).reader
+
+
+async def _writer(parts: AllParts, caller: Recording) -> TraceWriter:
+    return (await _store(parts, caller)).writer
+
+
+async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
+    return (await _store(parts, caller)).watch
+
+
+async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
+    if caller.project_id != parts.project_id:
+        raise NotAllowed("The agents of this server work for another project.")
     return parts.launcher
 
 
-def _watch(parts: Annotated[Parts, Depends(_parts)]) -> RunWatch:
-    return parts.watch
+async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
+    if parts.stores is None:
+        raise ConfigurationError("This server keeps no keys.")
+    if caller.key_id is None:
+        raise NotAllowed("The first key is made beside the database: `tracer keys create NAME`.")
+    return (await parts.stores.of(caller.project_id)).keys
 
 
-def _intake(request: Request) -> Intake:
+async def _callers(parts: AllParts) -> Callers:
+    if parts.callers is None:
+        raise ConfigurationError("This server keeps no keys.")
+    return parts.callers
+
+
+async def _intake(request: Request) -> Intake:
     intake = request.app.state.intake
     assert isinstance(intake, Intake)
     return intake
 
 
 Reader = Annotated[TraceReader, Depends(_reader)]
+Wishes = Annotated[CancelWishes, Depends(_wishes)]
+"""What whoever records may read."""
 Writer = Annotated[TraceWriter, Depends(_writer)]
+Keys = Annotated[ApiKeys, Depends(_keys)]
+WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(_intake)]

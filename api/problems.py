@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -25,6 +26,10 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
     errors.UnknownFormat: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown_format"),
     errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
+    errors.NotIdentified: (HTTPStatus.UNAUTHORIZED, "not_identified"),
+    errors.NotAllowed: (HTTPStatus.FORBIDDEN, "not_allowed"),
+    errors.UnknownHost: (HTTPStatus.MISDIRECTED_REQUEST, "unknown_host"),
+    errors.TooFast: (HTTPStatus.TOO_MANY_REQUESTS, "too_fast"),
     errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
     errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
     errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
@@ -84,6 +89,27 @@ def problem_response(
     )
 
 
+def error_response(path: str, error: errors.TracerError) -> Response:
+    """Return the response that tells of one of our errors.
+
+    Args:
+        path: What was asked, for the log.
+        error: What came of it.
+    """
+    kind = next(k for k in type(error).__mro__ if k in PROBLEMS)
+    status, code = PROBLEMS[kind]
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request_failed", path=path, code=code, error=str(error))
+    headers: dict[str, str] = {}
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "1"
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="tracer"'
+    if isinstance(error, errors.TooFast):
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return problem_response(status, code, str(error), headers)
+
+
 def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Return the OpenAPI entries of the problems that an endpoint may answer with."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -94,12 +120,8 @@ def install(app: FastAPI) -> None:
     """Make `app` answer every error with problem details."""
 
     async def tracer_error(request: Request, error: Exception) -> Response:
-        kind = next(k for k in type(error).__mro__ if k in PROBLEMS)
-        status, code = PROBLEMS[kind]
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            log.warning("request_failed", path=request.url.path, code=code, error=str(error))
-        headers = {"Retry-After": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-        return problem_response(status, code, str(error), headers)
+        assert isinstance(error, errors.TracerError)
+        return error_response(request.url.path, error)
 
     async def invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

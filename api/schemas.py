@@ -5,6 +5,7 @@ The nodes of the tree are in `api.tree_schemas`.
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
@@ -278,6 +279,17 @@ class PageSchema(BaseModel, Generic[Item]):
     """Pass it as `cursor` to get the next page; null on the last one."""
 
 
+class SearchedPageSchema(PageSchema[Item], Generic[Item]):
+    """Some items of a list, and where to go on.
+
+    A page looks at so many records and no more: where few of them are wanted it may hold fewer
+    items than were asked for, even none. Go on while there is a `nextCursor`.
+    """
+
+    searched_back_to: datetime | None
+    """Up to which moment it looked, where that is why it holds fewer items; else null."""
+
+
 class CancelRequests(BaseModel):
     """Runs that somebody wished to be cancelled or deleted."""
 
@@ -329,6 +341,18 @@ class RunRequest(BaseModel):
     token_id: SecretStr | None = Field(default=None, min_length=1)
     """Who asks: a user's id, or the token that the application's resolver knows them by. Tools get
     it; models, records and logs do not."""
+
+
+class Readiness(BaseModel):
+    """Whether the server can serve."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+    status: str
+    row_level_security: Literal["on", "off"]
+    """Whether the database, too, keeps projects apart; where not, the server's log says why."""
 
 
 class Health(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,8 @@ from rich.console import Console
 from tracer.errors import TracerError
 from tracer.logs import configure_logs
 from tracer.settings import Settings, read_settings
+
+Project = Annotated[str, typer.Option(help="The project.")]
 
 # What a program reads goes to standard output, what a person reads beside it to standard error.
 said = Console(stderr=True, highlight=False, soft_wrap=True)

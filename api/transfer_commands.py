@@ -14,10 +14,11 @@ from uuid import UUID
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from api.terminal import carry_out, said
+from api.terminal import Project, carry_out, said
 from tracer import assembly
 from tracer.assembly import Stores
 from tracer.errors import BadRequest
+from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.transfer.exporting import Format, exported
 from tracer.transfer.files import Piece, pieces
@@ -37,13 +38,14 @@ def export_run(
     output: Annotated[
         Path | None, typer.Option(help="The file to write; standard output unless given.")
     ] = None,
+    project: Project = DEFAULT_PROJECT,
 ) -> None:
     """Write a run, whole: `tracer import` brings it back."""
 
     async def run(settings: Settings) -> None:
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
             raise BadRequest("OTLP is no text: give --output FILE, or send it on to a program.")
-        async with _stores(settings) as stores:
+        async with _stores(settings, project) as stores:
             whole = await stores.reader.read_whole_run(root_plan_id)
         with _written_to(output) as file:
             file.writelines(exported(whole, wanted))
@@ -55,6 +57,7 @@ def import_files(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.")
     ],
+    project: Project = DEFAULT_PROJECT,
 ) -> None:
     """Read runs from files of JSON lines or OTLP, packed with gzip or not.
 
@@ -65,7 +68,7 @@ def import_files(
         imported = Imported()
         with ExitStack() as stack:
             opened = [stack.enter_context(_read_from(path)) for path in files]
-            async with _stores(settings) as stores:
+            async with _stores(settings, project) as stores:
                 with _progress() as progress:
                     for path, file in zip(files, opened, strict=True):
                         read = _counted(progress, path, file)
@@ -76,8 +79,8 @@ def import_files(
 
 
 @asynccontextmanager
-async def _stores(settings: Settings) -> AsyncIterator[Stores]:
-    async with assembly.database(settings) as url, assembly.stores(url) as stores:
+async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
+    async with assembly.database(settings) as url, assembly.stores(url, project) as stores:
         yield stores
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.parts import Reader
+from api.parts import Wishes
 from api.schemas import CancelRequests
 
 router = APIRouter(prefix="/api/cancel-requests", tags=["runs"])
@@ -19,7 +19,7 @@ async def find_cancel_requests(
         list[UUID],
         Query(alias="rootPlanId", max_length=100, description="The runs asked about."),
     ],
-    reader: Reader,
+    reader: Wishes,
 ) -> CancelRequests:
     """Find those of some runs that somebody wished to be cancelled, or deleted.
 

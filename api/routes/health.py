@@ -6,9 +6,9 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
-from api.parts import Reader
+from api.parts import AllParts
 from api.problems import documented
-from api.schemas import Health
+from api.schemas import Health, Readiness
 
 router = APIRouter(tags=["health"])
 
@@ -20,7 +20,8 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
-async def readyz(reader: Reader) -> Health:
+async def readyz(parts: AllParts) -> Readiness:
     """Answer while the database is reachable and its schema is current."""
-    await reader.check()
-    return Health(status="ok")
+    await parts.reader.check()
+    is_walled = parts.stores is not None and await parts.stores.is_walled()
+    return Readiness(status="ok", row_level_security="on" if is_walled else "off")

@@ -19,7 +19,7 @@ ThinkActId = Annotated[UUID, Path(alias="thinkActId")]
 ToolCallId = Annotated[UUID, Path(alias="toolCallId")]
 
 
-def refuse_unknown_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse a query parameter that the route does not have: a misspelt one must not vanish.
 
     Raises:

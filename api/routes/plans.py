@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from api.routes.parameters import PlanId
 from api.schemas import ParentActToolCall, PlanWithParent
 from api.tree_json import tree_json
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
-from tracer.lineage import Payloads, build_tree
+from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.records import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
@@ -59,5 +60,10 @@ async def read_tree(
     """Read the hierarchy from any plan down."""
     headers = known.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await reader.read_tree(plan_id, payloads)
-    tree = build_tree(rows, str(plan_id), depth)
-    return Response(tree_json(tree), media_type="application/json", headers=headers)
+    # In a thread: others need not wait while a large tree is built.
+    written = await asyncio.to_thread(_written, rows, str(plan_id), depth)
+    return Response(written, media_type="application/json", headers=headers)
+
+
+def _written(rows: TreeRows, plan_id: str, depth: int | None) -> bytes:
+    return tree_json(build_tree(rows, plan_id, depth))

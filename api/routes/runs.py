@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
-from api.parts import Launcher, Reader, Writer
+from api.parts import Administering, Launcher, Reader, Writer
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId, Since, StoredText, Until
-from api.schemas import PageSchema, RunRequest, RunSchema, ShownStatus
+from api.schemas import RunRequest, RunSchema, SearchedPageSchema, ShownStatus
 from tracer.context import Identity
 from tracer.records import Kind
 from tracer.store import RunFilter
@@ -40,8 +40,8 @@ async def list_runs(
     ] = False,
     limit: PageSize = 50,
     cursor: CursorText = None,
-) -> PageSchema[RunSchema]:
-    """List runs, newest first."""
+) -> SearchedPageSchema[RunSchema]:
+    """List runs, newest first: as they were recorded, within a range of time as they started."""
     wanted = RunFilter(
         status=status,
         agent=agent,
@@ -52,9 +52,10 @@ async def list_runs(
         other_traces=other_traces,
     )
     page = await reader.list_runs(wanted, limit, cursor)
-    return PageSchema(
+    return SearchedPageSchema(
         items=[RunSchema.model_validate(run) for run in page.items],
         next_cursor=page.next_cursor,
+        searched_back_to=page.searched_back_to,
     )
 
 
@@ -92,7 +93,7 @@ async def read_run(root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers
     status_code=HTTPStatus.NO_CONTENT,
     responses=documented(HTTPStatus.NOT_FOUND),
 )
-async def delete_run(root_plan_id: RootPlanId, writer: Writer) -> None:
+async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> None:
     """Delete a run with everything below it. Its late events are refused from then on."""
     await writer.delete_run(root_plan_id)
 
@@ -102,6 +103,6 @@ async def delete_run(root_plan_id: RootPlanId, writer: Writer) -> None:
     status_code=HTTPStatus.ACCEPTED,
     responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
-async def cancel_run(root_plan_id: RootPlanId, writer: Writer) -> RunSchema:
+async def cancel_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> RunSchema:
     """Wish that a run be cancelled; whichever process runs it carries the wish out."""
     return RunSchema.model_validate(await writer.request_cancel(root_plan_id))

@@ -14,8 +14,8 @@ from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, Since, StoredText, ToolCallId, Until
 from api.schemas import (
     LineageItem,
-    PageSchema,
     PlanSchema,
+    SearchedPageSchema,
     ShownStatus,
     ToolCallInPlaceSchema,
     ToolCallPreviewSchema,
@@ -42,8 +42,8 @@ async def list_tool_calls(
     until: Until = None,
     limit: PageSize = 50,
     cursor: CursorText = None,
-) -> PageSchema[ToolCallPreviewSchema]:
-    """List tool calls across runs, newest first; of long strings the first 2 kB."""
+) -> SearchedPageSchema[ToolCallPreviewSchema]:
+    """List tool calls across runs, by their start, newest first; of long strings the first 2 kB."""
     wanted = ToolCallFilter(
         name=name,
         status=status,
@@ -53,9 +53,10 @@ async def list_tool_calls(
         until=until,
     )
     page = await reader.list_tool_calls(wanted, limit, cursor)
-    return PageSchema(
+    return SearchedPageSchema(
         items=[ToolCallPreviewSchema.model_validate(call) for call in page.items],
         next_cursor=page.next_cursor,
+        searched_back_to=page.searched_back_to,
     )
 
 

@@ -22,6 +22,9 @@ MAX_BYTES = 64 * 2**20
 MAX_DECODED_BYTES = 4 * MAX_BYTES
 """How much memory its spans may take up: each is kept with what it shares with others."""
 
+SMALL_BYTES = 16 * 2**10
+"""Below this, decoding takes less time than handing over to a thread."""
+
 router = APIRouter(prefix="/v1/traces", tags=["traces"])
 
 
@@ -47,8 +50,11 @@ async def record_traces(request: Request, writer: Writer, intake: RecordingIntak
     try:
         with admitted_body(request, intake, MAX_BYTES) as (parts, share):
             body = b"".join([part async for part in parts])
-            async with intake.turn(len(body)):
-                decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
+            if len(body) < SMALL_BYTES:
+                decoded = encoding.decode(body, MAX_DECODED_BYTES)
+            else:
+                async with intake.turn(len(body)):
+                    decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
             del body
             share.hold(decoded.size)
             refused = await _record(writer, decoded)

@@ -8,14 +8,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from tracer.access import new_secret
 from tracer.errors import InvalidResult, ToolError
 from tracer.runtime.application import Surroundings
 from tracer.tools.definition import Tool
 from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import RestConfig
+from tracer.tools.executors.rest_config import BearerAuth, RestConfig
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 """The hosts that the tool may reach besides public ones: the server beside it is on one."""
@@ -55,16 +56,16 @@ class OwnServer:
     """The server that the application runs in, known while it is open."""
 
     def __init__(self) -> None:
-        self._url: str | None = None
+        self._around = Surroundings(None)
 
     @contextmanager
     def open(self, surroundings: Surroundings) -> Iterator[None]:
-        """Know the server's address while inside, if there is one."""
-        self._url = surroundings.server_url
+        """Know the server's address and key while inside, if there is one."""
+        self._around = surroundings
         try:
             yield
         finally:
-            self._url = None
+            self._around = Surroundings(None)
 
     def url(self) -> str:
         """Return the server's address.
@@ -72,12 +73,16 @@ class OwnServer:
         Raises:
             ToolError: No server runs beside the agents.
         """
-        if self._url is None:
+        if self._around.server_url is None:
             raise ToolError(
                 "No server runs beside the agents here, so nobody can tell of previous runs. Go "
                 "on without."
             )
-        return self._url
+        return self._around.server_url
+
+    def key(self) -> SecretStr:
+        """Return what the server is shown. One that wants no key takes anything."""
+        return SecretStr(self._around.server_key or new_secret())
 
 
 def previous_runs_tool(server: OwnServer) -> Tool:
@@ -90,7 +95,11 @@ def previous_runs_tool(server: OwnServer) -> Tool:
         ),
         parameters=PARAMETERS,
         config=RestConfig(
-            base_url=server.url, path="/api/runs", response="/items", allowed_hosts=LOOPBACK
+            base_url=server.url,
+            path="/api/runs",
+            auth=BearerAuth(secret=server.key),
+            response="/items",
+            allowed_hosts=LOOPBACK,
         ),
         timeout=TIMEOUT,
         max_attempts=2,

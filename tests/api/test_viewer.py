@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import httpx2
@@ -52,3 +53,38 @@ async def test_a_viewer_that_was_not_built_says_how_to_build_it(tmp_path: Path) 
 async def test_a_path_outside_the_viewer_can_not_be_read(api: Api) -> None:
     for path in ("/..%2f..%2fpyproject.toml", "/%2e%2e/cli.py", "/assets/../../cli.py"):
         assert (await api.get(path)).status_code == 404
+
+
+async def test_a_run_s_page_names_what_its_viewer_will_ask_first(api: Api) -> None:
+    link = (await api.get(f"/runs/{RUN}")).headers["link"]
+
+    assert link.split(", ") == [
+        f"</api/runs/{RUN}>; rel=preload; as=fetch; crossorigin",
+        f"</api/plans/{RUN}/tree>; rel=preload; as=fetch; crossorigin",
+    ]
+    for path in ("/", "/runs/x", "/runs/%3E%0d%0ax:y", f"/compare/{RUN}"):
+        assert "link" not in (await api.get(path)).headers
+
+
+async def test_an_asset_is_kept_for_ever_and_comes_packed_to_who_can_unpack(tmp_path: Path) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "index-1.js").write_text("the code")
+    (tmp_path / "assets" / "index-1.js.gz").write_bytes(gzip.compress(b"the code"))
+    (tmp_path / "assets" / "index-2.css").write_text("never packed")
+    app = FastAPI()
+    viewer.mount(app, tmp_path)
+    transport = httpx2.ASGITransport(app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+        for name, encodings, sent, text in (
+            ("index-1.js", "gzip", "gzip", "the code"),
+            ("index-1.js", "identity", None, "the code"),
+            ("index-2.css", "gzip", None, "never packed"),
+        ):
+            asset = await client.get(f"/assets/{name}", headers={"accept-encoding": encodings})
+
+            assert asset.text == text
+            assert asset.headers.get("content-encoding") == sent
+            assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
+            assert asset.headers["vary"] == "Accept-Encoding"
+        missing = await client.get("/assets/index-3.js", headers={"accept-encoding": "gzip"})
+        assert missing.status_code == 404

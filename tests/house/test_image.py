@@ -44,6 +44,12 @@ def test_the_image_ends_as_an_ordinary_user_with_a_health_check() -> None:
     assert '"serve"' in stage["CMD"]
 
 
+def test_the_image_and_compose_make_a_first_key_since_others_reach_the_server() -> None:
+    assert '"0.0.0.0"' in _last_stage()["CMD"]
+    assert '"--first-key"' in _last_stage()["CMD"]
+    assert "command" not in SERVER
+
+
 def test_everything_that_the_image_copies_is_there_and_is_let_in() -> None:
     let_in = [
         line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line[:1] == "!"

@@ -26,6 +26,8 @@ class Surroundings:
     """The Postgres; None where there is none, because records go to a server over HTTP."""
     server_url: str | None = None
     """The address of the server, such as `http://127.0.0.1:8420`."""
+    server_key: str | None = field(default=None, repr=False)
+    """What tools show the server to be let in, where it wants a key."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -15,7 +15,12 @@ MAX_FILE_BYTES = 64 * 1024
 """How much of a secret's file is read: who refers to more has named the wrong file."""
 
 
-def _checked(reference: str) -> str:
+def checked_reference(reference: str) -> str:
+    """Return a reference as it is.
+
+    Raises:
+        ValueError: It is none.
+    """
     kind, _, place = reference.partition(":")
     if kind not in ("env", "file") or not place.strip():
         # What was given may be the secret itself: the text does not repeat it.
@@ -26,7 +31,7 @@ def _checked(reference: str) -> str:
     return reference
 
 
-SecretReference = Annotated[str, AfterValidator(_checked)]
+SecretReference = Annotated[str, AfterValidator(checked_reference)]
 """Where a secret is: `env:NAME` or `file:PATH`. May be shown and logged."""
 
 

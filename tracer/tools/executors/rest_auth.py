@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -53,7 +54,9 @@ async def credential_of(auth: Auth | None) -> Credential:
     if auth is None:
         return Credential()
     # In a thread: a file may be on a disk that is away.
-    value = await to_thread.run_sync(read_secret, auth.secret, abandon_on_cancel=True)
+    source = auth.secret
+    reading = source if callable(source) else partial(read_secret, source)
+    value = await to_thread.run_sync(reading, abandon_on_cancel=True)
     secret = value.get_secret_value()
     forms = {secret}
     if isinstance(auth, BasicAuth):

@@ -14,13 +14,14 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    SecretStr,
     model_validator,
 )
 
 from tracer.errors import ConfigurationError
 from tracer.tools.address_guard import allowed_host
 from tracer.tools.executors.templates import placeholders
-from tracer.tools.secrets import SecretReference
+from tracer.tools.secrets import SecretReference, checked_reference
 
 QUERY_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 """Methods whose arguments go into the query where nothing else is said."""
@@ -61,6 +62,10 @@ def _checked_base(base: str | Callable[[], str]) -> str | Callable[[], str]:
     if isinstance(base, str):
         checked_base_url(base)
     return base
+
+
+def _checked_secret(secret: str | Callable[[], SecretStr]) -> str | Callable[[], SecretStr]:
+    return checked_reference(secret) if isinstance(secret, str) else secret
 
 
 def _checked_path(path: str) -> str:
@@ -108,8 +113,8 @@ class BearerAuth(_Settings):
     """`Authorization: Bearer …`."""
 
     type: Literal["bearer"] = "bearer"
-    secret: SecretReference
-    """The token's reference."""
+    secret: Annotated[str | Callable[[], SecretStr], AfterValidator(_checked_secret)]
+    """The token's reference; a function where it is known at run time only."""
 
 
 class BasicAuth(_Settings):

@@ -1,0 +1,273 @@
+"""Two projects behind one server, and everything that one may ask of the other's records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import psycopg
+from psycopg import sql
+
+from api.app import create_app
+from api.openapi import openapi_document
+from tests.otel.made_traces import body_of, made, spans_from
+from tests.sample_runs import SampleRun, sample_run
+from tracer.access import Scope
+from tracer.assembly import Parts
+from tracer.events import EVENT, event_json
+from tracer.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.callers import Callers
+from tracer.storage.engine import Pool, borrowed, open_pool
+from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.project_stores import ProjectStores
+from tracer.storage.projects import project_made
+from tracer.storage.tables import METADATA
+
+WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
+"""What a sample run says; each becomes a canary."""
+
+CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "canary"}
+
+ProjectPools = Callable[[Pool, int], ProjectPool]
+
+
+@dataclass
+class Project:
+    """A project with records, and a key for everything."""
+
+    project_id: int
+    canary: str
+    secret: str
+    key_id: UUID
+    run: SampleRun
+    recorder_id: UUID = field(default_factory=new_id)
+
+    def parameter(self, name: str) -> str:
+        """Return what a path's parameter is for one of its records. A new one needs a line."""
+        return str(
+            {
+                "rootPlanId": self.run.root,
+                "a": self.run.root,
+                "b": self.run.root,
+                "planId": self.run.sub_plans[0],
+                "stepId": self.run.step,
+                "thinkActId": self.run.think_act,
+                "toolCallId": self.run.opening_calls[0],
+                "recorderId": self.recorder_id,
+                "recordId": self.run.think_act,
+                "keyId": self.key_id,
+                "name": f"{self.canary}-measure",
+            }[name]
+        )
+
+    def queries(self, parameters: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
+        """Yield the queries that ask for something of it, each by itself, and none."""
+        yield {name: self.parameter(name) for name in _required(parameters)}
+        words = {"q": self.canary, "tool": f"{self.canary}-measure", "agent": self.canary}
+        for each in parameters:
+            name = each["name"]
+            if each["in"] == "query" and name in ("rootPlanId", "recordId", "name", *words):
+                yield {name: words.get(name) or self.parameter(name)}
+
+    def bodies(self, operation: str) -> list[tuple[bytes, str]]:
+        """Return what to send in an operation's body. A new one needs a line."""
+        json = "application/json"
+        return {
+            "record_events": [
+                (b"\n".join(map(event_json, self.run.events)), "application/x-ndjson")
+            ],
+            "record_traces": [(body_of(made(1, "a tool", CALL)), json)],
+            "start_run": [(b'{"request":"Measure"}', json)],
+            "chat": [(b'{"message":"Measure"}', json)],
+            "sign_in": [(b'{"key":"tracer_nobody"}', json)],
+            "create_key": [(b'{"name":"another","scopes":["read"]}', json)],
+        }[operation]
+
+    def _lines(self) -> bytes:
+        return b"\n".join(event_json(each) for each in self.run.events)
+
+
+def _required(parameters: list[dict[str, Any]]) -> list[str]:
+    return [each["name"] for each in parameters if each["in"] == "query" and each.get("required")]
+
+
+@dataclass
+class Doors:
+    """A server in this process, and the two projects behind it."""
+
+    client: httpx2.AsyncClient
+    database_url: str
+    home: Project
+    other: Project
+
+
+@asynccontextmanager
+async def two_projects(
+    database_url: str, folder: Path, project_pool: ProjectPools = ProjectPool
+) -> AsyncIterator[Doors]:
+    """Give a server with two projects, each of which has records of its own.
+
+    Args:
+        database_url: A migrated database.
+        folder: For the recorder's spool.
+        project_pool: How a project sees the database.
+    """
+    agent = Agent("nobody", "Wait.")
+    idle = Application(name="idle", agents=(agent,), model=ScriptedModel([]))
+    async with (
+        open_pool(database_url) as pool,
+        ProjectStores(pool) as truthful,
+        ProjectStores(pool, project_pool=project_pool) as stores,
+    ):
+        home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
+        other_id = await project_made(pool, "other")
+        other = await planted(pool, truthful, other_id, "canary-other")
+        store = await stores.of(DEFAULT_PROJECT_ID)
+        async with (
+            Recorder(store.writer, Spool(folder / "spool.sqlite3")) as recorder,
+            RunLauncher(idle, recorder, store.reader) as launcher,
+        ):
+            parts = Parts(
+                store.reader,
+                store.writer,
+                launcher,
+                store.watch,
+                stores=stores,
+                callers=Callers(pool, known_seconds=0),
+            )
+            transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+                yield Doors(client, database_url, home, other)
+
+
+async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: str) -> Project:
+    """Return a project that has a run of events, one of spans, a lease and a key."""
+    run = sample_run(finished=False)
+    run.events = [EVENT.validate_json(_marked(event_json(each), canary)) for each in run.events]
+    writer = PostgresWriter(pool, project_id)
+    answer = await writer.write(run.events)
+    assert answer.refused == []
+    trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
+    assert (await writer.write_spans(trace)).refused == []
+    new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
+    project = Project(project_id, canary, new.secret, new.key.key_id, run)
+    await writer.renew(project.recorder_id)
+    await PostgresSessions(pool, project_id).change_state("s-1", {"said": canary}, [])
+    async with borrowed(pool) as connection:
+        await connection.execute(
+            "INSERT INTO removed_record VALUES (%s, %s, %s, 'step', 1)",
+            [project_id, run.root, new_id()],
+        )
+    return project
+
+
+def _marked(event: bytes, canary: str) -> bytes:
+    for word in WORDS:
+        event = event.replace(word.encode(), f"{canary}-{word}".encode())
+    return event
+
+
+@dataclass
+class Attack:
+    """What came of asking for another project's records in every way that there is."""
+
+    operations: int = 0
+    requests: int = 0
+    leaks: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.operations} operations, {self.requests} requests, {len(self.leaks)} leaks"
+
+
+WITHOUT_RECORDS = {"renew_lease", "read_tool_history"}
+"""What may succeed with the other's ids: a lease of one's own, and the numbers of a tool's name."""
+
+WRITING = ("record_events", "record_traces")
+"""Last, since whoever names the other's ids makes records of their own by them."""
+
+
+async def attack(doors: Doors, attacker: Project, victim: Project, timeout: float = 30) -> Attack:
+    """Ask for everything of the victim's, with every operation of the OpenAPI document."""
+    done = Attack()
+    before = fingerprint(doors.database_url, victim)
+    assert all(before.values()), f"a project with nothing in a table: {before}"
+    doors.client.headers["Authorization"] = f"Bearer {attacker.secret}"
+    operations = [
+        (method, path, operation)
+        for path, item in openapi_document()["paths"].items()
+        for method, operation in item.items()
+    ]
+    # What is deleted, or made by the same id, could not be read any more.
+    operations.sort(key=lambda each: (each[2]["operationId"] in WRITING, each[0] != "get"))
+    for method, path, operation in operations:
+        done.operations += 1
+        await _try_operation(doors.client, done, victim, (method, path, operation), timeout)
+    if fingerprint(doors.database_url, victim) != before:
+        done.leaks.append("the victim's rows changed")
+    return done
+
+
+async def _try_operation(
+    client: httpx2.AsyncClient,
+    done: Attack,
+    victim: Project,
+    asked: tuple[str, str, dict[str, Any]],
+    timeout: float,
+) -> None:
+    method, path, operation = asked
+    name, parameters = operation["operationId"], operation.get("parameters", [])
+    placed = [each["name"] for each in parameters if each["in"] == "path"]
+    path = path.format(**{each: victim.parameter(each) for each in placed})
+    bodies: list[tuple[bytes, str] | None] = [None]
+    if "requestBody" in operation:
+        bodies = [*victim.bodies(name)]
+    for query in victim.queries(parameters):
+        for body in bodies:
+            done.requests += 1
+            content, media_type = body or (None, "application/json")
+            try:
+                async with asyncio.timeout(timeout):
+                    response = await client.request(
+                        method,
+                        path,
+                        params=query,
+                        content=content,
+                        headers={"Content-Type": media_type},
+                    )
+            except TimeoutError:
+                done.leaks.append(f"{name}: a stream that does not end")
+                continue
+            text = response.text
+            for sent in (*query.values(), *(victim.parameter(each) for each in placed)):
+                text = text.replace(sent, "")
+            if victim.canary in text:
+                done.leaks.append(f"{name} {query}: {response.status_code} tells of the victim")
+            elif placed and response.is_success and name not in WITHOUT_RECORDS:
+                done.leaks.append(f"{name} {query}: {response.status_code} for the victim's id")
+
+
+def fingerprint(database_url: str, project: Project) -> dict[str, list[Any]]:
+    """Return all that a project has in the database, by table."""
+    found = {}
+    with psycopg.connect(database_url) as connection:
+        for table in METADATA.sorted_tables:
+            if "project_id" in table.columns:
+                query = sql.SQL("SELECT row::text FROM {} row WHERE project_id = %s ORDER BY 1")
+                found[table.name] = connection.execute(
+                    query.format(sql.Identifier(table.name)), [project.project_id]
+                ).fetchall()
+    return found

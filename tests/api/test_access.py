@@ -1,0 +1,220 @@
+"""Keys, scopes and sign-ins: who is let in, to what, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from api.gate import COOKIE
+from api.openapi import openapi_document
+from tests.api.projects import Doors, two_projects
+from tests.databases import everything_stored
+from tracer.access import Scope
+
+SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
+    async with two_projects(database_url, tmp_path) as doors:
+        yield doors
+
+
+async def made(doors: Doors, *scopes: str) -> dict[str, Any]:
+    """Make a key over HTTP and return what is answered."""
+    response = await doors.client.post(
+        "/api/keys",
+        json={"name": "made", "scopes": scopes},
+        headers=bearer(doors.home.secret),
+    )
+    assert response.status_code == 201, response.text
+    answer = response.json()
+    assert isinstance(answer, dict)
+    return answer
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def signed_in(doors: Doors, secret: str) -> httpx2.Response:
+    return await doors.client.post("/api/sign-in", json={"key": secret}, headers=SAME_SITE)
+
+
+async def test_every_operation_needs_a_key_and_its_scope(doors: Doors) -> None:
+    keys = {scope: (await made(doors, scope))["secret"] for scope in Scope}
+    checked = 0
+    for path, item in openapi_document()["paths"].items():
+        for method, operation in item.items():
+            if not operation.get("security"):
+                assert operation["operationId"] in ("healthz", "readyz", "sign_in")
+                continue
+            (needed,) = {tuple(next(iter(each.values()))) for each in operation["security"]}
+            placed = [
+                each["name"] for each in operation.get("parameters", ()) if each["in"] == "path"
+            ]
+            asked = path.format(**{each: doors.home.parameter(each) for each in placed})
+            assert (await doors.client.request(method, asked)).status_code == 401
+            for scope, secret in keys.items():
+                is_allowed = scope is Scope.ADMIN or not needed or scope.value in needed
+                if is_allowed:
+                    continue
+                response = await doors.client.request(method, asked, headers=bearer(secret))
+                assert response.status_code in (403, 422), (method, path, scope)
+                if response.status_code == 422:  # what it lacks is told first; nothing was done
+                    assert response.json()["code"] == "invalid_request"
+                checked += 1
+    assert checked > 30
+
+
+async def test_a_key_that_records_reads_nothing_back_and_one_that_reads_writes_nothing(
+    doors: Doors,
+) -> None:
+    record, read = (await made(doors, "record"))["secret"], (await made(doors, "read"))["secret"]
+    events: dict[str, list[object]] = {"events": []}
+    for secret, can_record, can_read in ((record, 200, 403), (read, 403, 200)):
+        answer = await doors.client.post("/api/events", json=events, headers=bearer(secret))
+        assert answer.status_code == can_record
+        assert (await doors.client.get("/api/runs", headers=bearer(secret))).status_code == can_read
+        run = f"/api/runs/{doors.home.run.root}"
+        assert (await doors.client.delete(run, headers=bearer(secret))).status_code == 403
+
+
+async def test_no_key_is_in_the_database_and_none_is_told_twice(doors: Doors) -> None:
+    secret = (await made(doors, "read"))["secret"]
+    cookie = (await signed_in(doors, secret)).cookies[COOKIE]
+
+    stored = everything_stored(doors.database_url)
+    listed = (await doors.client.get("/api/keys", headers=bearer(doors.home.secret))).text
+
+    for shown in (secret, doors.home.secret, cookie):
+        assert shown not in stored
+        assert shown not in listed
+    assert "made" in listed
+
+
+async def test_a_revoked_key_opens_nothing_and_its_sign_ins_end(doors: Doors) -> None:
+    key = await made(doors, "read")
+    await signed_in(doors, key["secret"])
+    assert (await doors.client.get("/api/runs")).status_code == 200
+
+    revoke = f"/api/keys/{key['keyId']}"
+    gone = await doors.client.delete(revoke, headers=bearer(doors.home.secret))
+
+    assert gone.status_code == 204
+    assert (await doors.client.get("/api/runs")).status_code == 401
+    refused = await doors.client.get("/api/runs", headers=bearer(key["secret"]))
+    assert refused.status_code == 401
+    assert refused.headers["www-authenticate"].startswith("Bearer")
+    listed = await doors.client.get("/api/keys", headers=bearer(doors.home.secret))
+    [told] = [each for each in listed.json()["items"] if each["keyId"] == key["keyId"]]
+    assert told["revokedAt"] is not None
+    assert told["lastUsedAt"] is not None
+
+
+async def test_a_sign_in_is_a_cookie_that_no_script_and_no_other_site_gets(doors: Doors) -> None:
+    secret = (await made(doors, "read"))["secret"]
+
+    answer = await signed_in(doors, secret)
+
+    assert answer.json()["project"] == "default"
+    attributes = answer.headers["set-cookie"].lower()
+    assert "httponly" in attributes
+    assert "samesite=strict" in attributes
+    assert secret.lower() not in attributes
+    out = await doors.client.delete("/api/sign-in", headers=SAME_SITE)
+    assert out.status_code == 204
+    held = {"Cookie": f"{COOKIE}={answer.cookies[COOKIE]}"}
+    assert (await doors.client.get("/api/runs", headers=held)).status_code == 401
+
+
+async def test_a_sign_in_is_over_after_its_time(doors: Doors) -> None:
+    await signed_in(doors, doors.home.secret)
+    with psycopg.connect(doors.database_url) as connection:
+        connection.execute("UPDATE sign_in SET expires_at = now() - interval '1 second'")
+
+    assert (await doors.client.get("/api/runs")).status_code == 401
+
+
+@pytest.mark.parametrize("secret", ["tracer_nobody", "ü", " ", "x" * 200])
+async def test_what_is_no_key_opens_nothing(doors: Doors, secret: str) -> None:
+    assert (await signed_in(doors, secret)).status_code == 401
+    if secret.isascii():
+        assert (await doors.client.get("/api/runs", headers=bearer(secret))).status_code == 401
+
+
+async def test_a_key_that_only_records_signs_nobody_in(doors: Doors) -> None:
+    answer = await signed_in(doors, (await made(doors, "record"))["secret"])
+
+    assert answer.status_code == 403
+    assert COOKIE not in answer.cookies
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 204),
+        ({"Sec-Fetch-Site": "none"}, 204),
+        ({"Origin": "http://tracer"}, 204),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://tracer"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Origin": "http://elsewhere"}, 403),
+        ({"Origin": "null"}, 403),
+        ({}, 403),
+    ],
+)
+async def test_a_page_of_another_site_does_nothing_in_the_name_of_who_looks(
+    doors: Doors, headers: dict[str, str], status: int
+) -> None:
+    await signed_in(doors, doors.home.secret)
+
+    answer = await doors.client.delete(f"/api/runs/{doors.home.run.root}", headers=headers)
+
+    assert answer.status_code == status
+
+
+async def test_a_program_with_a_key_needs_no_origin(doors: Doors) -> None:
+    answer = await doors.client.delete(
+        f"/api/runs/{doors.home.run.root}", headers=bearer(doors.home.secret)
+    )
+
+    assert answer.status_code == 204
+
+
+async def test_agents_work_for_their_own_project_only(doors: Doors) -> None:
+    asked = {"request": "Measure"}
+    answers = [
+        await doors.client.post("/api/runs", json=asked, headers=bearer(each.secret))
+        for each in (doors.home, doors.other)
+    ]
+
+    assert [each.status_code for each in answers] == [202, 403]
+
+
+async def test_nothing_answers_to_a_browser_of_another_origin(doors: Doors) -> None:
+    headers = {"Origin": "http://elsewhere", "Access-Control-Request-Method": "GET"}
+    for answer in (
+        await doors.client.options("/api/runs", headers=headers),
+        await doors.client.get("/api/runs", headers=bearer(doors.home.secret) | headers),
+    ):
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+async def test_a_body_has_a_bound_whether_it_tells_its_size_or_not(doors: Doors) -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b" " * 2**20
+
+    headers = bearer(doors.home.secret) | {"Content-Type": "application/json"}
+    for content in (b" " * 5 * 2**20, parts()):
+        answer = await doors.client.post("/api/keys", content=content, headers=headers)
+        assert answer.status_code == 413

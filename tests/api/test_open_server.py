@@ -1,0 +1,107 @@
+"""A server without keys: open to this machine, and to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from api.app import create_app
+from api.gate import Access, is_loopback
+from api.shares import BURST_SECONDS, Shares
+from tests.api.conftest import serving_parts
+from tracer.errors import TooFast
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.callers import Callers
+from tracer.storage.engine import open_pool
+
+
+@pytest.fixture
+async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    async with (
+        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+        open_pool(database_url) as pool,
+    ):
+        access = Access(Callers(pool), frozenset({"traces.example"}))
+        transport = httpx2.ASGITransport(create_app(parts, access=access))
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8420"
+        ) as client:
+            yield client
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8420", 200),
+        ("localhost", 200),
+        ("[::1]:8420", 200),
+        ("tracer.localhost:1", 200),
+        ("traces.example", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("localhost.evil.example:8420", 421),
+        ("192.168.0.1", 421),
+        ("", 421),
+    ],
+)
+async def test_it_answers_to_names_of_this_machine_and_to_those_that_it_was_given(
+    client: httpx2.AsyncClient, host: str, status: int
+) -> None:
+    assert (await client.get("/api/runs", headers={"Host": host})).status_code == status
+
+
+async def test_a_page_of_another_site_changes_nothing(client: httpx2.AsyncClient) -> None:
+    events: dict[str, list[object]] = {"events": []}
+    assert (await client.post("/api/events", json=events)).status_code == 200
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}):
+        answer = await client.post("/api/events", json=events, headers=headers)
+        assert answer.status_code == 403
+
+
+async def test_the_first_key_is_not_made_over_http(database_url: str, tmp_path: Path) -> None:
+    from tests.health.serving import health
+    from tracer.assembly import parts
+    from tracer.settings import Settings
+
+    async with parts(Settings(home=tmp_path), database_url, health()) as made:
+        transport = httpx2.ASGITransport(create_app(made))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            wanted = {"name": "mine", "scopes": ["admin"]}
+            assert (await client.post("/api/keys", json=wanted)).status_code == 403
+            assert (await client.get("/api/sign-in")).json()["keyId"] is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "a.localhost"])
+def test_addresses_of_this_machine_are_known(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example", "localhost.example", ""])
+def test_other_addresses_are_too(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_a_share_is_used_up_and_comes_back_and_belongs_to_one_key() -> None:
+    now = 0.0
+    shares = Shares(2, 1_000, lambda: now)
+    for _ in range(int(2 * BURST_SECONDS)):
+        shares.admit("one")
+    with pytest.raises(TooFast) as refusal:
+        shares.admit("one")
+    shares.admit("other")
+    now += refusal.value.retry_after + 0.5
+    shares.admit("one")
+
+
+def test_a_share_of_bytes_may_be_overdrawn_once_and_is_waited_for() -> None:
+    now = 0.0
+    shares = Shares(100, 10, lambda: now)
+    shares.admit("one")(100)
+    with pytest.raises(TooFast) as refusal:
+        shares.admit("one")
+    assert refusal.value.retry_after == pytest.approx(5.1)
+    now += 5.5
+    shares.admit("one")

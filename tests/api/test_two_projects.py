@@ -1,0 +1,105 @@
+"""What one project may not learn of another: asked with every operation that the server has."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.api.projects import Attack, attack, two_projects
+from tracer.storage.engine import Pool
+from tracer.storage.project_pool import ProjectPool
+
+
+async def test_no_operation_tells_or_changes_anything_of_another_project(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with two_projects(database_url, tmp_path) as doors:
+        there = await attack(doors, doors.home, doors.other)
+        back = await attack(doors, doors.other, doors.home)
+
+    _tell("application and row-level security", there, back)
+    assert there.leaks + back.leaks == []
+    assert there.operations > 25
+
+
+@dataclass(frozen=True)
+class Misled(ProjectPool):
+    """A project's pool whose queries name the other project: the application is all wrong."""
+
+    wall: int = 0
+
+    @property
+    def walled_project_id(self) -> int:
+        return self.wall
+
+
+async def test_row_level_security_alone_holds_where_queries_name_the_other_project(
+    database_url: str, tmp_path: Path
+) -> None:
+    def misled(pool: Pool, project_id: int) -> ProjectPool:
+        return Misled(pool, _other(project_id), wall=project_id)
+
+    async with two_projects(database_url, tmp_path, misled) as doors:
+        there = await attack(doors, doors.home, doors.other)
+        back = await attack(doors, doors.other, doors.home)
+
+    _tell("row-level security alone, queries for the other project", there, back)
+    assert there.leaks + back.leaks == []
+
+
+async def test_row_level_security_alone_holds_where_queries_forget_their_project(
+    database_url: str, tmp_path: Path, forgotten: list[str]
+) -> None:
+    async with two_projects(database_url, tmp_path) as doors:
+        there = await attack(doors, doors.home, doors.other)
+        back = await attack(doors, doors.other, doors.home)
+
+    _tell(f"row-level security alone, {len(forgotten)} queries without a project", there, back)
+    assert there.leaks + back.leaks == []
+    assert len(forgotten) > 50
+
+
+async def test_without_both_walls_the_same_questions_find_leaks(
+    database_url: str, tmp_path: Path
+) -> None:
+    def unwalled(pool: Pool, project_id: int) -> ProjectPool:
+        return ProjectPool(pool, _other(project_id))
+
+    async with two_projects(database_url, tmp_path, unwalled) as doors:
+        there = await attack(doors, doors.home, doors.other, timeout=5)
+
+    _tell("neither", there)
+    assert len({leak.split()[0] for leak in there.leaks}) > 15
+    assert "the victim's rows changed" in there.leaks
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Take the condition that names the project out of every query, and return those."""
+    condition = re.compile(r"\b([\w.]*project_id = )(%\(project_id\)s|%s|\$1)(?!\w)")
+    changed: list[str] = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def without(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        text = condition.sub(r"\2::integer IS NOT NULL", str(query))
+        if text != str(query):
+            changed.append(text)
+        return await execute(self, text, *arguments, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", without)
+    return changed
+
+
+def _other(project_id: int) -> int:
+    return {1: 2, 2: 1}[project_id]
+
+
+def _tell(walls: str, *attacks: Attack) -> None:
+    for each in attacks:
+        sys.stdout.write(f"{walls}: {each}\n")

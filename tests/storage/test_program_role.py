@@ -1,0 +1,147 @@
+"""The second wall: what row-level security holds, and what is told where it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.otel.made_traces import made, spans_from
+from tests.sample_runs import sample_run
+from tracer.access import Scope
+from tracer.errors import RecordNotFound, TracerError
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.engine import Pool, borrowed, open_pool
+from tracer.storage.migrate import upgrade
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.program_role import PROGRAM_ROLE
+from tracer.storage.project_pool import ProjectPool, executed, in_project, reading, snapshot
+from tracer.storage.project_stores import ProjectStores
+from tracer.storage.row_copies import COPY_ROWS
+from tracer.store import RunFilter
+
+WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"
+
+
+async def test_nothing_of_a_project_stays_with_a_connection(pool: Pool) -> None:
+    project = ProjectPool(pool, 7)
+    for door in (in_project, reading, snapshot):
+        async with door(project) as connection:
+            assert await (await connection.execute(WHO)).fetchone() == (PROGRAM_ROLE, "7")
+        with pytest.raises(RecordNotFound):
+            async with door(project):
+                raise RecordNotFound("run", 1)
+        async with borrowed(pool) as connection:
+            who = await (await connection.execute(WHO)).fetchone()
+        assert who is not None
+        assert who[0] != PROGRAM_ROLE
+        assert who[1] in (None, "")
+    assert await executed(project, [(WHO, [])]) == [[(PROGRAM_ROLE, "7")]]
+
+
+async def test_an_error_takes_a_write_back(pool: Pool) -> None:
+    async def fail() -> None:
+        async with in_project(ProjectPool(pool)) as connection:
+            await connection.execute("INSERT INTO session_state VALUES (1, 's', '{}', 1, now())")
+            raise TracerError("no")
+
+    with pytest.raises(TracerError):
+        await fail()
+    async with reading(ProjectPool(pool)) as connection:
+        cursor = await connection.execute("SELECT count(*) FROM session_state")
+        assert await cursor.fetchone() == (0,)
+
+
+async def test_the_role_sees_and_takes_its_project_alone_and_no_digest(pool: Pool) -> None:
+    made_key = await ApiKeys(ProjectPool(pool)).create("k", [Scope.READ])
+    for statement in (
+        "INSERT INTO session_state VALUES (2, 's', '{}', 1, now())",
+        "SELECT digest FROM api_key",
+        "SELECT * FROM sign_in",
+        "UPDATE api_key SET scopes = '{admin}'",
+        "UPDATE project SET name = 'mine'",
+        "CREATE TABLE mine ()",
+    ):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            async with in_project(ProjectPool(pool)) as connection:
+                await connection.execute(statement)
+    assert made_key.key.scopes == [Scope.READ]
+
+
+async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> None:
+    async def forget() -> None:
+        async with borrowed(pool) as connection, connection.transaction():
+            await connection.execute(f"SET LOCAL ROLE {PROGRAM_ROLE}")
+            await connection.execute("SELECT * FROM run")
+
+    with pytest.raises((psycopg.errors.UndefinedObject, psycopg.errors.InvalidTextRepresentation)):
+        await forget()
+
+
+async def test_what_is_copied_belongs_to_the_project_of_the_transaction(pool: Pool) -> None:
+    spans = spans_from(*(made(number, "a span") for number in range(1, COPY_ROWS + 2)))
+    await PostgresWriter(pool, 7).write_spans(spans)
+
+    async with borrowed(pool) as connection:
+        cursor = await connection.execute("SELECT project_id, count(*) FROM otel_span GROUP BY 1")
+        assert await cursor.fetchall() == [(7, len(spans))]
+
+
+@pytest.mark.parametrize("column", ["name", "provider_call_id"])
+async def test_names_are_found_by_their_index_behind_the_wall(pool: Pool, column: str) -> None:
+    query = (
+        f"EXPLAIN SELECT FROM act_tool_info AS call WHERE project_id = 1"
+        f" AND {column}::name = 'x'::text::name AND {column} = 'x'"
+    )
+    async with reading(ProjectPool(pool)) as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        plan = "\n".join(row[0] for row in await (await connection.execute(query)).fetchall())
+    condition = next(line for line in plan.splitlines() if "Index Cond" in line)
+    assert f"({column})::name" in condition
+
+
+@pytest.fixture
+def plain_user(empty_database_url: str) -> Iterator[str]:
+    """The address of a database whose user may not make roles, nor become the program's."""
+    name = "tracer_plain_user"
+    owner = sql.Identifier(name)
+    database = sql.Identifier(urlsplit(empty_database_url).path[1:])
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(owner))
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'plain'").format(owner))
+        connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
+    parts = urlsplit(empty_database_url)
+    server = parts.netloc.rpartition("@")[2]
+    yield parts._replace(netloc=f"{name}:plain@{server}").geturl()
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        current = sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner)
+        connection.execute(current)
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(owner))
+        connection.execute(sql.SQL("DROP ROLE {}").format(owner))
+
+
+async def test_a_user_who_may_not_become_the_role_is_told_and_is_mended_without_a_restart(
+    plain_user: str, empty_database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+        if connection.execute(f"SELECT to_regrole('{PROGRAM_ROLE}')").fetchone() == (None,):
+            connection.execute(f"CREATE ROLE {PROGRAM_ROLE} NOLOGIN")
+    upgrade(plain_user)
+    async with open_pool(plain_user) as pool, ProjectStores(pool) as stores:
+        await stores.tell_of_wall()
+        assert "row_level_security_off" in caplog.text
+        assert not await stores.is_walled()
+        run = sample_run()
+        await PostgresWriter(pool).write(run.events)
+
+        with psycopg.connect(empty_database_url, autocommit=True) as connection:
+            connection.execute(f"GRANT {PROGRAM_ROLE} TO tracer_plain_user WITH INHERIT FALSE")
+        upgrade(plain_user)
+
+        assert await stores.is_walled()
+        page = await PostgresReader(pool).list_runs(RunFilter(), 10, None)
+        assert [each.root_plan_id for each in page.items] == [run.root]

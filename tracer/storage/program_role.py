@@ -1,0 +1,127 @@
+"""The second wall between projects: a role that row-level security holds to one of them.
+
+The wall is raised from the tables' definitions after every migration, so that a new table with a
+`project_id` is behind it by itself. It stands for everybody but the tables' owner, who becomes
+`tracer_program` for each transaction (`tracer.storage.project_pool`).
+"""
+
+from __future__ import annotations
+
+from weakref import WeakSet
+
+import psycopg
+from sqlalchemy import Connection, Table, text
+from sqlalchemy.exc import DBAPIError
+
+from tracer.logs import get_logger
+from tracer.storage.engine import PoolConnection
+from tracer.storage.tables import METADATA
+
+PROGRAM_ROLE = "tracer_program"
+POLICY = "of_its_project"
+
+HOW_TO_MEND = (
+    "Row-level security does not hold: the database's user owns the tables and can't become"
+    f" {PROGRAM_ROLE}. As a superuser: CREATE ROLE {PROGRAM_ROLE} NOLOGIN (unless it exists);"
+    f" GRANT {PROGRAM_ROLE} TO the user WITH INHERIT FALSE. Then run `tracer migrate`."
+)
+
+_RIGHTS = {
+    "api_key": (
+        "SELECT (key_id, project_id, name, scopes, created_at, last_used_at, revoked_at),"
+        " INSERT, UPDATE (revoked_at)"
+    ),
+    "project": "SELECT",
+}
+"""What the role may do where that is less than reading and writing rows."""
+
+_EVERY_RIGHT = "SELECT, INSERT, UPDATE, DELETE"
+
+log = get_logger(__name__)
+
+_walled: WeakSet[PoolConnection] = WeakSet()
+
+IS_WALLED = f"""
+SELECT coalesce((
+    SELECT pg_has_role(role.oid, 'SET') AND NOT role.rolsuper AND NOT role.rolbypassrls
+        AND run.relrowsecurity AND has_table_privilege(role.oid, run.oid, 'INSERT')
+    FROM pg_roles AS role, pg_class AS run
+    WHERE role.rolname = '{PROGRAM_ROLE}' AND run.oid = to_regclass('run')
+), false)"""
+
+
+async def is_walled(connection: PoolConnection) -> bool:
+    """Return whether the connection's user can become the role that policies hold.
+
+    Asked once where it can, so that mending it needs no restart.
+    """
+    if connection not in _walled:
+        cursor = await connection.execute(IS_WALLED)
+        if await cursor.fetchone() == (True,):
+            _walled.add(connection)
+    return connection in _walled
+
+
+def raise_wall(connection: Connection) -> None:
+    """Raise what is missing of the wall, in the caller's transaction.
+
+    Args:
+        connection: As the owner of the tables, which are all there.
+    """
+    if not _ensure_role(connection):
+        log.warning("row_level_security_off", detail=HOW_TO_MEND)
+        return
+    schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
+    connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {PROGRAM_ROLE}"))
+    secured = set(
+        connection.scalars(
+            text("SELECT polrelid::regclass::text FROM pg_policy WHERE polname = :policy"),
+            {"policy": POLICY},
+        )
+    )
+    for table in METADATA.sorted_tables:
+        if "project_id" in table.columns:
+            if table.name not in secured:
+                _secure(connection, table)
+            rights = _RIGHTS.get(table.name, _EVERY_RIGHT)
+            connection.execute(text(f"GRANT {rights} ON {table.name} TO {PROGRAM_ROLE}"))
+
+
+def _secure(connection: Connection, table: Table) -> None:
+    connection.execute(text(f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"))
+    connection.execute(
+        text(
+            f"CREATE POLICY {POLICY} ON {table.name}"
+            " USING (project_id = current_setting('tracer.project_id')::integer)"
+        )
+    )
+
+
+def _ensure_role(connection: Connection) -> bool:
+    """Return whether the user can become the role, which is made where it may be made."""
+    if not connection.scalar(text(f"SELECT to_regrole('{PROGRAM_ROLE}') IS NOT NULL")):
+        _try(connection, f"CREATE ROLE {PROGRAM_ROLE} NOLOGIN NOINHERIT")
+    can_become = text(
+        f"SELECT coalesce(pg_has_role(to_regrole('{PROGRAM_ROLE}')::oid, 'SET'), false)"
+    )
+    if not connection.scalar(can_become):
+        _try(connection, f"GRANT {PROGRAM_ROLE} TO CURRENT_USER WITH INHERIT FALSE, SET TRUE")
+    return bool(connection.scalar(can_become))
+
+
+def _try(connection: Connection, statement: str) -> None:
+    """Execute a statement that the user may not be allowed, or another server may be ahead with."""
+    try:
+        with connection.begin_nested():
+            connection.execute(text(statement))
+    except DBAPIError as error:
+        if not isinstance(
+            error.orig,
+            (
+                psycopg.errors.InsufficientPrivilege,
+                psycopg.errors.DuplicateObject,
+                psycopg.errors.UniqueViolation,
+                psycopg.errors.UndefinedObject,
+            ),
+        ):
+            raise

@@ -1,0 +1,167 @@
+"""The database as one project sees it: what a query that forgets its project can not leave.
+
+Each transaction begins by becoming a role that row-level security holds to one project
+(`tracer.storage.program_role`), and by naming the project. Both end with the transaction, so that
+a pooler may hand the connection on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncRawCursor
+
+from tracer.errors import TracerError
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.storage.engine import READ_SECONDS, Pool, PoolConnection, borrowed
+from tracer.storage.program_role import PROGRAM_ROLE, is_walled
+
+Statement = tuple[str, Sequence[Any]]
+"""SQL for a raw cursor, and its parameters."""
+
+Row = tuple[Any, ...]
+
+OWNER = "none"
+"""What `SET ROLE` calls the user that the connection was opened as."""
+
+_ENTER = "SELECT set_config('role', $1, true), set_config('tracer.project_id', $2, true)"
+_CHECK_REFERENCES: Statement = ("SET CONSTRAINTS ALL IMMEDIATE", ())
+_CHANGE_ROLE = "SELECT set_config('role', %s, true)"
+
+
+@dataclass(frozen=True)
+class ProjectPool:
+    """A pool of connections that see one project."""
+
+    pool: Pool
+    project_id: int = DEFAULT_PROJECT_ID
+
+    @property
+    def walled_project_id(self) -> int:
+        """The project that row-level security holds its transactions to."""
+        return self.project_id
+
+
+def seen_by(pool: Pool | ProjectPool, project_id: int) -> ProjectPool:
+    """Return a pool as a project sees it; as it is, where it is a project's already."""
+    return pool if isinstance(pool, ProjectPool) else ProjectPool(pool, project_id)
+
+
+@asynccontextmanager
+async def in_project(
+    project: ProjectPool, seconds: float | None = READ_SECONDS
+) -> AsyncIterator[PoolConnection]:
+    """Lend a connection in a pipelined transaction of a project, committed at the end.
+
+    Args:
+        project: Whose rows it sees.
+        seconds: How long it may be used; None: as long as it takes.
+
+    Raises:
+        TimeoutError: The time was over.
+    """
+    async with borrowed(project.pool, seconds) as connection:
+        try:
+            async with _begun(connection, project, "BEGIN"):
+                yield connection
+                await connection.execute("COMMIT", prepare=False)
+        except TracerError:
+            # Not by a statement: only so does the driver forget what it prepared meanwhile.
+            await connection.rollback()
+            raise
+
+
+def reading(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
+    """Lend a connection that sees a project's rows and changes nothing."""
+    return _reading(project, "BEGIN READ ONLY")
+
+
+def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
+    """Lend a connection whose statements all see one state of a project, and change nothing."""
+    return _reading(project, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+
+@asynccontextmanager
+async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnection]:
+    async with (
+        borrowed(project.pool) as connection,
+        _begun(connection, project, begin),
+    ):
+        try:
+            yield connection
+        except TracerError:  # such as RecordNotFound: nothing is wrong with the connection
+            await connection.execute("COMMIT", prepare=False)
+            raise
+        await connection.execute("COMMIT", prepare=False)
+
+
+@asynccontextmanager
+async def _begun(
+    connection: PoolConnection, project: ProjectPool, begin: str
+) -> AsyncIterator[None]:
+    """Pipeline a transaction of a project. Whoever ends the pipeline early does not end that."""
+    entering = await _entering(connection, project)
+    async with connection.pipeline():
+        await connection.execute(begin, prepare=False)
+        await AsyncRawCursor(connection).execute(*entering, prepare=True)
+        yield
+
+
+@asynccontextmanager
+async def transaction_in(project: ProjectPool) -> AsyncIterator[PoolConnection]:
+    """Lend a connection in a transaction of a project that is no pipeline, for as long as it takes.
+
+    Args:
+        project: Whose rows it sees.
+    """
+    async with borrowed(project.pool, seconds=None) as connection:
+        async with _begun(connection, project, "BEGIN"):
+            pass
+        yield connection
+        await connection.execute("COMMIT", prepare=False)
+
+
+@asynccontextmanager
+async def as_owner(connection: PoolConnection) -> AsyncIterator[None]:
+    """Be the tables' owner inside, whom policies do not hold; the project stays named.
+
+    Args:
+        connection: In a transaction of a project.
+    """
+    await connection.execute(_CHANGE_ROLE, [OWNER])
+    yield
+    await connection.execute(_CHANGE_ROLE, [await _role(connection)])
+
+
+async def executed(project: ProjectPool, statements: Iterable[Statement]) -> list[list[Row]]:
+    """Execute statements in one transaction of a project and one round trip.
+
+    Args:
+        project: Whose rows they see.
+        statements: What to execute, in order.
+
+    Returns:
+        The rows that each answered.
+    """
+    async with borrowed(project.pool, seconds=None) as connection:
+        entering = await _entering(connection, project)
+        cursors: list[AsyncRawCursor[Row]] = []
+        # A pipeline without BEGIN is one transaction, which nothing in here ends early. What its
+        # references break is told by a statement: the driver loses a connection whose commit fails.
+        async with connection.pipeline():
+            for statement, given in (entering, *statements, _CHECK_REFERENCES):
+                cursor = AsyncRawCursor(connection)
+                await cursor.execute(statement, given, prepare=True)
+                cursors.append(cursor)
+        return [await each.fetchall() if each.description else [] for each in cursors[1:-1]]
+
+
+async def _entering(connection: PoolConnection, project: ProjectPool) -> Statement:
+    return _ENTER, [await _role(connection), str(project.walled_project_id)]
+
+
+async def _role(connection: PoolConnection) -> str:
+    return PROGRAM_ROLE if await is_walled(connection) else OWNER

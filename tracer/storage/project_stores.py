@@ -1,0 +1,138 @@
+"""The stores of the projects: each made when it is first asked for, and kept.
+
+Their number is bounded by that of the projects, which nobody makes over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from tracer.access import NewKey
+from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.logs import get_logger
+from tracer.storage.api_keys import ApiKeys, make_first_key
+from tracer.storage.engine import Pool, store_errors
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.program_role import HOW_TO_MEND
+from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.run_watch import RunWatch
+from tracer.store import TraceReader, TraceWriter
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ProjectStore:
+    """What one project has."""
+
+    reader: TraceReader
+    writer: TraceWriter
+    watch: RunWatch
+    keys: ApiKeys
+
+
+class ProjectStores:
+    """Gives each project its store. To be entered with `async with`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
+    ) -> None:
+        """Take a pool that all projects share.
+
+        Args:
+            pool: The database.
+            terms: How long recorders' leases last.
+            project_pool: How one project sees the database.
+        """
+        self._pool = pool
+        self._terms = terms
+        self._project_pool = project_pool
+        self._stores: dict[int, ProjectStore] = {}
+        self._opening = asyncio.Lock()
+        self._watches = AsyncExitStack()
+        self._is_watched = asyncio.Event()
+        self.on_written: Callable[[Collection[UUID]], None] = self.wake
+        """Is told of each project's writes; it wakes those who watch, unless it is replaced."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._watches.aclose()
+
+    async def of(self, project_id: int) -> ProjectStore:
+        """Return a project's store."""
+        if project_id not in self._stores:
+            async with self._opening:
+                if project_id not in self._stores:
+                    self._stores[project_id] = await self._open(project_id)
+        return self._stores[project_id]
+
+    async def is_walled(self) -> bool:
+        """Return whether row-level security holds, besides the conditions of the queries.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+            SchemaOutOfDate: It lacks migrations.
+        """
+        project = self._project_pool(self._pool, DEFAULT_PROJECT_ID)
+        with store_errors():
+            async with in_project(project) as connection:
+                cursor = await connection.execute("SELECT row_security_active('run')")
+                return await cursor.fetchone() == (True,)
+
+    async def tell_of_wall(self) -> None:
+        """Log it where row-level security does not hold."""
+        try:
+            is_walled = await self.is_walled()
+        except (StoreUnavailable, SchemaOutOfDate):
+            return  # `/readyz` says so, and then this
+        if not is_walled:
+            log.warning("row_level_security_off", detail=HOW_TO_MEND)
+
+    async def make_first_key(self, project_id: int) -> NewKey | None:
+        """Make a key for everything in a project where there never was any key, else None."""
+        return await make_first_key(self._pool, project_id)
+
+    def wake(self, root_plan_ids: Collection[UUID]) -> None:
+        """Wake those who watch any of the runs; two projects may have a run of the same id."""
+        for store in self._stores.values():
+            store.watch.wake(root_plan_ids)
+
+    async def until_watched(self) -> None:
+        """Return as soon as somebody watches a run."""
+        await self._is_watched.wait()
+
+    def end(self) -> None:
+        """Let all who watch leave: the server ends."""
+        for store in self._stores.values():
+            store.watch.end()
+
+    async def _open(self, project_id: int) -> ProjectStore:
+        project = self._project_pool(self._pool, project_id)
+        reader = PostgresReader(project)
+        watch = RunWatch(reader, on_watched=self._is_watched.set)
+        await self._watches.enter_async_context(watch)
+        writer = PostgresWriter(
+            project,
+            on_written=lambda runs: self.on_written(runs),
+            terms=self._terms,
+        )
+        return ProjectStore(reader, writer, watch, ApiKeys(project))
