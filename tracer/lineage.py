@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import chain
+from operator import is_not
 from typing import Any
 
 from tracer.records import Kind
@@ -31,6 +32,9 @@ class Payloads(StrEnum):
     DIGEST = "digest"
     """The SHA-256 of each, as hex: to compare by."""
 
+
+# Looking a member up in its class takes as long as everything else that is done to a node.
+_PLAN, _STEP, _THINK_ACT, _TOOL_CALL = Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL
 
 _ALWAYS = ("status", "reason", "started_at", "finished_at", "abandoned_at", "position")
 
@@ -128,6 +132,12 @@ _WITHIN_PLAN: dict[Kind, tuple[str, ...]] = {
 _OPENERS = (Kind.STEP, Kind.TOOL_CALL)
 """The kinds that open sub-plans."""
 
+_BELOW = {
+    kind: (*within, "subPlans") if kind in _OPENERS else within
+    for kind, within in _WITHIN_PLAN.items()
+}
+"""Where they have all that lies below them."""
+
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """Return the plan's node with everything below it.
@@ -149,9 +159,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     _add_totals(_walk(unplaced))
     _add_totals(placed)
     if unplaced:
-        top["cumulative"] = top["cumulative"].copy()
-        for node in unplaced:
-            _add(top["cumulative"], node["cumulative"])
+        top["cumulative"] = _sum(top["cumulative"], [node["cumulative"] for node in unplaced])
     if depth is not None:
         _prune(top, depth)
     return top
@@ -161,66 +169,52 @@ class _Forest:
     """Every node, hung under its parent where that is known."""
 
     def __init__(self, rows: TreeRows) -> None:
-        self.plans = {node["planId"]: node for node in rows.plans}
-        self.steps = {node["stepId"]: node for node in rows.steps}
-        self.think_acts = {node["thinkActId"]: node for node in rows.think_acts}
-        self.tool_calls = {node["toolCallId"]: node for node in rows.tool_calls}
+        self.plans = _by_id(rows.plans, _PLAN, "planId")
+        self.steps = _by_id(rows.steps, _STEP, "stepId")
+        self.think_acts = _by_id(rows.think_acts, _THINK_ACT, "thinkActId")
+        self.tool_calls = _by_id(rows.tool_calls, _TOOL_CALL, "toolCallId")
         self.tops: list[Node] = []
-        self.parents: dict[int, tuple[Node, str]] = {}
+        for node in chain(rows.steps, rows.think_acts, rows.tool_calls, rows.plans):
+            parent, children = self._above(node)
+            if parent is None:
+                self.tops.append(node)
+            else:
+                parent[children].append(node)
         for plan in rows.plans:
-            plan["kind"] = Kind.PLAN
-            plan["agentExecutions"] = []
-            plan["parentActToolCall"] = None
-        for step in rows.steps:
-            step["kind"] = Kind.STEP
-            step.update(thinkActs=[], toolCalls=[], subPlans=[])
-            self._hang(step, self.plans.get(step["planId"]), "agentExecutions")
-        for think_act in rows.think_acts:
-            think_act["kind"] = Kind.THINK_ACT
-            think_act["toolCalls"] = []
-            self._hang(think_act, self.steps.get(think_act["stepId"]), "thinkActs")
-        for call in rows.tool_calls:
-            call["kind"] = Kind.TOOL_CALL
-            call.update(toolCalls=[], subPlans=[])
-        for call in rows.tool_calls:
-            parent = (
-                self.tool_calls.get(call["parentToolCallId"])
-                or self.think_acts.get(call["thinkActId"])
-                or self.steps.get(call["stepId"])
-            )
-            self._hang(call, parent, "toolCalls")
-        for plan in rows.plans:
-            self._hang_plan(plan, rows.opener)
+            self._name_opener(plan, rows.opener)
 
-    def _hang(self, node: Node, parent: Node | None, children: str) -> None:
-        if parent is None:
-            self.tops.append(node)
-        else:
-            parent[children].append(node)
-            self.parents[id(node)] = (parent, children)
+    def _above(self, node: Node) -> tuple[Node | None, str]:
+        """Return a node's parent, if that is known, and where the parent has it."""
+        kind = node["kind"]
+        if kind is _TOOL_CALL:
+            return (
+                self.tool_calls.get(node["parentToolCallId"])
+                or self.think_acts.get(node["thinkActId"])
+                or self.steps.get(node["stepId"])
+            ), "toolCalls"
+        if kind is _THINK_ACT:
+            return self.steps.get(node["stepId"]), "thinkActs"
+        if kind is _STEP:
+            return self.plans.get(node["planId"]), "agentExecutions"
+        opener = self.tool_calls.get(node["toolCallId"]) or self.steps.get(node["openedByStepId"])
+        return opener, "subPlans"
 
-    def _hang_plan(self, plan: Node, opener: Node | None) -> None:
+    def _name_opener(self, plan: Node, opener: Node | None) -> None:
         call = self.tool_calls.get(plan["toolCallId"])
-        self._hang(plan, call or self.steps.get(plan["openedByStepId"]), "subPlans")
         if call is None and opener is not None and opener["toolCallId"] == plan["toolCallId"]:
             call = opener
-        if call is not None:
-            plan["parentActToolCall"] = {
-                name: call[name] for name in ("toolCallId", "name", "arguments", "status")
-            }
+        shown = ("toolCallId", "name", "arguments", "status")
+        plan["parentActToolCall"] = call and {name: call[name] for name in shown}
 
     def cut_loose(self, placed: list[Node]) -> list[Node]:
         """Return the tops of all that cannot be reached from the placed nodes."""
+        everything = (self.plans, self.steps, self.think_acts, self.tool_calls)
+        if len(placed) == sum(map(len, everything)):
+            return []
         seen = set(map(id, placed))
         loose = [node for node in self.tops if id(node) not in seen]
         seen.update(map(id, _walk(loose)))
-        everything = chain(
-            self.plans.values(),
-            self.steps.values(),
-            self.think_acts.values(),
-            self.tool_calls.values(),
-        )
-        for node in everything:
+        for node in chain.from_iterable(each.values() for each in everything):
             if id(node) not in seen:
                 top = self._cut_circle(node)
                 loose.append(top)
@@ -232,52 +226,67 @@ class _Forest:
         climbed: set[int] = set()
         while id(node) not in climbed:
             climbed.add(id(node))
-            node, _ = self.parents[id(node)]
+            parent, _ = self._above(node)
+            assert parent is not None  # what has none is a top, and what is below it was seen
+            node = parent
         self.unhang(node)
         return node
 
     def unhang(self, node: Node) -> None:
         """Take a node from its parent, if it has one: it is a top from now on."""
-        if id(node) in self.parents:
-            parent, children = self.parents.pop(id(node))
+        parent, children = self._above(node)
+        if parent is not None:
             parent[children] = [child for child in parent[children] if child is not node]
+
+
+def _by_id(nodes: list[Node], kind: Kind, id_name: str) -> dict[str, Node]:
+    """Return nodes by their id, with their kind and room for what hangs below them."""
+    by_id = {}
+    below = _BELOW[kind]
+    for node in nodes:
+        node["kind"] = kind
+        for children in below:
+            node[children] = []
+        by_id[node[id_name]] = node
+    return by_id
 
 
 def _walk(tops: Iterable[Node]) -> list[Node]:
     """Return all nodes, each before what is below it."""
-    waiting = list(tops)
-    walked = []
-    while waiting:
-        node = waiting.pop()
-        walked.append(node)
-        kind = node["kind"]
-        for children in _WITHIN_PLAN[kind]:
-            waiting += node[children]
-        if kind in _OPENERS:
-            waiting += node["subPlans"]
+    walked = list(tops)
+    for node in walked:  # which grows meanwhile
+        for children in _BELOW[node["kind"]]:
+            walked += node[children]
     return walked
 
 
 def _add_totals(walked: list[Node]) -> None:
     """Fill in `own`, `cumulative` and `subPlanCount` of nodes that come before those below them.
 
-    Where there are no sub-plans below, `own` and `cumulative` are one object: of a run's many
-    leaves each would otherwise cost two.
+    What is equal is one object where that is known without looking: `own` and `cumulative` of what
+    has no sub-plans below, and those of all calls that have nothing below. Nobody changes them.
     """
     opened: dict[int, int] = {}  # how many sub-plans a node and those below it in its plan opened
     for node in reversed(walked):
         kind = node["kind"]
-        below = [child for children in _WITHIN_PLAN[kind] for child in node[children]]
-        sub_plans = node["subPlans"] if kind in _OPENERS else ()
-        node["own"] = node["cumulative"] = own = _of_itself(node)
-        for child in below:
-            _add(own, child["own"])
-        if sub_plans or any(child["cumulative"] is not child["own"] for child in below):
-            node["cumulative"] = cumulative = _of_itself(node)
-            for child in (*below, *sub_plans):
-                _add(cumulative, child["cumulative"])
-            opened[id(node)] = len(sub_plans) + sum(opened.get(id(child), 0) for child in below)
-        if kind is Kind.PLAN:
+        if kind is _TOOL_CALL and not node["toolCalls"] and not node["subPlans"]:
+            # As below, in a quarter of the time: most nodes are such calls.
+            node["own"] = node["cumulative"] = _of_itself(node)
+            node["subPlanCount"] = 0
+            continue
+        below: list[Node] = []
+        for children in _WITHIN_PLAN[kind]:
+            below += node[children]
+        sub_plans = node["subPlans"] if kind in _OPENERS else []
+        itself = _of_itself(node)
+        owns = [child["own"] for child in below]
+        cumulatives = [child["cumulative"] for child in below]
+        node["own"] = node["cumulative"] = _sum(itself, owns) if below else itself
+        if sub_plans or any(map(is_not, owns, cumulatives)):
+            cumulatives += [plan["cumulative"] for plan in sub_plans]
+            node["cumulative"] = _sum(itself, cumulatives)
+            opened[id(node)] = len(sub_plans) + sum([opened.get(id(child), 0) for child in below])
+        if kind is _PLAN:
             node["subPlanCount"] = opened.pop(id(node), 0)
         elif kind in _OPENERS:
             node["subPlanCount"] = len(sub_plans)
@@ -286,22 +295,44 @@ def _add_totals(walked: list[Node]) -> None:
 def _of_itself(node: Node) -> Node:
     """Return what one node alone adds to the totals."""
     kind = node["kind"]
-    is_call, is_round = kind is Kind.TOOL_CALL, kind is Kind.THINK_ACT
+    if kind is _TOOL_CALL:
+        return _FAILED_CALL if node["status"] == "failed" else _CALL
+    if kind is not _THINK_ACT:
+        return _NOTHING
     return {
-        "inputTokens": (node["inputTokens"] or 0) if is_round else 0,
-        "outputTokens": (node["outputTokens"] or 0) if is_round else 0,
-        "costUsd": (node["costUsd"] or 0) if is_round else 0,
-        "toolCalls": 1 if is_call else 0,
-        "failures": 1 if (is_call or is_round) and node["status"] == "failed" else 0,
+        "inputTokens": node["inputTokens"] or 0,
+        "outputTokens": node["outputTokens"] or 0,
+        "costUsd": node["costUsd"] or 0,
+        "toolCalls": 0,
+        "failures": 1 if node["status"] == "failed" else 0,
     }
 
 
-def _add(totals: Node, more: Node) -> None:
-    totals["inputTokens"] += more["inputTokens"]
-    totals["outputTokens"] += more["outputTokens"]
-    totals["costUsd"] += more["costUsd"]
-    totals["toolCalls"] += more["toolCalls"]
-    totals["failures"] += more["failures"]
+_NOTHING: Node = {"inputTokens": 0, "outputTokens": 0, "costUsd": 0, "toolCalls": 0, "failures": 0}
+_CALL = _NOTHING | {"toolCalls": 1}
+_FAILED_CALL = _CALL | {"failures": 1}
+
+
+def _sum(itself: Node, parts: list[Node]) -> Node:
+    """Return totals added up, in their order: sums of floats depend on it."""
+    input_tokens = itself["inputTokens"]
+    output_tokens = itself["outputTokens"]
+    cost_usd = itself["costUsd"]
+    tool_calls = itself["toolCalls"]
+    failures = itself["failures"]
+    for part in parts:
+        input_tokens += part["inputTokens"]
+        output_tokens += part["outputTokens"]
+        cost_usd += part["costUsd"]
+        tool_calls += part["toolCalls"]
+        failures += part["failures"]
+    return {
+        "inputTokens": input_tokens,
+        "outputTokens": output_tokens,
+        "costUsd": cost_usd,
+        "toolCalls": tool_calls,
+        "failures": failures,
+    }
 
 
 def _prune(top: Node, depth: int) -> None:

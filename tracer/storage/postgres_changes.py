@@ -13,7 +13,7 @@ from tracer.merge import RULES
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.engine import PoolConnection
-from tracer.storage.postgres_tree import finish_rows, rows_query
+from tracer.storage.postgres_tree import fetched_rows, rows_query
 from tracer.storage.run_changes import changes_between
 from tracer.storage.tables import TABLES
 from tracer.store import Revision, RunChanges
@@ -44,7 +44,7 @@ async def read_run_changes(
         raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
     changed = []
     for kind, cursor in cursors.items():
-        for node in finish_rows(kind, await cursor.fetchall(), Payloads.PREVIEW):
+        for node in await fetched_rows(cursor, kind, Payloads.PREVIEW):
             changed.append({"kind": kind, **node})
     gone = [(Kind(kind), record_id) for kind, record_id in await removed.fetchall()]
     return changes_between(after, row[0], changed, gone, limit)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from uuid import UUID
 
+from psycopg import AsyncCursor
 from psycopg.rows import dict_row
 from pydantic.alias_generators import to_camel
 from sqlalchemy import Enum, Uuid
@@ -18,15 +20,19 @@ from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 
+Rows = AsyncCursor[Node]
+
 SHOWN_STATUS = (
     "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
     " THEN 'abandoned' ELSE status::text END"
 )
 """The status as it is shown, as SQL."""
 
-# The first characters hold at least the first bytes; `preview` cuts between characters.
+# The first characters hold at least the first bytes; `preview` cuts between characters. Postgres
+# would count the characters of short strings too.
 _SHOWN = {
-    Payloads.PREVIEW: f"left({{}}, {PREVIEW_BYTES})",
+    Payloads.PREVIEW: f"CASE WHEN octet_length({{0}}) <= {PREVIEW_BYTES} THEN {{0}}"
+    f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
     Payloads.FULL: "{}",
     Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
 }
@@ -60,9 +66,7 @@ async def read_tree_rows(
     for kind, query in queries.items():
         cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
         await cursors[kind].execute(query, given, prepare=True)
-    rows = {
-        kind: finish_rows(kind, await each.fetchall(), payloads) for kind, each in cursors.items()
-    }
+    rows = {kind: await fetched_rows(each, kind, payloads) for kind, each in cursors.items()}
     tree = TreeRows(
         rows[Kind.PLAN], rows[Kind.STEP], rows[Kind.THINK_ACT], rows[Kind.TOOL_CALL], None, revision
     )
@@ -82,27 +86,36 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
-def finish_rows(kind: Kind, rows: list[Node], payloads: Payloads) -> list[Node]:
-    """Return rows that `rows_query` read as the tree has them; they are changed in place.
-
-    What SQL left a little long is cut, and the parts of each error are put together.
-    """
-    texts = [to_camel(field) for field in (*PAYLOAD_FIELDS[kind], *_ERROR_TEXTS)]
-    nothing = dict.fromkeys(texts) if payloads is Payloads.NONE else {}
-    for row in rows:
-        row |= nothing
-        if payloads is Payloads.PREVIEW:
-            for name in texts:
-                if row[name] is not None:
-                    row[name] = preview(row[name])
-        type_, message, stack = row.pop("errorType"), row.pop("errorMessage"), row.pop("errorStack")
-        row["error"] = (
-            None if type_ is None else {"type": type_, "message": message, "stack": stack}
-        )
+async def fetched_rows(cursor: Rows, kind: Kind, payloads: Payloads) -> list[Node]:
+    """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
+    rows = await cursor.fetchall()
+    # Postgres would sort by moving whole rows, and takes longer than for all the rest.
+    rows.sort(key=itemgetter(to_camel(RULES[kind].id_field)))
+    rows.sort(key=lambda row: _LAST if row["position"] is None else row["position"])
+    if payloads is Payloads.PREVIEW:
+        _cut(kind, rows)
     return rows
 
 
-def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
+_LAST = 2**31
+"""After every position."""
+
+
+def _cut(kind: Kind, rows: list[Node]) -> None:
+    """Cut what SQL left a little long."""
+    for name in map(to_camel, PAYLOAD_FIELDS[kind]):
+        is_cut = f"{name}Truncated"
+        for row in rows:
+            if row[is_cut]:
+                row[name] = preview(row[name])
+    for row in rows:
+        if error := row["error"]:
+            for name in ("message", "stack"):
+                if error[name]:
+                    error[name] = preview(error[name])
+
+
+def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
     """Return what a row consists of: the API's name of each value, and the SQL that makes it."""
     columns = METADATA.tables[TABLES[kind]].columns
     row = {}
@@ -111,10 +124,21 @@ def _expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
     row["status"] = SHOWN_STATUS
     if "cost_usd" in row:
         row["cost_usd"] = "cost_usd::float8"
-    row["duration_ms"] = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
-    row["error_type"] = "error_type"
-    row |= payload_expressions(kind, payloads)
+    row["duration_ms"] = _DURATION
+    texts = payload_expressions(kind, payloads)
+    message, stack = (texts.pop(field, "NULL") for field in _ERROR_TEXTS)
+    row |= texts
+    for field in PAYLOAD_FIELDS[kind]:
+        row.setdefault(field, "NULL")
+    row["error"] = (
+        "CASE WHEN error_type IS NOT NULL THEN"
+        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END"
+    )
     return {to_camel(field): expression for field, expression in row.items()}
+
+
+# In whole microseconds: as numbers of any length, which `extract` gives, it takes much longer.
+_DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
 
 
 def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
@@ -163,16 +187,15 @@ _BELOW = {
 
 
 def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
-    """Return the query for the rows of one kind in the run `%(run)s`, for `finish_rows`.
+    """Return the query for the rows of one kind in the run `%(run)s`, for `fetched_rows`.
 
     Args:
         kind: The kind of record.
         payloads: How much of the long strings to read.
         condition: Which of the run's rows.
     """
-    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _expressions(kind, payloads).items())
-    return f"""SELECT {row} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {condition}
-        ORDER BY position, {RULES[kind].id_field}"""
+    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
+    return f"SELECT {row} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {condition}"
 
 
 _OF_RUN = {
