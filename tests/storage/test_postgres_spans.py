@@ -2,49 +2,139 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import psycopg
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
+from benchmarks.workload import bodies, trace
 from tests.otel.captured import by_trace, spans_of
+from tests.store_contract.stores import content
+from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
-from tracer.records import Kind
+from tracer.records import RECORDS, Kind
 from tracer.storage.engine import Pool
+from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.tables import TABLES
-from tracer.store import RunFilter
+from tracer.store import RunFilter, TraceReader
 
 ONE_RUN = "pydantic-ai-default-single"
 FIVE_RUNS = "langgraph-openinference-concurrent"
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every statement that a raw cursor is given from now on."""
-    statements: list[str] = []
-    execute = psycopg.AsyncRawCursor.execute
+def sent(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement from now on, COPY included."""
+    copy = psycopg.AsyncCursor.copy
 
-    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        statements.append(str(query))
-        return await execute(self, query, *arguments, **options)
+    def counted(self: Any, statement: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(str(statement))
+        return copy(self, statement, *arguments, **options)
 
-    monkeypatch.setattr(psycopg.AsyncRawCursor, "execute", counted)
-    return statements
+    monkeypatch.setattr(psycopg.AsyncCursor, "copy", counted)
+    return asked
+
+
+def _decoded(spans: Sequence[WireSpan]) -> list[Span]:
+    (body,) = bodies([*spans], len(spans))
+    return decode_protobuf(body).spans
 
 
 async def test_the_number_of_statements_does_not_depend_on_spans_or_runs(
     writer: PostgresWriter, sent: list[str]
 ) -> None:
-    await writer.write_spans(spans_of(ONE_RUN))
-    of_one_run = len(sent)
-    sent.clear()
-    await writer.write_spans(spans_of(FIVE_RUNS))
+    counts = []
+    for spans in (spans_of(ONE_RUN), spans_of(FIVE_RUNS), _decoded(trace(1, 600))):
+        sent.clear()
+        await writer.write_spans(spans)
+        counts.append(len(sent))
 
-    assert len(sent) == of_one_run == 12
+    of_locks_spans_and_runs = 3
+    assert counts == [of_locks_spans_and_runs + len(RECORDS)] * 3
+
+
+async def test_a_trace_that_grows_is_not_read_again(
+    writer: PostgresWriter, sent: list[str]
+) -> None:
+    spans = _decoded(trace(1, 600))
+    await writer.write_spans(spans[:300])
+    sent.clear()
+    await writer.write_spans(spans[300:])
+
+    assert not [statement for statement in sent if "FROM otel_span" in statement]
+
+
+async def test_what_others_write_meanwhile_is_read(
+    writer: PostgresWriter, pool: Pool, reader: PostgresReader
+) -> None:
+    spans = _decoded(trace(1, 600))
+    other = PostgresWriter(pool)
+    for start in range(0, len(spans), 100):
+        turn = (writer, other)[start // 100 % 2]
+        await turn.write_spans(spans[start : start + 100])
+
+    assert await _records(reader) == await _records_in_memory(spans)
+
+
+async def test_rows_by_copy_are_those_of_the_statements_that_merge(
+    writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    spans = _decoded(trace(2, 700))
+    for start, end in ((0, 5), (5, 300), (250, 420), (420, 421), (421, 700)):
+        await writer.write_spans(spans[start:end])
+
+    assert await _records(reader) == await _records_in_memory(spans)
+
+
+async def test_json_that_postgres_cannot_hold_as_such_is_kept_as_text(
+    writer: PostgresWriter, pool: Pool
+) -> None:
+    strange = trace(3, 100)
+    for span in strange:
+        for attribute in span.attributes:
+            if attribute.key == "gen_ai.tool.call.result":
+                attribute.value.string_value = r'{"name": "\u0000"}'
+    answer = await writer.write_spans(_decoded(strange))
+
+    assert (answer.stored, answer.refused) == (100, [])
+    async with pool.connection() as connection:
+        cursor = await connection.execute(
+            "SELECT count(*), count(result), count(result_json), count(arguments_json)"
+            " FROM act_tool_info"
+        )
+        calls, results, as_json, arguments = await cursor.fetchone() or ()
+    assert (results, as_json, arguments) == (calls, 0, calls)
+
+
+async def test_what_is_known_of_a_run_does_not_outlive_its_rows(
+    writer: PostgresWriter, pool: Pool, reader: PostgresReader
+) -> None:
+    spans = _decoded(trace(4, 200))
+    await writer.write_spans(spans[:150])
+    async with pool.connection() as connection:  # as a database that was restored
+        await connection.execute("DELETE FROM otel_span WHERE name LIKE 'chat%'")
+        await connection.execute("TRUNCATE think_act_record CASCADE")
+    answer = await writer.write_spans(spans)
+
+    assert (answer.stored, answer.refused) == (200, [])
+
+
+async def _records(reader: TraceReader) -> list[dict[str, Any]]:
+    (run,) = (await reader.list_runs(RunFilter(), 10, None)).items
+    whole = await reader.read_whole_run(run.root_plan_id)
+    return [content(record) for records in whole.records.values() for record in records]
+
+
+async def _records_in_memory(spans: Sequence[Span]) -> list[dict[str, Any]]:
+    store = MemoryStore()
+    await store.write_spans(spans)
+    return await _records(store)
 
 
 async def test_spans_that_came_before_cost_no_projection(
@@ -54,7 +144,7 @@ async def test_spans_that_came_before_cost_no_projection(
     sent.clear()
     await writer.write_spans(spans_of(ONE_RUN))
 
-    assert len(sent) == 2
+    assert len(sent) == 1
 
 
 async def test_spans_are_kept_as_they_came(

@@ -29,12 +29,13 @@ async def rows(pool: Pool, query: str, *values: Any) -> list[tuple[Any, ...]]:
 
 
 async def test_overlapping_writers_in_opposite_order_lose_nothing(
-    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+    pool: Pool, reader: PostgresReader
 ) -> None:
     runs = [Moments() for _ in range(12)]
     shuffle = random.Random(4711).shuffle
 
     async def write(task: int) -> None:
+        writer = PostgresWriter(pool)  # of its own: one writer would put them in one transaction
         for number in range(30):
             events: list[Event] = []
             for run in runs:
@@ -113,6 +114,65 @@ async def test_events_of_a_run_that_came_as_spans_are_refused(
     answer = await writer.write([run.plan_finished(), Moments().plan_started()])
     assert [(r.index, r.code) for r in answer.refused] == [(0, "run_of_spans")]
     assert answer.stored == 1
+
+
+async def test_what_is_known_to_be_there_takes_no_statement(
+    writer: PostgresWriter, asked: list[str]
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started(), run.step_started()])
+    asked.clear()
+    await writer.write([run.call_started()])
+    await writer.write([run.call_finished()])
+    assert len(asked) == 2
+    assert not any("agent_execution_record" in statement for statement in asked)
+
+
+async def test_a_step_that_is_known_and_gone_is_there_again(
+    pool: Pool, writer: PostgresWriter
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started(), run.step_started()])
+    await rows(pool, "DELETE FROM agent_execution_record RETURNING 1")
+    assert (await writer.write([run.call_started()])).stored == 1
+    steps = await rows(pool, "SELECT status::text, plan_id FROM agent_execution_record")
+    assert steps == [("unknown", run.root)]
+
+
+async def test_a_run_that_is_known_and_gone_is_there_again(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started(), run.step_started()])
+    async with pool.connection() as connection:
+        await connection.execute("TRUNCATE run CASCADE")
+    assert (await writer.write([run.call_started()])).stored == 1
+    assert (await reader.read_run(run.root)).tool_calls == 1
+
+
+async def test_a_known_run_that_another_process_deletes_takes_no_more_events(
+    pool: Pool, writer: PostgresWriter
+) -> None:
+    run, other = Moments(), Moments()
+    await writer.write([run.plan_started(), other.plan_started()])
+    await PostgresWriter(pool).delete_run(run.root)
+    for _ in range(2):
+        answer = await writer.write([run.call_started(), other.call_started()])
+        assert [(r.index, r.code) for r in answer.refused] == [(0, "run_deleted")]
+        assert answer.stored == 1
+
+
+async def test_writes_at_the_same_time_share_commits_and_each_hears_of_its_own(
+    writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run, bad = Moments(), Moments()
+    good = [writer.write([run.call_started(tool_call_id=new_id())]) for _ in range(64)]
+    *answers, refusal = await asyncio.gather(*good, writer.write([unstorable(bad)]))
+    assert [(answer.stored, answer.refused) for answer in answers] == [(1, [])] * 64
+    assert [(r.index, r.code) for r in refusal.refused] == [(0, "not_storable")]
+    shown = await reader.read_run(run.root)
+    assert shown.tool_calls == 64
+    assert shown.revision < 64
 
 
 async def test_a_huge_batch_is_stored_at_once(

@@ -8,11 +8,10 @@ that carries it. A run is in one lane at a time: its writers would wait for each
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
-from uuid import UUID
 
 from tracer.storage.write_errors import Numbered
 from tracer.store import Refusal
@@ -29,7 +28,7 @@ Item = TypeVar("Item")
 @dataclass(eq=False)
 class _Waiting(Generic[Item]):
     items: Sequence[Item]
-    runs: frozenset[UUID]
+    runs: frozenset[Hashable]
     refused: asyncio.Future[list[Refusal]]
 
 
@@ -39,18 +38,18 @@ class GroupCommit(Generic[Item]):
     def __init__(
         self,
         write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
-        run_of: Callable[[Item], UUID],
+        run_of: Callable[[Item], Hashable],
     ) -> None:
         """Say how to write.
 
         Args:
             write: Writes what can be stored of a group, and returns what cannot.
-            run_of: Returns the run of an item.
+            run_of: Returns what tells the run of an item from others.
         """
         self._write = write
         self._run_of = run_of
         self._waiting: list[_Waiting[Item]] = []
-        self._busy: set[UUID] = set()
+        self._busy: set[Hashable] = set()
         self._lanes: set[asyncio.Task[None]] = set()
 
     async def write(self, items: Sequence[Item]) -> list[Refusal]:
@@ -83,7 +82,7 @@ class GroupCommit(Generic[Item]):
         """Take those who waited longest and whose runs no lane is writing."""
         group: list[_Waiting[Item]] = []
         rest: list[_Waiting[Item]] = []
-        passed: set[UUID] = set()
+        passed: set[Hashable] = set()
         size = 0
         for each in self._waiting:
             fits = not group or size + len(each.items) <= GROUP_ITEMS
@@ -110,7 +109,7 @@ class GroupCommit(Generic[Item]):
                 each.refused.cancel()
             raise
 
-    def _leave_lane(self, runs: frozenset[UUID], lane: asyncio.Task[None]) -> None:
+    def _leave_lane(self, runs: frozenset[Hashable], lane: asyncio.Task[None]) -> None:
         self._busy -= runs
         self._lanes.discard(lane)
         if not lane.cancelled():

@@ -36,11 +36,16 @@ def _array(rows: list[bytes]) -> str:
 
 
 def _row(kind: Kind, key: Key, version: Fields) -> dict[str, object]:
-    row = {**version, "root_plan_id": key[0], RULES[kind].id_field: key[1]}
+    row: dict[str, object] = {"root_plan_id": key[0], RULES[kind].id_field: key[1]}
+    # What is not said is null, and costs nothing to read.
+    row |= {name: value for name, value in version.items() if value is not None}
     if kind is Kind.TOOL_CALL:
-        row |= {f"{text}_fits": _may_be_jsonb(version.get(text)) for text in JSON_COLUMNS.values()}
+        for text in JSON_COLUMNS.values():
+            if may_be_jsonb(version.get(text)):
+                row[f"{text}_fits"] = True
     return row
 
 
-def _may_be_jsonb(text: str | None) -> bool:
+def may_be_jsonb(text: str | None) -> bool:
+    """Return whether Postgres may be asked to make `jsonb` of a text: it is not huge, nor deep."""
     return text is not None and len(text) <= _MAX_JSONB_CHARACTERS and not nests_too_deep(text)

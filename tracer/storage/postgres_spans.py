@@ -1,33 +1,41 @@
 """Spans in Postgres: kept as they came, and projected into the records of their runs.
 
-One transaction locks the runs, keeps the spans, reads all spans of the runs that changed, and makes
-their records what the projection says. The number of statements does not depend on how many spans,
-runs or records there are, as long as the rows of one statement fit into one.
+One transaction locks the runs, keeps the spans and makes the runs' records what the projection
+says. Writes that come at the same time share it. Where the writer knows what a run has, because it
+made it or wrote to it last, new rows go straight into the tables and nothing is read. Else all
+spans of the run are read, and its records replaced. The number of statements does not depend on
+how many spans, runs or records there are, as long as the rows of one statement fit into one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from uuid import UUID
 
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
-from tracer.merge import Key, Reduced
+from tracer.merge import Reduced
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projection import project
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
-from tracer.storage.engine import Pool, PoolConnection, borrowed
+from tracer.storage.engine import PoolConnection
+from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
-from tracer.storage.projected_runs import projected_parts, shown_of_run
+from tracer.storage.known_traces import KnownTrace, KnownTraces
+from tracer.storage.postgres_leases import PostgresLeases
+from tracer.storage.project_pool import ProjectPool, as_owner, transaction_in
+from tracer.storage.projected_changes import RecordChanges
+from tracer.storage.projected_runs import whole
 from tracer.storage.restore_statements import restore_rows
+from tracer.storage.row_copies import COPY_ROWS, copy_records, copy_spans
+from tracer.storage.signs_of_life import NO_SIGNS, Signs, has_open_records
 from tracer.storage.span_statements import (
     KEEP_SPANS,
     LOCK_RUNS_OF_SPANS,
@@ -36,83 +44,162 @@ from tracer.storage.span_statements import (
     REPLACE_RECORDS,
     UPDATE_RUNS,
 )
-from tracer.storage.write_errors import Numbered, refused_of, retrying_collisions
+from tracer.storage.write_errors import UNSTORABLE, Numbered, refused_of, retrying_collisions
 from tracer.store import Refusal
 from tracer.text import escape
-from tracer.versions import Fields
 
 _STATEMENT_BYTES = 32_000_000
 _FROM_SPANS = "spans"
 
-Records = dict[Kind, dict[Key, Fields]]
+
+@dataclass
+class _LockedRun:
+    """A run of a write, under its lock."""
+
+    source: str
+    revision: int
+    spans: list[Span]
+    trace: KnownTrace | None
+    """What is known of it; None where its spans have to be read."""
 
 
 class PostgresSpans:
     """The part of a writer that takes spans."""
 
-    def __init__(self, pool: Pool, project_id: int, clock: Clock) -> None:
-        self._pool = pool
-        self._project_id = project_id
+    def __init__(self, project: ProjectPool, clock: Clock, leases: PostgresLeases) -> None:
+        self._project = project
+        self._project_id = project.project_id
         self._clock = clock
+        self._leases = leases
+        self._known = KnownTraces()
+        self._together = GroupCommit[Span](
+            lambda group: refused_of(group, "span", self._write),
+            lambda span: span.trace_id,
+        )
 
-    async def write(self, spans: Sequence[Span], said: Reduced | None = None) -> list[Refusal]:
-        """Store what can be stored, and return what cannot.
+    async def write(self, spans: Sequence[Span]) -> list[Refusal]:
+        """Store what can be stored, and return what cannot."""
+        return await self._together.write(spans)
+
+    async def restore(self, spans: Sequence[Span], said: Reduced) -> list[Refusal]:
+        """Store what can be stored of an export, and return what cannot.
 
         Args:
             spans: The spans.
-            said: What exports say of the records of their runs.
+            said: What the export says of the records of their runs.
         """
-        return await refused_of(list(enumerate(spans)), "span", partial(self._write, said))
 
-    async def _write(self, said: Reduced | None, spans: list[Numbered[Span]]) -> list[Refusal]:
-        versions = list(merge_spans(span for _, span in spans).values())
-        open_runs: set[UUID] = await retrying_collisions()(self._write_once, versions, said)
+        async def write(group: list[Numbered[Span]]) -> list[Refusal]:
+            return await self._write_versions(group, said)
+
+        return await refused_of(list(enumerate(spans)), "span", write)
+
+    async def _write(self, spans: list[Numbered[Span]]) -> list[Refusal]:
+        try:
+            return await self._write_versions(spans, trusting=True)
+        except UNSTORABLE:
+            # COPY is less patient than the statements that merge; and whoever restores a database
+            # under a running server makes what is known of it untrue.
+            return await self._write_versions(spans)
+
+    async def _write_versions(
+        self, spans: list[Numbered[Span]], said: Reduced | None = None, *, trusting: bool = False
+    ) -> list[Refusal]:
+        by_trace: dict[bytes, list[Span]] = {}
+        for span in merge_spans(span for _, span in spans).values():
+            by_trace.setdefault(span.trace_id, []).append(span)
+        by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
+        open_runs: set[UUID] = await retrying_collisions()(
+            self._write_once, by_run, said, trusting=trusting
+        )
+        if len(open_runs) == len(by_run):
+            return []
         return [
             Refusal(index, "run_deleted", REFUSED_SPANS)
             for index, span in spans
             if root_plan_id(span.trace_id) not in open_runs
         ]
 
-    async def _write_once(self, spans: Sequence[Span], said: Reduced | None) -> set[UUID]:
-        """Write in one transaction, and return the runs that take spans."""
+    async def _write_once(
+        self, by_run: Mapping[UUID, list[Span]], said: Reduced | None, *, trusting: bool
+    ) -> set[UUID]:
+        """Write in one transaction, and return the runs that take spans.
+
+        Args:
+            by_run: One version of each span.
+            said: What an export says of the records of their runs.
+            trusting: Whether to go by what is known of the runs.
+        """
         now = self._clock()
         born = now if said is None else LATEST
-        run_ids = sorted({root_plan_id(span.trace_id) for span in spans})
-        async with (
-            borrowed(self._pool, seconds=None) as connection,
-            connection.transaction(),
-        ):
-            cursor = AsyncRawCursor(connection)
-            await cursor.execute(LOCK_RUNS_OF_SPANS, [self._project_id, born, run_ids])
-            sources: dict[UUID, str] = dict(await cursor.fetchall())
-            changed = await self._keep(
-                connection, now, [span for span in spans if root_plan_id(span.trace_id) in sources]
-            )
-            projected_ids = [id_ for id_ in sorted(changed) if sources[id_] == _FROM_SPANS]
-            runs: dict[Key, Fields] = {}
-            records: Records = {kind: {} for kind in RECORDS}
-            if projected_ids:
-                bodies = await self._read(connection, projected_ids)
-                runs, records = await asyncio.to_thread(_projected, bodies)
-                await self._replace(connection, born, runs, records)
+        async with transaction_in(self._project) as connection:
+            runs = await self._lock(connection, born, by_run, trusting=trusting)
+            changed = await self._keep(connection, now, runs)
+            projected = {
+                run_id: runs[run_id]
+                for run_id in sorted(changed)
+                if runs[run_id].source == _FROM_SPANS
+            }
+            changes = RecordChanges()
+            if projected:
+                await self._read_unknown(connection, projected)
+                await asyncio.to_thread(_add_changes, changes, projected)
+                await self._replace(connection, born, runs, changes)
+            signs, lasting = NO_SIGNS, set[UUID]()
+            if said is None and (signs := self._leases.new(_signs_of(projected))):
+                lasting = await self._leases.note(connection, signs)
             if said is not None:
-                there: Reduced = {Kind.RUN: {(run_id, run_id): {} for run_id in sources}, **records}
+                there: Reduced = {Kind.RUN: {(id_, id_): {} for id_ in runs}, **changes.given}
                 await self._restore(connection, now, _dated(there, said))
-        return set(sources)
+        self._leases.remember(signs, lasting)
+        if said is None:
+            for run_id, run in runs.items():
+                if run.trace is not None:
+                    self._known.keep(run_id, run.revision, run.trace)
+        return set(runs)
 
-    async def _restore(self, connection: PoolConnection, now: datetime, said: Reduced) -> None:
-        """Give runs and records what no span says of them."""
-        async with connection.pipeline():
-            for statement, rows in restore_rows(said, now):
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(statement, [self._project_id, rows, _FROM_SPANS])
+    async def _lock(
+        self,
+        connection: PoolConnection,
+        born: datetime,
+        by_run: Mapping[UUID, list[Span]],
+        *,
+        trusting: bool,
+    ) -> dict[UUID, _LockedRun]:
+        """Lock the runs, and return those that were not deleted."""
+        cursor = AsyncRawCursor(connection)
+        await cursor.execute(LOCK_RUNS_OF_SPANS, [self._project_id, born, sorted(by_run)])
+        runs: dict[UUID, _LockedRun] = {}
+        async for run_id, source, revision in cursor:
+            known = self._known.take(run_id, revision - 1)
+            if revision == 1:
+                known = KnownTrace()
+            trace = known if trusting and source == _FROM_SPANS else None
+            runs[run_id] = _LockedRun(source, revision, by_run[run_id], trace)
+        return runs
 
     async def _keep(
-        self, connection: PoolConnection, now: datetime, spans: Iterable[Span]
+        self, connection: PoolConnection, now: datetime, runs: Mapping[UUID, _LockedRun]
     ) -> set[UUID]:
         """Keep the newer version of each span, and return the runs that this changes."""
         changed: set[UUID] = set()
-        for batch in _batches(spans):
+        new: list[Span] = []
+        given: list[Span] = []
+        for run_id, run in runs.items():
+            if run.trace is None:
+                given += run.spans
+                continue
+            put = run.trace.state.put(run.spans)
+            new += put.new
+            given += put.newer
+            if put.new or put.newer:
+                changed.add(run_id)
+        if len(new) < COPY_ROWS:
+            given += new
+        else:
+            async with as_owner(connection):
+                await copy_spans(connection, now, new)
+        for batch in _batches(given):
             cursor = AsyncRawCursor(connection)
             columns = [
                 [root_plan_id(span.trace_id) for span in batch],
@@ -127,37 +214,68 @@ class PostgresSpans:
             changed.update(run_id for (run_id,) in await cursor.fetchall())
         return changed
 
-    async def _read(
-        self, connection: PoolConnection, run_ids: list[UUID]
-    ) -> dict[UUID, list[bytes]]:
-        """Return the bodies of all spans of each run."""
-        bodies: dict[UUID, list[bytes]] = {run_id: [] for run_id in run_ids}
+    async def _read_unknown(
+        self, connection: PoolConnection, runs: Mapping[UUID, _LockedRun]
+    ) -> None:
+        """Read all spans of the runs of which nothing is known."""
+        unknown = {run_id: run for run_id, run in runs.items() if run.trace is None}
+        if not unknown:
+            return
+        bodies: dict[UUID, list[bytes]] = {run_id: [] for run_id in unknown}
         cursor = AsyncRawCursor(connection)
-        await cursor.execute(READ_SPANS, [self._project_id, run_ids], binary=True)
+        await cursor.execute(READ_SPANS, [self._project_id, list(unknown)], binary=True)
         async for run_id, body in cursor:
             bodies[run_id].append(body)
-        return bodies
+        for run_id, run in unknown.items():
+            run.trace = await asyncio.to_thread(_trace_of, bodies.pop(run_id))
 
     async def _replace(
         self,
         connection: PoolConnection,
         now: datetime,
-        runs: dict[Key, Fields],
-        records: Records,
+        runs: Mapping[UUID, _LockedRun],
+        changes: RecordChanges,
     ) -> None:
-        """Make the records of the runs what is given, whatever they were."""
-        run_ids = [run_id for run_id, _ in runs]
+        """Make the records of the runs what their projections say."""
+        copied = {kind: new for kind, new in changes.new.items() if len(new) >= COPY_ROWS}
+        for kind in changes.new.keys() - copied.keys():
+            changes.given[kind] |= changes.new[kind]
+        if copied:
+            async with as_owner(connection):
+                for kind, new in copied.items():
+                    found = ((key, runs[key[0]].revision, fields) for key, fields in new.items())
+                    await copy_records(connection, now, kind, found)
+        cleared = list(changes.cleared)
         async with connection.pipeline():
             for kind in RECORDS:
-                keys = [record_id for _, record_id in records[kind]]
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(REMOVE_RECORDS[kind], [self._project_id, run_ids, keys])
-                for rows in json_batches(kind, records[kind]):
+                if cleared:
+                    keys = changes.ids_of_cleared(kind)
+                    cursor = AsyncRawCursor(connection)
+                    await cursor.execute(REMOVE_RECORDS[kind], [self._project_id, cleared, keys])
+                given = {key: whole(kind, each) for key, each in changes.given[kind].items()}
+                for rows in json_batches(kind, given):
                     cursor = AsyncRawCursor(connection)
                     await cursor.execute(REPLACE_RECORDS[kind], [self._project_id, now, rows])
-            for rows in json_batches(Kind.RUN, runs):
+            for rows in json_batches(Kind.RUN, changes.runs):
                 cursor = AsyncRawCursor(connection)
                 await cursor.execute(UPDATE_RUNS, [self._project_id, rows])
+
+    async def _restore(self, connection: PoolConnection, now: datetime, said: Reduced) -> None:
+        """Give runs and records what no span says of them."""
+        async with connection.pipeline():
+            for statement, rows in restore_rows(said, now):
+                cursor = AsyncRawCursor(connection)
+                await cursor.execute(statement, [self._project_id, rows, _FROM_SPANS])
+
+
+def _signs_of(projected: Mapping[UUID, _LockedRun]) -> Signs:
+    """Return the signs of life of the runs in which something goes on."""
+    traces = {run_id: run.trace.projected for run_id, run in projected.items() if run.trace}
+    return {
+        (run_id, run_id): None
+        for run_id, trace in traces.items()
+        if trace is not None and has_open_records(trace)
+    }
 
 
 def _batches(spans: Iterable[Span]) -> list[list[Span]]:
@@ -183,18 +301,15 @@ def _dated(there: Reduced, said: Reduced) -> Reduced:
     }
 
 
-def _projected(bodies: dict[UUID, list[bytes]]) -> tuple[dict[Key, Fields], Records]:
-    """Return the runs and their records; takes a while, and belongs into a thread."""
-    runs: dict[Key, Fields] = {}
-    records: Records = {kind: {} for kind in RECORDS}
-    for run_id, kept in bodies.items():
-        projected = project(decode_protobuf(b"".join(bytes_field(1, body) for body in kept)).spans)
-        parts = projected_parts(projected)
-        runs[run_id, run_id] = {
-            **projected.run,
-            **shown_of_run(run_id, parts),
-            "is_agent_work": projected.is_agent_work,
-        }
-        for kind, part in parts.items():
-            records[kind] |= {(run_id, record_id): fields for record_id, fields in part.items()}
-    return runs, records
+def _trace_of(bodies: list[bytes]) -> KnownTrace:
+    """Return all spans of a run as they are kept."""
+    trace = KnownTrace(is_whole=False)
+    trace.state.put(decode_protobuf(b"".join(bytes_field(1, body) for body in bodies)).spans)
+    return trace
+
+
+def _add_changes(changes: RecordChanges, runs: Mapping[UUID, _LockedRun]) -> None:
+    """Project the runs; takes a while, and belongs into a thread."""
+    for run_id, run in runs.items():
+        assert run.trace is not None
+        changes.add(run_id, run.trace)

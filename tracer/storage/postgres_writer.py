@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence, Set
+from functools import partial
+from itertools import zip_longest
+from typing import TypeVar
 from uuid import UUID
 
-from psycopg import AsyncRawCursor
+from psycopg.errors import ForeignKeyViolation
 from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.merge import Reduced, reduce_events
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
-from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.engine import Pool, store_errors
+from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
+from tracer.storage.known_records import KnownRecords
+from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
+from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project, seen_by
 from tracer.storage.restore_statements import restore_rows
-from tracer.storage.tables import TABLES
-from tracer.storage.upserts import LOCK_RUNS, UPSERTS
-from tracer.storage.write_errors import Numbered, refused_of, retrying_collisions
+from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
+from tracer.storage.tables import ALWAYS, TABLES
+from tracer.storage.upserts import LOCK_RUNS, merging
+from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
 from tracer.store import Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
@@ -33,30 +41,45 @@ W = TypeVar("W", Event, ExportedRecord)
 OnWritten = Callable[[Collection[UUID]], None]
 """Is told after the commit which runs a write may have changed."""
 
-Statement = tuple[str, list[Any]]
-"""SQL for a raw cursor, and its parameters."""
-
 
 class PostgresWriter:
     """`TraceWriter` and `TraceRestorer` over a pool of connections."""
 
     def __init__(
         self,
-        pool: Pool,
+        pool: Pool | ProjectPool,
         project_id: int = DEFAULT_PROJECT_ID,
         clock: Clock = utc_now,
         on_written: OnWritten = lambda _: None,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        lease_clock: Clock | None = None,
     ) -> None:
-        self._pool = pool
+        """Connect to the database.
+
+        Args:
+            pool: Its connections.
+            project_id: Whose records are written, unless the pool says it.
+            clock: Says when records are recorded.
+            on_written: Is told of what was written.
+            terms: How long a sign of life counts.
+            lease_clock: What leases go by; None: the database's own clock.
+        """
+        self._project = seen_by(pool, project_id)
+        self._project_id = self._project.project_id
         self._on_written = on_written
-        self._project_id = project_id
         self._clock = clock
-        self._spans = PostgresSpans(pool, project_id, clock)
+        self._leases = PostgresLeases(self._project_id, terms, lease_clock)
+        self._spans = PostgresSpans(self._project, clock, self._leases)
+        self._known = KnownRecords()
+        self._together = GroupCommit[Event](
+            partial(refused_of, written="event", write=self._write),
+            lambda event: event.root_plan_id,
+        )
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
-            refused = await refused_of(list(enumerate(events)), "event", self._write)
+            refused = await self._together.write(events)
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
 
@@ -79,78 +102,105 @@ class PostgresWriter:
     ) -> WriteAnswer:
         """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
         with store_errors():
-            refused = await self._spans.write(spans, reduce_records(records))
+            refused = await self._spans.restore(spans, reduce_records(records))
         self._on_written({root_plan_id(span.trace_id) for span in spans})
         return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
 
     async def _write(self, events: list[Numbered[Event]]) -> list[Refusal]:
         reduced = reduce_events(event for _, event in events)
-        run_ids = {run_id for versions in reduced.values() for run_id, _ in versions}
-        reduced[Kind.RUN] = {
-            (run_id, run_id): reduced[Kind.RUN].get((run_id, run_id), {}) for run_id in run_ids
-        }
-        return await self._merge(events, reduced, self._clock)
+        runs = {event.root_plan_id for _, event in events}
+        signs = self._leases.new(signs_of(event for _, event in events))
+        for run_id in runs:
+            reduced[Kind.RUN].setdefault((run_id, run_id), {})
+        news = self._known.news_of(reduced)
+        if news[Kind.RUN]:  # they are locked in one order, or none of them is
+            news[Kind.RUN] = reduced[Kind.RUN]
+        try:
+            open_runs = await self._merge(news, runs, self._clock, signs)
+            all_there = bool(news[Kind.RUN]) or open_runs == runs
+        except ForeignKeyViolation:
+            all_there = False
+        if not all_there:
+            self._known.forget()
+            news = reduced
+            open_runs = await self._merge(news, runs, self._clock, signs)
+        self._known.keep(news, open_runs)
+        return await self._refusals(events, runs - open_runs)
 
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
         reduced = reduce_records([record for _, record in records])
-        rest = [
+        runs = {run_id for run_id, _ in reduced[Kind.RUN]}
+        rest: list[Statement] = [
             (statement, [self._project_id, rows, "events"])
             for statement, rows in restore_rows(reduced, self._clock())
         ]
-        return await self._merge(records, reduced, lambda: LATEST, rest)
+        open_runs = await self._merge(reduced, runs, lambda: LATEST, rest=rest)
+        return await self._refusals(records, runs - open_runs)
 
     async def _merge(
         self,
-        written: list[Numbered[W]],
         reduced: Reduced,
+        runs: Set[UUID],
         clock: Clock,
+        signs: Signs = NO_SIGNS,
         rest: Sequence[Statement] = (),
-    ) -> list[Refusal]:
-        """Merge records into the tables, and return what their runs refuse.
+    ) -> set[UUID]:
+        """Merge records into the tables in one transaction, and return the runs that take events.
 
         Args:
-            written: What was written.
-            reduced: What it says of each record.
+            reduced: The records; all runs, or none where all of them are there.
+            runs: The runs that they are of.
             clock: Says when new rows are recorded.
+            signs: Whose signs of life these are, as far as that is to be noted.
             rest: What to execute in the same transaction, after the merging.
         """
-        batches = {kind: list(json_batches(kind, reduced[kind])) for kind in Kind}
-        open_runs: set[UUID] = await retrying_collisions()(self._merge_once, batches, clock, rest)
-        run_ids = {run_id for run_id, _ in reduced[Kind.RUN]}
-        if len(open_runs) == len(run_ids):
-            return []
-        codes = await self._codes(run_ids - open_runs)
+        batches = {kind: list(json_batches(kind, versions)) for kind, versions in reduced.items()}
+        return await outlasting_collisions(
+            self._merge_once, batches, sorted(runs), clock, signs, rest
+        )
+
+    async def _merge_once(
+        self,
+        batches: dict[Kind, list[str]],
+        runs: Sequence[UUID],
+        clock: Clock,
+        signs: Signs,
+        rest: Sequence[Statement],
+    ) -> set[UUID]:
+        now = clock()
+        statements: list[Statement] = [
+            (LOCK_RUNS, [self._project_id, now, rows]) for rows in batches[Kind.RUN]
+        ]
+        grows = 0 if statements else 1
+        first = len(statements)
+        for parts in zip_longest(*(batches[kind] for kind in RECORDS)):
+            by_kind = zip(RECORDS, parts, strict=True)
+            rows = {kind: part for kind, part in by_kind if part is not None}
+            given = [self._project_id, now, grows, runs, *rows.values()]
+            statements.append((merging(tuple(rows)), given))
+            grows = 0
+        statements += rest
+        if signs:
+            statements.append(self._leases.noting(signs))
+        answers = await executed(self._project, statements)
+        if signs:
+            self._leases.remember(signs, {recorder_id for (recorder_id,) in answers[-1]})
+        return {run_id for (run_id,) in answers[first]}
+
+    async def _refusals(
+        self, written: list[Numbered[W]], closed: Collection[UUID]
+    ) -> list[Refusal]:
+        """Return what was written to runs that take no events."""
+        codes = await self._codes(closed) if closed else {}
         return [
             Refusal(index, codes[each.root_plan_id], REFUSED_RUNS[codes[each.root_plan_id]])
             for index, each in written
             if each.root_plan_id in codes
         ]
 
-    async def _merge_once(
-        self, batches: dict[Kind, list[str]], clock: Clock, rest: Sequence[Statement]
-    ) -> set[UUID]:
-        """Merge in one transaction and one round trip, and return the runs that take events."""
-        now = clock()
-        merging = [(LOCK_RUNS, rows) for rows in batches[Kind.RUN]]
-        merging += [(UPSERTS[kind], rows) for kind in UPSERTS for rows in batches[kind]]
-        statements: list[Statement] = [
-            *((statement, [self._project_id, now, rows]) for statement, rows in merging),
-            *rest,
-        ]
-        async with borrowed(self._pool, seconds=None) as connection:
-            # A pipeline without BEGIN is one transaction, committed or rolled back at its end.
-            async with connection.pipeline():
-                cursors = []
-                for statement, given in statements:
-                    cursor = AsyncRawCursor(connection)
-                    await cursor.execute(statement, given, prepare=True)
-                    cursors.append(cursor)
-            locked = cursors[: len(batches[Kind.RUN])]
-            return {run_id for cursor in locked for (run_id,) in await cursor.fetchall()}
-
-    async def _codes(self, run_ids: set[UUID]) -> dict[UUID, str]:
+    async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return why each of the runs takes no events."""
-        async with borrowed(self._pool) as connection:
+        async with in_project(self._project) as connection:
             cursor = await connection.execute(
                 "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"
                 " WHERE project_id = %s AND root_plan_id = ANY(%s)",
@@ -165,28 +215,27 @@ class PostgresWriter:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
         given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
-            async with (
-                borrowed(self._pool, seconds=None) as connection,
-                connection.transaction(),
-            ):
+            async with in_project(self._project, seconds=None) as connection:
                 cursor = await connection.execute(_BURY, given)
-                if cursor.rowcount == 0:
+                if await cursor.fetchone() is None:
                     raise RecordNotFound("run", root_plan_id)
-                for table in ("otel_span", "removed_record", *map(TABLES.get, RECORDS)):
-                    await connection.execute(
-                        f"DELETE FROM {table}"
-                        " WHERE project_id = %(project_id)s AND root_plan_id = %(run)s",
-                        given,
-                    )
+                for deletion in _DELETIONS:
+                    await connection.execute(deletion, given)
         self._on_written({root_plan_id})
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        with store_errors():
+            async with in_project(self._project) as connection:
+                return await self._leases.renew(connection, recorder_id)
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
         given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
         with store_errors():
-            async with borrowed(self._pool) as connection, connection.transaction():
+            async with in_project(self._project) as connection:
+                await connection.execute(_WISH_CANCEL, given)
                 cursor = connection.cursor(row_factory=dict_row)
-                await cursor.execute(_WISH_CANCEL, given)
                 await cursor.execute(_RUN, given)
                 row = await cursor.fetchone()
         if row is None:
@@ -198,7 +247,17 @@ class PostgresWriter:
         return run
 
 
-_THE_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s AND deleted_at IS NULL"
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+_DELETIONS = [
+    *(
+        f"DELETE FROM {table} WHERE {_IN_RUN}"
+        for table in ("otel_span", "removed_record", "recorder_run")
+    ),
+    *(f"DELETE FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}" for kind in RECORDS),
+]
+
+_THE_RUN = f"{_IN_RUN} AND deleted_at IS NULL"
 
 _WISH_CANCEL = f"""
 UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
@@ -212,4 +271,4 @@ UPDATE run SET deleted_at = %(now)s, revision = revision + 1, status = 'unknown'
     agent_name = NULL, session_id = NULL, subject = NULL, tags = '{{}}', traceparent = NULL,
     cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0, cost_usd = 0, tool_calls = 0,
     failures = 0
-WHERE {_THE_RUN}"""
+WHERE {_THE_RUN} RETURNING root_plan_id"""

@@ -32,17 +32,18 @@ def projected_parts(projected: Projected) -> dict[Kind, dict[UUID, Fields]]:
     """Return the records of a projection with every one of `PROJECTED_FIELDS`."""
     return {
         kind: {
-            record_id: _whole(kind, {**fields, "inferred_from": fields.get("evidence")})
-            for record_id, fields in projected.records[kind].items()
+            record_id: whole(kind, fields) for record_id, fields in projected.records[kind].items()
         }
         for kind in RECORDS
     }
 
 
-def _whole(kind: Kind, fields: Fields) -> Fields:
-    lists = dict.fromkeys(RULES[kind].union, ())
-    whole = {field: fields.get(field) for field in PROJECTED_FIELDS[kind]}
-    return whole | {field: [*(fields.get(field) or nothing)] for field, nothing in lists.items()}
+def whole(kind: Kind, fields: Fields) -> Fields:
+    """Return a projected record with every one of `PROJECTED_FIELDS`."""
+    row = {field: fields.get(field) for field in PROJECTED_FIELDS[kind]}
+    for field in RULES[kind].union:
+        row[field] = [*(row[field] or ())]
+    return row
 
 
 def shown_of_run(root_plan_id: UUID, parts: Parts) -> Fields:

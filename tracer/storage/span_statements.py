@@ -20,10 +20,11 @@ FROM unnest($3::uuid[]) AS given (root_plan_id)
 ORDER BY root_plan_id
 ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1
 WHERE kept.deleted_at IS NULL
-RETURNING root_plan_id, source"""
+RETURNING root_plan_id, source, revision"""
 """Makes or locks the runs one by one, in the order of their ids, as `upserts.LOCK_RUNS` does.
 
-Returns those that were not deleted, and where their records come from.
+Returns those that were not deleted, where their records come from, and their revision from now on:
+1 where this made them.
 """
 
 KEEP_SPANS = """

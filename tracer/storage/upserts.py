@@ -1,14 +1,16 @@
 """The SQL that merges versions of records into the tables, generated from `tracer.merge.RULES`.
 
-One statement a kind takes any number of rows as a JSON array. It does what `tracer.merge.merged`
-does, touches only rows that change, and keeps the run's totals as differences of old and new rows,
-so that repeats do not count twice. The caller has locked the runs by `LOCK_RUNS` before.
+One statement takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs,
+does what `tracer.merge.merged` does, touches only rows that change, and keeps the runs' totals as
+differences of old and new rows, so that repeats do not count twice.
 
-Each takes the project's id as $1, the server's time as $2 and the rows as $3, for a raw cursor:
-psycopg does not remember how it read the placeholders of statements as long as these.
+All take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg does not
+remember how it read the placeholders of statements as long as these.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 from sqlalchemy import Column
 from sqlalchemy.engine import URL
@@ -44,7 +46,7 @@ def column_type(table: str, column: str) -> str:
 def jsonb_of(text: str) -> str:
     """Return what makes `jsonb` of the given row's text, where it can be that."""
     return (
-        f"CASE WHEN given.{text}_fits AND pg_input_is_valid(given.{text}, 'jsonb')"
+        f"CASE WHEN given.{text}_fits IS TRUE AND pg_input_is_valid(given.{text}, 'jsonb')"
         f" THEN given.{text}::jsonb END"
     )
 
@@ -148,19 +150,63 @@ def _lock_runs() -> str:
     FROM json_to_recordset($3) AS given ({merge.given()})
     ORDER BY root_plan_id
     ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
-    WHERE kept.deleted_at IS NULL AND kept.source = 'events'
-    RETURNING root_plan_id"""
+    WHERE kept.deleted_at IS NULL AND kept.source = 'events'"""
 
 
 LOCK_RUNS = _lock_runs()
-"""Makes or locks the runs of a write one by one, in the order of their ids, and grows `revision`.
+"""Makes or locks the runs of the rows $3 one by one, in the order of their ids; grows `revision`.
 
 Every writer locks in this order, so that overlapping writes cannot wait for each other in a
-circle. Returns the runs that take events: not those that were deleted or came as spans.
+circle.
 """
 
 
-def _upsert(kind: Kind) -> str:
+@cache
+def merging(kinds: tuple[Kind, ...]) -> str:
+    """Return the statement that merges rows of `kinds` into runs that are there.
+
+    It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
+    from $5 on, a parameter a kind. It returns the runs that take events: not those that were
+    deleted or came as spans.
+    """
+    parts = [_LOCKED, *(_changed(kind, f"${place}") for place, kind in enumerate(kinds, 5))]
+    new = {"revision": "locked.revision"}
+    joined = ""
+    if Kind.PLAN in kinds:
+        joined += f""" LEFT JOIN {_name(Kind.PLAN)} AS root
+        ON root.root_plan_id = locked.root_plan_id AND root.plan_id = locked.root_plan_id"""
+        for column in FROM_ROOT_PLAN:
+            new[column] = f"CASE WHEN root.plan_id IS NULL THEN run.{column} ELSE root.{column} END"
+    for kind, columns in _COUNTED.items():
+        if kind in kinds:
+            sums = ", ".join(f"sum({column}) AS {column}" for column in columns)
+            joined += f""" LEFT JOIN
+        (SELECT root_plan_id, {sums} FROM {_name(kind)} GROUP BY root_plan_id)
+        AS more_{_name(kind)} ON more_{_name(kind)}.root_plan_id = locked.root_plan_id"""
+            for column in columns:
+                before = new.get(column, f"run.{column}")
+                new[column] = f"{before} + coalesce(more_{_name(kind)}.{column}, 0)"
+    return f"""
+    WITH {", ".join(parts)}
+    UPDATE run SET {", ".join(f"{column} = {value}" for column, value in new.items())}
+    FROM locked{joined}
+    WHERE run.project_id = $1 AND run.root_plan_id = locked.root_plan_id
+    RETURNING run.root_plan_id"""
+
+
+_LOCKED = """locked AS (
+        SELECT root_plan_id, revision + $3 AS revision FROM run
+        WHERE project_id = $1 AND root_plan_id = ANY($4::uuid[])
+            AND deleted_at IS NULL AND source = 'events'
+        ORDER BY root_plan_id FOR NO KEY UPDATE
+    )"""
+
+
+def _name(kind: Kind) -> str:
+    return f"changed_{TABLES[kind]}"
+
+
+def _changed(kind: Kind, rows: str) -> str:
     merge = _Merge(kind)
     key = merge.rules.id_field
     values = merge.values()
@@ -171,33 +217,33 @@ def _upsert(kind: Kind) -> str:
         text = JSON_COLUMNS[column]
         is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
         singles[column] = _either(is_greater, column)
+    # Another recorder took it up, or it has ended.
     singles["abandoned_at"] = (
-        "CASE WHEN greatest(kept.status, excluded.status) < 'cancelled' THEN kept.abandoned_at END"
+        "CASE WHEN greatest(kept.status, excluded.status) < 'cancelled'"
+        f" AND {singles['recorder_id']} IS NOT DISTINCT FROM kept.recorder_id"
+        " THEN kept.abandoned_at END"
     )
     singles["revision"] = "excluded.revision"
     assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
-    return f"""
-    WITH changed AS (
+    return f"""{_name(kind)} AS (
         INSERT INTO {merge.table} AS kept
             (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
-        SELECT run.project_id, run.root_plan_id, given.{key}, $2, run.revision,
+        SELECT $1, locked.root_plan_id, given.{key}, $2, locked.revision,
             {", ".join(values.values())}
-        FROM json_to_recordset($3) AS given ({merge.given()})
-        JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
-        WHERE run.deleted_at IS NULL AND run.source = 'events'
+        FROM json_to_recordset({rows}) AS given ({merge.given()})
+        JOIN locked ON locked.root_plan_id = given.root_plan_id
         ORDER BY given.root_plan_id, given.{key}
         ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
         SET {", ".join(assignments)}
         WHERE {merge.changes()}
-        {_DIFFERENCES.get(kind, "")}
-    )
-    {_TOTALS.get(kind, "SELECT")}"""
+        {_RETURNING.get(kind, "")}
+    )"""
 
 
 _FAILED = "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)::int AS failures"
 _NUMBERS = ("input_tokens", "output_tokens", "cost_usd")
 
-_DIFFERENCES = {
+_RETURNING = {
     Kind.PLAN: "RETURNING new.root_plan_id, new.plan_id, "
     + ", ".join(f"new.{c}" for c in FROM_ROOT_PLAN),
     Kind.THINK_ACT: "RETURNING new.root_plan_id, "
@@ -207,26 +253,10 @@ _DIFFERENCES = {
         f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
     ),
 }
+"""What the run has to know of each row that was changed."""
 
-
-def _add(*columns: str) -> str:
-    return f"""UPDATE run SET {", ".join(f"{c} = run.{c} + more.{c}" for c in columns)}
-    FROM (
-        SELECT root_plan_id, {", ".join(f"sum({c}) AS {c}" for c in columns)}
-        FROM changed GROUP BY root_plan_id
-    ) AS more
-    WHERE run.project_id = $1 AND run.root_plan_id = more.root_plan_id
-        AND ({" OR ".join(f"more.{c} <> 0" for c in columns)})"""
-
-
-_TOTALS = {
-    Kind.PLAN: f"""UPDATE run SET {", ".join(f"{c} = changed.{c}" for c in FROM_ROOT_PLAN)}
-    FROM changed
-    WHERE run.project_id = $1 AND run.root_plan_id = changed.root_plan_id
-        AND changed.plan_id = changed.root_plan_id""",
-    Kind.THINK_ACT: _add(*_NUMBERS, "failures"),
-    Kind.TOOL_CALL: _add("tool_calls", "failures"),
+_COUNTED = {
+    Kind.THINK_ACT: (*_NUMBERS, "failures"),
+    Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
-
-UPSERTS = {kind: _upsert(kind) for kind in Kind if kind is not Kind.RUN}
-"""The statement of each kind below the run."""
+"""Which of its numbers the run sums up."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import orjson
 from psycopg import errors
@@ -29,6 +29,8 @@ _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
 Numbered = tuple[int, Item]
 """Something that is written, with its index."""
 
@@ -68,6 +70,16 @@ def _why_unstorable(error: Exception, written: str) -> str:
     constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
     rule = f" ({constraint})" if constraint else ""
     return f"The database cannot hold what the {written} says: {type(error).__name__}{rule}."
+
+
+async def outlasting_collisions(
+    transact: Callable[Given, Awaitable[Answer]], *given: Given.args, **named: Given.kwargs
+) -> Answer:
+    """Return what a transaction returns, which is repeated while it loses against another one."""
+    try:
+        return await transact(*given, **named)
+    except _COLLISIONS:  # seldom: what repeats it costs as much as a small write
+        return await retrying_collisions()(transact, *given, **named)
 
 
 def retrying_collisions() -> AsyncRetrying:
