@@ -42,12 +42,14 @@ def test_values_are_read_and_made_canonical(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRACER_HOME", "~/records")
     monkeypatch.setenv("TRACER_MODEL", "openai:gpt-5-mini")
     monkeypatch.setenv("TRACER_URL", "https://tracer.example/t/")
+    monkeypatch.setenv("TRACER_LEASE_SECONDS", "7.5")
     settings = read_settings()
     assert settings.database_url is not None
     assert settings.database_url.get_secret_value() == "postgresql+psycopg://u:p@db/x"
     assert settings.home == Path.home() / "records"
     assert settings.model == "openai:gpt-5-mini"
     assert settings.url == "https://tracer.example/t"
+    assert settings.lease_terms.lease.total_seconds() == 7.5
 
 
 @pytest.mark.parametrize(
@@ -64,6 +66,8 @@ def test_values_are_read_and_made_canonical(monkeypatch: pytest.MonkeyPatch) -> 
         ("TRACER_APP", "my health:application", "MODULE:NAME"),
         ("TRACER_MODEL", "gpt-5", "openai:MODEL"),
         ("TRACER_MODEL", "openai:", "openai:MODEL"),
+        ("TRACER_LEASE_SECONDS", "0", "greater than or equal to 1"),
+        ("TRACER_SILENCE_SECONDS", "nan", "less than or equal to"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_name_and_what_to_write(

@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
+from tracer.access import Caller, Scope
 from tracer.errors import ConfigurationError
+from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool, spool_path
@@ -20,13 +22,20 @@ from tracer.runtime.launcher import CancelWishes, RunLauncher
 from tracer.sessions import SessionStates
 from tracer.settings import Settings
 from tracer.storage import migrate
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.callers import Callers
 from tracer.storage.embedded_postgres import start_embedded_postgres
-from tracer.storage.engine import open_pool
+from tracer.storage.engine import Pool, open_pool
 from tracer.storage.http_writer import HttpWriter
 from tracer.storage.notifications import notifications
+from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.project_stores import ProjectStores
+from tracer.storage.projects import list_projects, project_id_of, project_made
+from tracer.storage.reaper import Reaper
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
@@ -44,6 +53,19 @@ class Parts:
     """Runs the application."""
     watch: RunWatch
     """Wakes those who watch a run."""
+    project_id: int = DEFAULT_PROJECT_ID
+    """The project that all this belongs to, the application too: what its tools keep is not kept
+    apart by projects."""
+    stores: ProjectStores | None = None
+    """The stores of the other projects, where there are any."""
+    callers: Callers | None = None
+    """Finds out who asks; None where everybody may do everything."""
+
+    def end_watching(self) -> None:
+        """Let all who watch a run leave: the server ends."""
+        self.watch.end()
+        if self.stores is not None:
+            self.stores.end()
 
 
 @asynccontextmanager
@@ -82,6 +104,7 @@ async def parts(
     database_url: str,
     application: Application,
     server_url: str | None = None,
+    project: str = DEFAULT_PROJECT,
 ) -> AsyncIterator[Parts]:
     """Give the store's two sides, and the launcher that runs the application.
 
@@ -91,25 +114,35 @@ async def parts(
         database_url: A migrated Postgres.
         application: The application to run.
         server_url: Where the server itself listens, if there is one.
+        project: The project that the application's runs belong to.
+
+    Raises:
+        ConfigurationError: There is no such project.
     """
-    async with open_pool(database_url) as pool:
-        reader = PostgresReader(pool)
+    terms = settings.lease_terms
+    async with open_pool(database_url) as pool, ProjectStores(pool, terms) as stores:
+        project_id = await project_id_of(pool, project)
+        await stores.tell_of_wall()
+        callers = Callers(pool)
+        tools = Caller(project_id, project, frozenset({Scope.READ}))
+        surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
+        store = await stores.of(project_id)
+        spool = Spool(spool_path(settings.home, database_url, project_id))
         async with (
-            RunWatch(reader) as watch,
-            notifications(pool, database_url, watch) as written,
-        ):
-            writer = PostgresWriter(pool, on_written=written)
-            spool = Spool(spool_path(settings.home, database_url))
-            surroundings = Surroundings(database_url, server_url)
-            async with _launcher(
+            notifications(pool, database_url, stores) as stores.on_written,
+            Reaper(PostgresReaper(pool, stores.on_written), terms),
+            _launcher(
                 settings,
                 application,
                 surroundings,
-                Recorder(writer, spool),
-                reader,
-                PostgresSessions(pool),
-            ) as launcher:
-                yield Parts(reader, writer, launcher, watch)
+                Recorder(store.writer, spool),
+                store.reader,
+                PostgresSessions(pool, project_id),
+            ) as launcher,
+        ):
+            yield Parts(
+                store.reader, store.writer, launcher, store.watch, project_id, stores, callers
+            )
 
 
 @dataclass(frozen=True)
@@ -121,10 +154,40 @@ class Stores:
 
 
 @asynccontextmanager
-async def stores(database_url: str) -> AsyncIterator[Stores]:
-    """Give the two sides of the store in a migrated Postgres."""
+async def stores(database_url: str, project: str = DEFAULT_PROJECT) -> AsyncIterator[Stores]:
+    """Give the two sides of a project's store in a migrated Postgres.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
     async with open_pool(database_url) as pool:
-        yield Stores(PostgresReader(pool), PostgresWriter(pool))
+        project_id = await project_id_of(pool, project)
+        yield Stores(PostgresReader(pool, project_id), PostgresWriter(pool, project_id))
+
+
+class KeyRing:
+    """The keys of all projects, for who has the database."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def made(self, project: str) -> ApiKeys:
+        """Return the keys of a project, which is made where there is none of that name."""
+        return self._keys(await project_made(self._pool, project))
+
+    async def all(self) -> list[ApiKeys]:
+        """Return the keys of each project, oldest first."""
+        return [self._keys(each) for each in (await list_projects(self._pool)).values()]
+
+    def _keys(self, project_id: int) -> ApiKeys:
+        return ApiKeys(ProjectPool(self._pool, project_id))
+
+
+@asynccontextmanager
+async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
+    """Give the keys in a migrated Postgres."""
+    async with open_pool(database_url) as pool:
+        yield KeyRing(pool)
 
 
 @asynccontextmanager
@@ -145,7 +208,7 @@ async def launcher_over_http(
     )
     async with aclosing(HttpWriter(url, key)) as writer:
         spool = Spool(spool_path(settings.home, url))
-        surroundings = Surroundings(database_url, url)
+        surroundings = Surroundings(database_url, url, key)
         async with _launcher(
             settings, application, surroundings, Recorder(writer, spool), writer
         ) as launcher:

@@ -7,6 +7,10 @@
     │  ├─ TooLarge           more than is taken at once
     │  └─ UnknownFormat      written in a way that is not read here
     ├─ TooBusy               more is asked at once than there is room for; asking again helps
+    ├─ NotIdentified         nobody knows who asks
+    ├─ NotAllowed            who asks may not do that
+    ├─ UnknownHost           the server is asked by a name that is not its own
+    ├─ TooFast               one caller asks for more than its share; asking later helps
     ├─ StoreUnavailable      the store did not answer; asking again later may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
@@ -70,6 +74,27 @@ class UnknownFormat(BadRequest):
 
 class TooBusy(TracerError):
     """The server has as many requests in hand as it has room for. Send the same again later."""
+
+
+class NotIdentified(TracerError):
+    """Show a key that was not revoked: `Authorization: Bearer KEY`. A browser signs in first."""
+
+
+class NotAllowed(TracerError):
+    """What was shown does not allow that."""
+
+
+class UnknownHost(TracerError):
+    """The server is not known by that name. Use its address, or name it in TRACER_HOSTS."""
+
+
+class TooFast(TracerError):
+    """The key has used up its share for now. Send the same again later."""
+
+    def __init__(self, message: str | None = None, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """After how many seconds there is room again."""
 
 
 class StoreUnavailable(TracerError):

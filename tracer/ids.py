@@ -17,6 +17,9 @@ IdSource = Callable[[], UUID]
 DEFAULT_PROJECT_ID = 1
 """The project of an installation that has configured none."""
 
+DEFAULT_PROJECT = "default"
+"""Its name."""
+
 
 def new_id() -> UUID:
     """Return a new UUIDv7: unique across threads and processes, and ordered by time."""

@@ -1,6 +1,7 @@
 """What the environment says: each `TRACER_…` variable, typed, with its default."""
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tracer.errors import ConfigurationError
+from tracer.leases import DEFAULT_TERMS, LeaseTerms
 
 
 def _check_database_url(url: SecretStr) -> SecretStr:
@@ -88,9 +90,39 @@ class Settings(BaseSettings):
         default="health:application",
         description="The application whose agents and tools the server may run.",
     )
+    hosts: str | None = Field(
+        default=None,
+        description="The names that the server may be called by, separated by commas; unset: any "
+        "where keys are needed, else those of this machine.",
+    )
+    requests_per_second: float = Field(
+        default=1_000, gt=0, description="How many requests one key may send to one server."
+    )
+    bytes_per_second: float = Field(
+        default=100 * 2**20, gt=0, description="How much one key may send to one server."
+    )
+    lease_seconds: float = Field(
+        default=DEFAULT_TERMS.lease.total_seconds(),
+        ge=1,
+        le=86_400,
+        description="After how long without a sign of life a recorder is taken for dead.",
+    )
+    silence_seconds: float = Field(
+        default=DEFAULT_TERMS.silence.total_seconds(),
+        ge=1,
+        le=31_536_000,
+        description="The same for what no recorder is named for, such as OpenTelemetry spans.",
+    )
     model: Annotated[str, AfterValidator(_check_model)] | None = Field(
         default=None, description="The model that plans and thinks; unset: the demo's script."
     )
+
+    @property
+    def lease_terms(self) -> LeaseTerms:
+        """How long leases last."""
+        return LeaseTerms(
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
+        )
 
 
 def read_settings() -> Settings:

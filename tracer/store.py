@@ -6,21 +6,19 @@ are kept by each implementation (`tracer.storage`) and checked by `tests/store_c
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 from uuid import UUID
 
-import orjson
 from pydantic import field_validator
 
-from tracer.errors import BadCursor
 from tracer.events import Event
+from tracer.leases import Lease
 from tracer.lineage import PAYLOAD_FIELDS, Node, Payloads, TreeRows
 from tracer.otel.spans import Span
+from tracer.pages import Page
 from tracer.records import (
     ActToolInfo,
     AgentExecutionRecord,
@@ -80,6 +78,15 @@ class TraceWriter(Protocol):
             StoreUnavailable: As above.
         """
 
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Note that a recorder lives, as its events do, and return until when that counts.
+
+        What it leaves open when its lease runs out is abandoned until its next sign of life.
+
+        Raises:
+            StoreUnavailable: As above.
+        """
+
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run with everything below it and leave a tombstone that refuses its late events.
 
@@ -101,48 +108,6 @@ class TraceWriter(Protocol):
 
 
 @dataclass(frozen=True)
-class Cursor:
-    """Where a page ends: lists are ordered newest first, by (recorded_at, id)."""
-
-    recorded_at: datetime
-    record_id: UUID
-
-    def encode(self) -> str:
-        """Return the cursor as opaque, URL-safe text."""
-        packed = orjson.dumps([self.recorded_at.isoformat(), str(self.record_id)])
-        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
-
-    @classmethod
-    def decode(cls, text: str) -> Cursor:
-        """Return the cursor that `encode` wrote.
-
-        Raises:
-            BadCursor: `text` is nothing that `encode` writes.
-        """
-        try:
-            packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            moment, record_id = orjson.loads(packed)
-            recorded_at = datetime.fromisoformat(moment)
-            if recorded_at.tzinfo is None or not 1900 <= recorded_at.year < 9000:
-                raise ValueError(moment)
-            return cls(recorded_at, UUID(record_id))
-        except (ValueError, TypeError, AttributeError, binascii.Error) as error:
-            raise BadCursor() from error
-
-
-Item = TypeVar("Item")
-
-
-@dataclass(frozen=True)
-class Page(Generic[Item]):
-    """Some items of a list, and where to go on."""
-
-    items: list[Item]
-    next_cursor: str | None
-    """Null on the last page."""
-
-
-@dataclass(frozen=True)
 class RunFilter:
     """Which runs a list shows; what is None does not matter."""
 
@@ -160,6 +125,11 @@ class RunFilter:
     """Started (or else recorded) before this moment."""
     other_traces: bool = False
     """Whether to show traces too that have no agent, model or tool call."""
+
+    @property
+    def is_ranged(self) -> bool:
+        """Whether it names a range of time, which the list then goes by."""
+        return self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True)
@@ -264,9 +234,10 @@ class TraceReader(Protocol):
     """
 
     async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
-        """Return a page of runs, newest first (by first `recorded_at`, then id).
+        """Return a page of runs, newest first.
 
-        Deleted runs are left out. A run that is recorded while pages are turned does not disturb
+        That is by first `recorded_at`, and within a range of time by start, then by id. Deleted
+        runs are left out. A run that is recorded while pages are turned does not disturb
         the pages that follow.
 
         Raises:
@@ -324,10 +295,7 @@ class TraceReader(Protocol):
         """Return a step whole. Raises `RecordNotFound`."""
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return what the models were given in each round of a run, as far as it is known.
-
-        Of a run that is not there that is nothing.
-        """
+        """Return what the models were given in each round of a run; nothing where there is none."""
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole, messages included. Raises `RecordNotFound`."""
@@ -338,7 +306,7 @@ class TraceReader(Protocol):
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
-        """Return a page of tool calls across runs, newest first (by `recorded_at`, then id).
+        """Return a page of tool calls across runs, newest first (by start, then id).
 
         Of long strings it has the start alone, so that a page is light whatever the calls returned.
 
@@ -357,6 +325,13 @@ class TraceReader(Protocol):
         """Return the OpenTelemetry spans kept under a run, by (start, span id).
 
         They are what the run came as, or what others told of a run that came as events.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+
+    async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
+        """Return the leases of those who left something open in a run, or may have, by their ids.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.

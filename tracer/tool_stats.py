@@ -69,7 +69,7 @@ class ToolStats(CallFigures):
     latest_at: datetime
     """When the latest call started, or else was recorded."""
     sub_plans: int
-    """How many sub-plans the calls opened."""
+    """How many sub-plans the calls opened, from the beginning of the range on."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from api.parts import Reader
 from api.problems import documented
-from api.routes.parameters import StoredText, Until
+from api.routes.parameters import Since, StoredText, Until
 from api.stats_schemas import (
     CallBucketSchema,
     NamedCallSchema,
@@ -18,23 +17,9 @@ from api.stats_schemas import (
     ToolStatsList,
     ToolStatsSchema,
 )
-from tracer.clock import utc_now
-from tracer.events import Moment
 from tracer.tool_stats import TimeRange
 
 router = APIRouter(prefix="/api/stats/tools", tags=["statistics"])
-
-DEFAULT_DAYS = 30
-"""How far back statistics go where nothing is said of that."""
-
-StatsSince = Annotated[
-    Moment | None,
-    Query(
-        alias="from",
-        description="Started (or else recorded) at this moment or later, RFC 3339. By default"
-        f" {DEFAULT_DAYS} days before `to`, or before now.",
-    ),
-]
 
 # With slashes: a tool may be called anything.
 ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name.")]
@@ -44,20 +29,20 @@ ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name
 async def read_tool_stats(
     reader: Reader,
     name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
-    since: StatsSince = None,
+    since: Since = None,
     until: Until = None,
 ) -> ToolStatsList:
     """Read how the calls of each tool went."""
-    found = await reader.read_tool_stats(_range(since, until), name)
+    found = await reader.read_tool_stats(TimeRange(since, until), name)
     return ToolStatsList(items=[ToolStatsSchema.model_validate(stats) for stats in found])
 
 
 @router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
 async def read_tool_history(
-    name: ToolName, reader: Reader, since: StatsSince = None, until: Until = None
+    name: ToolName, reader: Reader, since: Since = None, until: Until = None
 ) -> ToolHistorySchema:
     """Read how the calls of one tool went over time, with the slowest and the latest failures."""
-    history = await reader.read_tool_history(name, _range(since, until))
+    history = await reader.read_tool_history(name, TimeRange(since, until))
     return ToolHistorySchema(
         stats=ToolStatsSchema.model_validate(history.stats),
         bucket_seconds=history.bucket_seconds,
@@ -65,7 +50,3 @@ async def read_tool_history(
         slowest=[NamedCallSchema.of(call) for call in history.slowest],
         latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
     )
-
-
-def _range(since: datetime | None, until: datetime | None) -> TimeRange:
-    return TimeRange(since or (until or utc_now()) - timedelta(days=DEFAULT_DAYS), until)

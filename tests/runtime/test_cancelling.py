@@ -95,6 +95,9 @@ class CancellingStore:
             self.cancel()
         return answer
 
+    async def renew(self, recorder_id: Any) -> Any:
+        return await self.inner.renew(recorder_id)
+
     async def delete_run(self, root_plan_id: Any) -> None:
         raise NotImplementedError
 

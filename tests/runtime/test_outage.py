@@ -18,6 +18,9 @@ class StoreThatIsDown:
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         raise StoreUnavailable
 
+    async def renew(self, recorder_id: Any) -> Any:
+        raise StoreUnavailable
+
     async def delete_run(self, root_plan_id: Any) -> None:
         raise StoreUnavailable
 

@@ -23,6 +23,10 @@ QUERIES = {
     "indexes": """
         SELECT c.relname, pg_get_indexdef(i.indexrelid), i.indisunique
         FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE {ours}""",
+    "policies": """
+        SELECT c.relname, c.relrowsecurity, c.relforcerowsecurity, p.polname,
+            pg_get_expr(p.polqual, p.polrelid), p.polroles
+        FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid WHERE {ours}""",
     "triggers": """
         SELECT c.relname, t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
         WHERE NOT t.tgisinternal AND {ours}""",

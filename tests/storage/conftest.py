@@ -11,6 +11,10 @@ import pytest
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.program_role import IS_WALLED
+
+FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", IS_WALLED)
+"""What a transaction begins and ends with, and is asked once of a connection."""
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     execute = psycopg.AsyncCursor.execute
 
     async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        if str(query) and not str(query).startswith(("BEGIN", "COMMIT", "SET ")):
+        if str(query) and not str(query).startswith(FRAME):
             statements.append(str(query))
         return await execute(self, query, *arguments, **options)
 

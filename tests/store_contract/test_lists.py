@@ -21,6 +21,18 @@ async def roots(store: Store, wanted: RunFilter) -> list[UUID]:
     return [run.root_plan_id for run in (await store.reader.list_runs(wanted, 100, None)).items]
 
 
+async def pages_of_runs(store: Store, wanted: RunFilter, limit: int) -> list[UUID]:
+    """Return the runs of all pages."""
+    found: list[UUID] = []
+    cursor = None
+    while True:
+        page = await store.reader.list_runs(wanted, limit, cursor)
+        found += [run.root_plan_id for run in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
 async def calls(store: Store, wanted: ToolCallFilter) -> set[UUID]:
     page = await store.reader.list_tool_calls(wanted, 100, None)
     return {call.tool_call_id for call in page.items}
@@ -43,6 +55,31 @@ async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
         # What comes or changes while pages are turned does not disturb them.
         await store.record(Moments().plan_started(), together[0].plan_finished())
     assert seen == expected
+
+
+async def test_within_a_range_of_time_runs_go_by_their_start(store: Store) -> None:
+    days = (2, 0, 3, 1)
+    runs = [sample_run(sub_plans=0, start=START + timedelta(days=day)) for day in days]
+    for run in runs:
+        await store.record(*run.events)
+    by_start = [run.root for _, run in sorted(zip(days, runs, strict=True), reverse=True)]
+
+    assert await roots(store, RunFilter()) == [run.root for run in reversed(runs)]
+    assert await roots(store, RunFilter(since=START)) == by_start
+    within = RunFilter(until=START + timedelta(days=3))
+    assert await pages_of_runs(store, within, 2) == by_start[1:]
+    assert await pages_of_runs(store, within, 1) == by_start[1:]
+
+
+async def test_tool_calls_go_by_their_start(store: Store) -> None:
+    late, early, unknown = Moments(), Moments(), Moments()
+    await store.record(late.call_started(at=9))
+    await store.record(early.call_started(at=2))
+    await store.record(unknown.call_finished())  # recorded now, years later
+    page = await store.reader.list_tool_calls(ToolCallFilter(), 2, None)
+    assert [call.tool_call_id for call in page.items] == [unknown.call, late.call]
+    rest = await store.reader.list_tool_calls(ToolCallFilter(), 2, page.next_cursor)
+    assert [call.tool_call_id for call in rest.items] == [early.call]
 
 
 async def test_an_empty_list_has_one_page(store: Store) -> None:

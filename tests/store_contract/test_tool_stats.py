@@ -115,6 +115,19 @@ async def test_sub_plans_are_counted_with_the_tool_that_opened_them(store: Store
     assert (found.calls, found.sub_plans, found.tool_type) == (1, 2, "SUBPLAN")
 
 
+async def test_sub_plans_count_from_the_beginning_of_the_range(store: Store) -> None:
+    run = Moments()
+    await store.record(
+        run.call_started(name="check", at=5),
+        run.sub_plan_started(new_id(), run.call, at=3),  # by another clock
+        run.sub_plan_started(new_id(), run.call, at=6, position=1),
+    )
+
+    assert (await stats(store, "check")).sub_plans == 2
+    since = TimeRange(START + timedelta(seconds=4), START + timedelta(seconds=6))
+    assert (await stats(store, "check", since)).sub_plans == 1
+
+
 async def test_only_what_started_within_the_range_counts(store: Store) -> None:
     for day in range(4):
         await record_call(store, at=START + timedelta(days=day))

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.events import Event, ToolCallFinished
+from tracer.leases import Lease
 from tracer.lineage import Node, Payloads, TreeRows
 from tracer.otel.spans import Span
 from tracer.recorder.recorder import Recorder
@@ -42,6 +43,9 @@ class NotingWriter:
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         return await self.inner.write_spans(spans)
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        return await self.inner.renew(recorder_id)
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         await self.inner.delete_run(root_plan_id)

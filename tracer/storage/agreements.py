@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tracer.errors import BadRequest
-from tracer.records import Kind
+from tracer.records import Kind, Record
 from tracer.status import ABANDONED, Status
 
 SEARCHED = {
@@ -48,6 +48,13 @@ FROM_ROOT_PLAN = (
     "recorder_id",
 )
 """What a run shows of its root plan."""
+
+
+def moment_of(record: Record, by_start: bool) -> datetime:
+    """Return when a record started, if that is asked for and known, or else was recorded."""
+    moment = (by_start and record.started_at) or record.recorded_at
+    assert moment is not None
+    return moment
 
 
 def check_status(shown: str | None) -> None:

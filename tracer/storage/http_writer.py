@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
@@ -19,6 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from tracer.errors import RecordNotFound, RunNotActive, SchemaOutOfDate, StoreUnavailable
 from tracer.events import Event, event_json
+from tracer.leases import Lease
 from tracer.logs import get_logger
 from tracer.otel.encode import encode_protobuf
 from tracer.otel.spans import Span
@@ -53,6 +55,12 @@ Numbered = tuple[int, bytes]
 
 class _Wishes(BaseModel):
     root_plan_ids: set[UUID] = Field(alias="rootPlanIds")
+
+
+class _Lease(BaseModel):
+    recorder_id: UUID = Field(alias="recorderId")
+    seen_at: datetime = Field(alias="seenAt")
+    length: timedelta = Field(alias="leaseSeconds")
 
 
 class _Problem(BaseModel):
@@ -177,6 +185,15 @@ class HttpWriter:
         if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
         return response
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        response = await self._ask("POST", f"api/recorders/{recorder_id}/lease")
+        content = _content(response, HTTPStatus.OK)
+        try:
+            return Lease(**_Lease.model_validate_json(content).model_dump())
+        except ValidationError as error:
+            raise _unexpected(response) from error
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""

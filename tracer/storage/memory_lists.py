@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from tracer.lineage import Payloads
+from tracer.pages import Cursor, Page
 from tracer.records import ActToolInfo, Kind, Run
-from tracer.storage.agreements import SEARCHED
+from tracer.storage.agreements import SEARCHED, moment_of
 from tracer.storage.memory_tree import Records, payload_fields
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
@@ -51,8 +53,7 @@ def _has_status(record: Run | ActToolInfo, shown: str | None) -> bool:
 
 
 def _is_between(record: Run | ActToolInfo, since: datetime | None, until: datetime | None) -> bool:
-    moment = record.started_at or record.recorded_at
-    assert moment is not None
+    moment = moment_of(record, by_start=True)
     return (since is None or moment >= since) and (until is None or moment < until)
 
 
@@ -69,3 +70,28 @@ def _mentions(records: Records, text: str) -> bool:
         for record in records[kind].values()
         for field in fields
     )
+
+
+def page(
+    records: list[Any], id_field: str, limit: int, cursor: str | None, *, by_start: bool
+) -> Page[Any]:
+    """Return the records that come after `cursor`, newest first.
+
+    Args:
+        records: All that are wanted.
+        id_field: What orders those of one moment.
+        limit: How many at most.
+        cursor: Where the page before ended.
+        by_start: Whether they go by when they started, rather than by when they were recorded.
+    """
+    places = {
+        id(record): (moment_of(record, by_start), getattr(record, id_field)) for record in records
+    }
+    if cursor is not None:
+        after = Cursor.decode(cursor)
+        edge = (after.moment, after.record_id)
+        records = [record for record in records if places[id(record)] < edge]
+    records = sorted(records, key=lambda record: places[id(record)], reverse=True)
+    if len(records) <= limit:
+        return Page(records, None)
+    return Page(records[:limit], Cursor(*places[id(records[limit - 1])]).encode())

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from tracer.merge import RULES
 from tracer.records import RECORDS, Kind, Run
+from tracer.status import Status
 from tracer.storage.memory_spans import KeptSpans
 from tracer.storage.memory_tree import Records
 from tracer.storage.projected_runs import shown_of_run
@@ -42,6 +43,10 @@ class KeptRun:
             kind: {record_id: self.record(kind, record_id) for record_id in part}
             for kind, part in self.parts.items()
         }
+
+    def preference(self, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
+        """Return what runs that have the same record are ordered by."""
+        return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 
     def as_run(self) -> Run:
         """Return the run with what it shows of its records."""

@@ -11,6 +11,7 @@ from typing import Any
 from tracer.errors import RecordNotFound
 from tracer.records import ActToolInfo, Kind
 from tracer.status import ABANDONED, Status
+from tracer.storage.agreements import moment_of
 from tracer.storage.memory_lists import tool_call_is_wanted
 from tracer.storage.memory_tree import Records
 from tracer.store import ToolCallFilter
@@ -40,6 +41,7 @@ def stats_of_tools(
         (plan.root_plan_id, plan.tool_call_id)
         for records in runs
         for plan in records[Kind.PLAN].values()
+        if within.since is None or moment_of(plan, by_start=True) >= within.since
     )
     return [
         _stats(tool, calls, sum(opened[call.root_plan_id, call.tool_call_id] for call in calls))
@@ -89,9 +91,7 @@ def _calls(runs: Iterable[Records], wanted: ToolCallFilter) -> Iterable[ActToolI
 
 
 def _moment(call: ActToolInfo) -> datetime:
-    moment = call.started_at or call.recorded_at
-    assert moment is not None
-    return moment
+    return moment_of(call, by_start=True)
 
 
 def _duration(call: ActToolInfo) -> float | None:

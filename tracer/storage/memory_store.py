@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import Reduced, merged, reduce_events
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
+from tracer.pages import Page
 from tracer.record_json import ExportedRecord, merged_whole, reduce_records
 from tracer.records import (
     RECORDS,
@@ -29,10 +31,11 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
-from tracer.status import Status
 from tracer.storage.agreements import KIND_WORDS, LATEST, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
+from tracer.storage.memory_leases import MemoryLeases, is_taken_up
 from tracer.storage.memory_lists import (
+    page,
     run_is_wanted,
     tool_call_is_wanted,
     tool_call_preview,
@@ -42,10 +45,9 @@ from tracer.storage.memory_spans import dated, replace_records
 from tracer.storage.memory_stats import stats_of_tools, tool_history
 from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
+from tracer.storage.signs_of_life import signs_of, signs_of_spans
 from tracer.store import (
     AnyRecord,
-    Cursor,
-    Page,
     PlanWithOpener,
     Refusal,
     Revision,
@@ -67,11 +69,19 @@ Merge = Callable[[Kind, Fields, Fields], Fields]
 
 
 class MemoryStore:
-    """`TraceWriter`, `TraceReader` and `TraceRestorer` over dictionaries."""
+    """`TraceWriter`, `TraceReader`, `TraceRestorer` and `LeaseKeeping` over dictionaries."""
 
-    def __init__(self, project_id: int = DEFAULT_PROJECT_ID, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        project_id: int = DEFAULT_PROJECT_ID,
+        clock: Clock = utc_now,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        lease_clock: Clock = utc_now,
+    ) -> None:
         self._project_id = project_id
         self._clock = clock
+        self._leases = MemoryLeases(terms)
+        self._lease_clock = lease_clock
         self._runs: dict[UUID, KeptRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
@@ -81,6 +91,7 @@ class MemoryStore:
         for event in accepted:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
         self._write(reduced, merged)
+        self._leases.note(signs_of(events), self._lease_clock())
         return WriteAnswer(len(accepted), refused)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
@@ -114,6 +125,7 @@ class MemoryStore:
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store `spans`; see `TraceWriter.write_spans`."""
+        self._leases.note(signs_of_spans(spans), self._lease_clock())
         return self._write_spans(spans, self._clock())
 
     async def restore_spans(
@@ -181,6 +193,8 @@ class MemoryStore:
     ) -> None:
         part = run.parts[kind]
         kept = part.get(record_id)
+        if kept is not None and is_taken_up(kept, version):
+            kept = {**kept, "abandoned_at": None}
         changed = merge(kind, kept or {}, version)
         if kept is None:
             first = version.get("recorded_at") or now
@@ -191,6 +205,18 @@ class MemoryStore:
                 changed["abandoned_at"] = None
             changed["revision"] = run.fields["revision"]
             part[record_id] = changed
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        return self._leases.renew(recorder_id, self._lease_clock())
+
+    async def now(self) -> datetime:
+        """Return what time it is; see `LeaseKeeping.now`."""
+        return self._lease_clock()
+
+    async def look_after_leases(self, since: datetime) -> None:
+        """Judge the dead and clear who came back; see `LeaseKeeping.look_after_leases`."""
+        self._leases.look_after(self._open_runs(), since, self._lease_clock())
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
@@ -217,7 +243,7 @@ class MemoryStore:
             if kept.is_agent_work or wanted.other_traces
             if run_is_wanted(run, kept.records(), wanted)
         ]
-        return _page(runs, "root_plan_id", limit, cursor)
+        return page(runs, "root_plan_id", limit, cursor, by_start=wanted.is_ranged)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -231,7 +257,7 @@ class MemoryStore:
             for call in [kept.record(Kind.TOOL_CALL, call_id)]
             if tool_call_is_wanted(call, wanted)
         ]
-        return _page(calls, "tool_call_id", limit, cursor)
+        return page(calls, "tool_call_id", limit, cursor, by_start=True)
 
     async def read_run(self, root_plan_id: UUID) -> Run:
         """Return a run with its totals; see `TraceReader.read_run`."""
@@ -328,6 +354,10 @@ class MemoryStore:
         kept = self._open_run(root_plan_id)
         return sorted(kept.spans.by_id.values(), key=lambda span: span.order)
 
+    async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
+        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        return self._leases.of_run(self._open_run(root_plan_id))
+
     async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
         """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
         return stats_of_tools(self._all_records(), within, name)
@@ -365,21 +395,4 @@ class MemoryStore:
         found = [kept for kept in self._runs.values() if record_id in kept.parts[kind]]
         if not found:
             raise RecordNotFound(KIND_WORDS[kind], record_id)
-        return min(found, key=lambda kept: _preference(kept, kind, record_id))
-
-
-def _preference(kept: KeptRun, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
-    return kept.parts[kind][record_id]["status"] is Status.UNKNOWN, kept.root_plan_id
-
-
-def _page(records: list[Any], id_field: str, limit: int, cursor: str | None) -> Page[Any]:
-    """Return the records that come after `cursor`, newest first."""
-    places = {id(record): (record.recorded_at, getattr(record, id_field)) for record in records}
-    if cursor is not None:
-        after = Cursor.decode(cursor)
-        edge = (after.recorded_at, after.record_id)
-        records = [record for record in records if places[id(record)] < edge]
-    records = sorted(records, key=lambda record: places[id(record)], reverse=True)
-    if len(records) <= limit:
-        return Page(records, None)
-    return Page(records[:limit], Cursor(*places[id(records[limit - 1])]).encode())
+        return min(found, key=lambda kept: kept.preference(kind, record_id))

@@ -21,6 +21,7 @@ from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate
 from tracer.storage.engine import PoolConnection, libpq_url, store_errors
+from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
 
 MINIMUM_SERVER_VERSION = 180_000
@@ -38,8 +39,10 @@ def upgrade(url: str, revision: str = "head") -> None:
         before = MigrationContext.configure(connection).get_current_revision()
         command.upgrade(config, revision)
         after = MigrationContext.configure(connection).get_current_revision()
-        if after != before and after == head():
-            _comment(connection)
+        if after == head():
+            raise_wall(connection)
+            if after != before:
+                _comment(connection)
 
 
 def downgrade(url: str, revision: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from typing import Protocol
 from uuid import UUID
 
 import psycopg
@@ -16,10 +17,20 @@ import psycopg
 from tracer.ids import new_id
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, connection_options
-from tracer.storage.run_watch import RunWatch
 
 Told = Callable[[Collection[UUID]], None]
 """Takes the runs that were written."""
+
+
+class Watching(Protocol):
+    """Those who watch runs: of one project (`RunWatch`), or of all (`ProjectStores`)."""
+
+    def wake(self, root_plan_ids: Collection[UUID]) -> None:
+        """Wake those who watch any of the runs."""
+
+    async def until_watched(self) -> None:
+        """Return as soon as somebody watches a run."""
+
 
 GATHER_SECONDS = 0.01
 """How long writes are gathered into one message, after one that was sent at once."""
@@ -39,7 +50,7 @@ log = get_logger(__name__)
 
 
 @asynccontextmanager
-async def notifications(pool: Pool, url: str, watch: RunWatch) -> AsyncIterator[Told]:
+async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[Told]:
     """Give what takes the runs that this process wrote, and wakes those who watch them anywhere.
 
     Args:
@@ -90,7 +101,7 @@ async def notifications(pool: Pool, url: str, watch: RunWatch) -> AsyncIterator[
             await tell()
 
 
-async def _keep_hearing(url: str, sender: str, watch: RunWatch) -> None:
+async def _keep_hearing(url: str, sender: str, watch: Watching) -> None:
     """Wake watchers by what other processes tell, as soon as there is one."""
     await watch.until_watched()
     failures = 0

@@ -1,23 +1,33 @@
-"""The conditions of the lists, as SQL."""
+"""The lists, in SQL.
+
+A list goes along an index, newest first, and looks at a bounded number of rows for those that are
+wanted: what it costs does not grow with the table, even where nothing is found. What a list is
+often narrowed to has an index of its own, and nothing more to look for in it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from tracer.status import ABANDONED
-from tracer.storage.agreements import SEARCHED, check_status
-from tracer.storage.tables import ALWAYS, TABLES
-from tracer.store import Cursor, RunFilter, ToolCallFilter
+from tracer.pages import Cursor, Page
+from tracer.records import Run
+from tracer.status import ABANDONED, Status
+from tracer.storage.agreements import SEARCHED, check_status, moment_of
+from tracer.storage.engine import PoolConnection
+from tracer.storage.row_records import select
+from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES
+from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
+
+L = TypeVar("L", Run, ToolCallPreview)
 
 
 @dataclass
 class Where:
     """Conditions that all hold, and the values that they name."""
 
-    conditions: list[str]
+    conditions: list[str] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
 
     def add(self, condition: str, **values: Any) -> None:
@@ -30,55 +40,125 @@ class Where:
         return " AND ".join(f"({condition})" for condition in self.conditions)
 
 
-def runs_where(wanted: RunFilter, project_id: int, cursor: str | None) -> Where:
-    """Return which runs a page shows; the table is named `run`."""
-    where = Where(["run.project_id = %(project_id)s", "run.deleted_at IS NULL"])
-    where.values["project_id"] = project_id
+@dataclass
+class Listing:
+    """Which rows a list goes along, and which of them it shows."""
+
+    table: str
+    id_field: str
+    by_start: bool
+    """Whether it goes by when things started, rather than by when they were recorded."""
+    looked_at: int
+    """At how many rows a page looks, at most, for those that are wanted."""
+    along: Where = field(default_factory=Where)
+    """What an index answers."""
+    wanted: Where = field(default_factory=Where)
+    """What has to be looked for, row by row."""
+
+    @property
+    def moment(self) -> str:
+        """What it goes by, as SQL."""
+        return START if self.by_start else "recorded_at"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that the conditions name."""
+        return self.along.values | self.wanted.values
+
+    @property
+    def rows(self) -> str:
+        """The rows that it goes along, as the end of a query."""
+        return f"""FROM {self.table} WHERE {self.along}
+            ORDER BY {self.moment} DESC, {self.id_field} DESC"""
+
+
+def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return how runs are listed; the table is named `run`."""
+    listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add("deleted_at IS NULL")
+    _add_range(listing, wanted, cursor)
+    # The runs with a status have an index by when they were recorded.
+    _add_status(listing, listing.wanted if listing.by_start else listing.along, wanted.status)
+    looked_for = listing.wanted
     if not wanted.other_traces:
-        where.add("run.is_agent_work")
-    _add_status(where, "run", wanted.status)
-    _add_times(where, "run", wanted.since, wanted.until)
-    where.add(
+        # So have those of agents, which may be few among other traces.
+        is_indexed = not listing.by_start and wanted.status is None
+        (listing.along if is_indexed else looked_for).add("is_agent_work")
+    looked_for.add(
         f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
         f" OR {_in_run('agent_execution_record', 'agent_name = %(agent)s')}",
         agent=_stored(wanted.agent),
     )
-    where.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
-    where.add(
+    looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    looked_for.add(
         " OR ".join(
             _in_run(TABLES[kind], " OR ".join(f"{column} ILIKE %(q)s" for column in columns))
             for kind, columns in SEARCHED.items()
         ),
         q=_anywhere(wanted.q),
     )
-    _add_cursor(where, "run.recorded_at, run.root_plan_id", cursor)
-    return where
+    return listing
 
 
-def tool_calls_where(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Where:
-    """Return which tool calls a page shows; the table is named `call`."""
-    where = Where(["call.project_id = %(project_id)s", f"call.{ALWAYS}"])
-    where.values["project_id"] = project_id
-    _add_status(where, "call", wanted.status)
-    _add_times(where, "call", wanted.since, wanted.until)
-    where.add("call.root_plan_id = %(run)s", run=wanted.root_plan_id)
+def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return how tool calls are listed."""
+    listing = Listing("act_tool_info", "tool_call_id", by_start=True, looked_at=5_000)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    _add_range(listing, wanted, cursor)
+    _add_status(listing, listing.along, wanted.status)
+    listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)
     for column, value in (
         ("name", _stored(wanted.name)),
         ("provider_call_id", _stored(wanted.provider_call_id)),
     ):
-        # The index has a prefix of each.
-        where.add(
-            f"left(call.{column}, 100) = left(%({column})s, 100) AND call.{column} = %({column})s",
+        # The index has the beginning of each.
+        listing.along.add(
+            f"{column}::name = %({column})s::text::name AND {column} = %({column})s",
             **{column: value},
         )
-    _add_cursor(where, "call.recorded_at, call.tool_call_id", cursor)
-    return where
+    return listing
+
+
+async def read_page(
+    connection: PoolConnection, kind: type[L], columns: str, listing: Listing, limit: int
+) -> Page[L]:
+    """Return a page of a list.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        kind: What it is a list of.
+        columns: What to read of each, as SQL.
+        listing: Which.
+        limit: How many at most.
+    """
+    query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
+    if listing.wanted.conditions:
+        query = f"""SELECT {columns} FROM (
+            SELECT *, {listing.moment} AS at {listing.rows} LIMIT {listing.looked_at}
+        ) AS {listing.table} WHERE {listing.wanted}
+        ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+    items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
+    if len(items) > limit:
+        last = items[limit - 1]
+        edge = Cursor(moment_of(last, listing.by_start), getattr(last, listing.id_field))
+        return Page(items[:limit], edge.encode())
+    if listing.wanted.conditions:
+        last_looked_at = f"""SELECT {listing.moment}, {listing.id_field} {listing.rows}
+            LIMIT 1 OFFSET {listing.looked_at - 1}"""
+        cursor = await connection.execute(last_looked_at, listing.along.values)
+        if row := await cursor.fetchone():
+            edge = Cursor(*row)
+            return Page(items, edge.encode(), searched_back_to=edge.moment)
+    return Page(items, None)
 
 
 def _in_run(table: str, condition: str) -> str:
     return (
         f"EXISTS (SELECT FROM {table} AS part WHERE part.project_id = run.project_id"
-        f" AND part.root_plan_id = run.root_plan_id AND part.{ALWAYS} AND ({condition}))"
+        f" AND part.root_plan_id = run.root_plan_id AND part.{ALWAYS} AND ({condition})"
+        # Keeps the planner from reading the whole table once, instead of each run.
+        " OFFSET 0)"
     )
 
 
@@ -94,26 +174,37 @@ def _anywhere(text: str | None) -> str | None:
     return f"%{literal}%"
 
 
-def _add_status(where: Where, table: str, shown: str | None) -> None:
+def _add_status(listing: Listing, indexed: Where, shown: str | None) -> None:
+    """Narrow a list to what is shown with a status.
+
+    Args:
+        listing: The list.
+        indexed: Gets what has an index.
+        shown: The status; None: all.
+    """
     check_status(shown)
-    is_abandoned = f"{table}.abandoned_at IS NOT NULL AND {table}.status < 'cancelled'"
-    if shown == ABANDONED:
-        where.add(is_abandoned)
+    if shown is None:
+        return
+    is_abandoned = f"abandoned_at IS NOT NULL AND {IS_OPEN}"
+    if shown == Status.FAILED:
+        indexed.add(IS_FAILED)
+    elif shown == ABANDONED:
+        indexed.add(IS_OPEN)
+        listing.wanted.add(is_abandoned)
     else:
-        where.add(f"{table}.status = %(status)s AND NOT ({is_abandoned})", status=shown)
+        if not Status(shown).is_ending:
+            indexed.add(IS_OPEN)
+        listing.wanted.add(f"status = %(status)s AND NOT ({is_abandoned})", status=shown)
 
 
-def _add_times(where: Where, table: str, since: datetime | None, until: datetime | None) -> None:
-    moment = f"coalesce({table}.started_at, {table}.recorded_at)"
-    where.add(f"{moment} >= %(since)s", since=since)
-    where.add(f"{moment} < %(until)s", until=until)
-
-
-def _add_cursor(where: Where, order: str, cursor: str | None) -> None:
+def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str | None) -> None:
+    """Narrow a list to a range of time, and to what comes after a cursor."""
+    listing.along.add(f"{START} >= %(since)s", since=wanted.since)
+    listing.along.add(f"{START} < %(until)s", until=wanted.until)
     if cursor is not None:
         after = Cursor.decode(cursor)
-        where.add(
-            f"({order}) < (%(after_moment)s, %(after_id)s)",
-            after_moment=after.recorded_at,
+        listing.along.add(
+            f"({listing.moment}, {listing.id_field}) < (%(after_moment)s, %(after_id)s)",
+            after_moment=after.moment,
             after_id=after.record_id,
         )

@@ -9,9 +9,11 @@ from uuid import UUID
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.leases import Lease
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES
 from tracer.otel.spans import Span
+from tracer.pages import Page
 from tracer.records import (
     RECORDS,
     ActToolInfo,
@@ -29,7 +31,6 @@ from tracer.storage.engine import (
     Pool,
     PoolConnection,
     borrowed,
-    snapshot,
     store_errors,
 )
 from tracer.storage.migrate import check_schema
@@ -38,16 +39,16 @@ from tracer.storage.postgres_changes import (
     read_run_revision,
     read_run_revisions,
 )
-from tracer.storage.postgres_lists import runs_where, tool_calls_where
+from tracer.storage.postgres_leases import read_leases
+from tracer.storage.postgres_lists import list_of_runs, list_of_tool_calls, read_page
 from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres_tree import payload_expressions, read_tree_rows
 from tracer.storage.postgres_whole_runs import read_spans_of_run, whole_run
+from tracer.storage.project_pool import ProjectPool, reading, seen_by, snapshot
 from tracer.storage.row_records import columns, select
-from tracer.storage.tables import TABLES
+from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import (
     AnyRecord,
-    Cursor,
-    Page,
     PlanWithOpener,
     Revision,
     RunChanges,
@@ -61,32 +62,31 @@ from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P", bound=AnyRecord)
-L = TypeVar("L", Run, ToolCallPreview)
 
 
 class PostgresReader:
     """`tracer.store.TraceReader` over a pool of connections."""
 
-    def __init__(self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID) -> None:
-        self._pool = pool
-        self._project_id = project_id
+    def __init__(self, pool: Pool | ProjectPool, project_id: int = DEFAULT_PROJECT_ID) -> None:
+        self._project = seen_by(pool, project_id)
+        self._project_id = self._project.project_id
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
         """Return a page of runs; see `TraceReader.list_runs`."""
-        where = runs_where(wanted, self._project_id, cursor)
-        query = f"""SELECT {columns(Run)} FROM run WHERE {where}
-            ORDER BY recorded_at DESC, root_plan_id DESC LIMIT %(limit)s"""
-        return await self._page(Run, "root_plan_id", query, where.values, limit)
+        listing = list_of_runs(wanted, self._project_id, cursor)
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_page(connection, Run, columns(Run), listing, limit)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
         """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
-        where = tool_calls_where(wanted, self._project_id, cursor)
-        query = f"""SELECT {_PREVIEW} FROM act_tool_info AS call WHERE {where}
-            ORDER BY recorded_at DESC, tool_call_id DESC LIMIT %(limit)s"""
-        return await self._page(ToolCallPreview, "tool_call_id", query, where.values, limit)
+        listing = list_of_tool_calls(wanted, self._project_id, cursor)
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_page(connection, ToolCallPreview, _PREVIEW, listing, limit)
 
     async def read_run(self, root_plan_id: UUID) -> Run:
         """Return a run with its totals; see `TraceReader.read_run`."""
@@ -94,14 +94,14 @@ class PostgresReader:
             AND root_plan_id = %(run)s AND deleted_at IS NULL"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 found = await select(connection, Run, query, given)
         return _only("run", root_plan_id, found)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
         """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 plan = await self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
                 opener = await self._in_run(
                     connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id]
@@ -111,40 +111,40 @@ class PostgresReader:
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 return await read_tree_rows(connection, self._project_id, plan_id, payloads)
 
     async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
         """Return a step whole; see `TraceReader.read_step`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 return await self._one(connection, AgentExecutionRecord, Kind.STEP, step_id)
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
-            WHERE {_IN_RUN} AND messages IS NOT NULL"""
+            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 return dict(await (await connection.execute(query, given)).fetchall())
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 return await read_run_revision(connection, self._project_id, kind, record_id)
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
         """Return the revisions of runs; see `TraceReader.read_revisions`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return what changed in a run; see `TraceReader.read_changes`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 return await read_run_changes(
                     connection, self._project_id, root_plan_id, after, limit
                 )
@@ -152,13 +152,13 @@ class PostgresReader:
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole; see `TraceReader.read_think_act`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 return await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
         """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
                 given = {
                     "project_id": self._project_id,
@@ -178,29 +178,36 @@ class PostgresReader:
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
         """Return everything of a run; see `TraceReader.read_whole_run`."""
         with store_errors():
-            return await whole_run(self._pool, self._project_id, root_plan_id)
+            return await whole_run(self._project, root_plan_id)
 
     async def read_spans(self, root_plan_id: UUID) -> list[Span]:
         """Return the spans kept under a run; see `TraceReader.read_spans`."""
         with store_errors():
-            return await read_spans_of_run(self._pool, self._project_id, root_plan_id)
+            return await read_spans_of_run(self._project, root_plan_id)
+
+    async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
+        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
+                return await read_leases(connection, self._project_id, root_plan_id)
 
     async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
         """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 return await read_stats_of_tools(connection, self._project_id, within, name)
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
         """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
         with store_errors():
-            async with snapshot(self._pool) as connection:
+            async with snapshot(self._project) as connection:
                 return await read_history_of_tool(connection, self._project_id, name, within)
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with reading(self._project) as connection:
                 cursor = await connection.execute(
                     "SELECT root_plan_id FROM run"
                     " WHERE project_id = %s AND root_plan_id = ANY(%s)"
@@ -223,20 +230,8 @@ class PostgresReader:
 
     async def _check(self) -> None:
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with borrowed(self._project.pool) as connection:
                 await check_schema(connection)
-
-    async def _page(
-        self, kind: type[L], id_field: str, query: str, given: dict[str, Any], limit: int
-    ) -> Page[L]:
-        with store_errors():
-            async with borrowed(self._pool) as connection:
-                items = await select(connection, kind, query, {**given, "limit": limit + 1})
-        if len(items) <= limit:
-            return Page(items, None)
-        last = items[limit - 1]
-        assert last.recorded_at is not None
-        return Page(items[:limit], Cursor(last.recorded_at, getattr(last, id_field)).encode())
 
     async def _one(
         self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID

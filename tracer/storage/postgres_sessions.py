@@ -8,23 +8,26 @@ from typing import Any
 from tracer.clock import Clock, utc_now
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
-from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.engine import Pool, store_errors
+from tracer.storage.project_pool import ProjectPool, in_project, seen_by
 
 
 class PostgresSessions:
     """`tracer.sessions.SessionStates` over a pool of connections."""
 
     def __init__(
-        self, pool: Pool, project_id: int = DEFAULT_PROJECT_ID, clock: Clock = utc_now
+        self,
+        pool: Pool | ProjectPool,
+        project_id: int = DEFAULT_PROJECT_ID,
+        clock: Clock = utc_now,
     ) -> None:
-        self._pool = pool
-        self._project_id = project_id
+        self._project = seen_by(pool, project_id)
         self._clock = clock
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
         """Return a session's state; see `SessionStates.read_state`."""
         with store_errors():
-            async with borrowed(self._pool) as connection:
+            async with in_project(self._project) as connection:
                 cursor = await connection.execute(_READ, self._given(session_id))
                 found = await cursor.fetchone()
         return state_from(state_text(initial) if found is None else found[0])
@@ -35,7 +38,7 @@ class PostgresSessions:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
         given = self._given(session_id) | {"state": state_text(initial), "now": self._clock()}
         with store_errors():
-            async with borrowed(self._pool) as connection, connection.transaction():
+            async with in_project(self._project) as connection:
                 cursor = await connection.execute(_MAKE_OR_LOCK, given)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
@@ -43,7 +46,7 @@ class PostgresSessions:
         return state
 
     def _given(self, session_id: str) -> dict[str, Any]:
-        return {"project_id": self._project_id, "session": stored_session_id(session_id)}
+        return {"project_id": self._project.project_id, "session": stored_session_id(session_id)}
 
 
 _THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"

@@ -1,4 +1,7 @@
-"""Statistics of tool calls, in SQL."""
+"""Statistics of tool calls, in SQL.
+
+Everything reads the calls of a range of time by an index, and the sub-plans since its beginning.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
 from tracer.records import Kind
 from tracer.storage.engine import PoolConnection
-from tracer.storage.postgres_lists import tool_calls_where
+from tracer.storage.postgres_lists import Where, list_of_tool_calls
 from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
+from tracer.storage.tables import IS_FAILED, IS_OPEN, START
 from tracer.store import ToolCallFilter
 from tracer.text import preview
 from tracer.tool_stats import (
@@ -36,57 +40,62 @@ async def read_stats_of_tools(
         within: When they started.
         name: One tool alone.
     """
-    where, given = _calls(project_id, within, name)
-    query = f"""
-    SELECT name, max(tool_type COLLATE "C") AS tool_type, max({_MOMENT}) AS latest_at,
-        coalesce(sum(opened.sub_plans), 0)::int AS sub_plans, {_FIGURES}
-    FROM act_tool_info AS call
-    LEFT JOIN (
-        SELECT root_plan_id, tool_call_id, count(*) AS sub_plans FROM plan_execution_record
-        WHERE project_id = %(project_id)s AND tool_call_id IS NOT NULL
-        GROUP BY root_plan_id, tool_call_id
-    ) AS opened USING (root_plan_id, tool_call_id)
-    WHERE {where}
-    GROUP BY name ORDER BY name COLLATE "C" """
-    return [ToolStats(**_figures(row)) for row in await _rows(connection, query, given)]
+    await connection.execute(_BY_INDEX)
+    where = _calls(project_id, within, name)
+    query = f"""SELECT name, {_OF_TOOL}, {_FIGURES} {_with_sub_plans(where, within)}
+        GROUP BY name ORDER BY name"""
+    return [ToolStats(**_figures(row)) for row in await _rows(connection, query, where)]
 
 
 async def read_history_of_tool(
     connection: PoolConnection, project_id: int, name: str, within: TimeRange
 ) -> ToolHistory:
     """Return what is to be said of one tool over time; see `TraceReader.read_tool_history`."""
-    found = await read_stats_of_tools(connection, project_id, within, name)
-    if not found:
+    await connection.execute(_BY_INDEX)
+    where = _calls(project_id, within, name)
+    [ends] = await _rows(connection, f"{_ENDS} WHERE {where}", where)
+    if ends["first"] is None:
         raise RecordNotFound("tool", name)
-    [stats] = found
-    where, given = _calls(project_id, within, name)
-    first = within.since or (await _rows(connection, _FIRST.format(where), given))[0]["first"]
-    width = bucket_width(first, within.until or stats.latest_at)
-    given |= {"width": width, "most": LISTED}
-    buckets = await _rows(connection, _BUCKETS.format(where), given)
-    slowest = await _rows(connection, _SLOWEST.format(where), given)
-    failures = await _rows(connection, _FAILURES.format(where), given)
+    width = bucket_width(within.since or ends["first"], within.until or ends["latest"])
+    query = f"""SELECT date_bin(%(width)s, moment, 'epoch') AS at, {_OF_TOOL}, {_FIGURES}
+        {_with_sub_plans(where, within)} GROUP BY ROLLUP (at) ORDER BY at NULLS FIRST"""
+    where.values |= {"width": width, "most": LISTED}
+    of_all, *buckets = map(_figures, await _rows(connection, query, where))
+    del of_all["at"]
     return ToolHistory(
-        stats,
+        ToolStats(name=name, **of_all),
         int(width.total_seconds()),
-        [CallBucket(**_figures(row)) for row in buckets],
-        [_named(row) for row in slowest],
-        [_named(row) for row in failures],
+        [_bucket(row) for row in buckets],
+        [_named(row) for row in await _rows(connection, _SLOWEST.format(where), where)],
+        [_named(row) for row in await _rows(connection, _FAILURES.format(where), where)],
     )
 
 
-def _calls(project_id: int, within: TimeRange, name: str | None) -> tuple[str, dict[str, Any]]:
+def _calls(project_id: int, within: TimeRange, name: str | None) -> Where:
     wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
-    where = tool_calls_where(wanted, project_id, None)
-    where.add("call.name IS NOT NULL")
-    return str(where), where.values
+    where = list_of_tool_calls(wanted, project_id, None).along
+    where.add("name IS NOT NULL")
+    return where
 
 
-async def _rows(
-    connection: PoolConnection, query: str, given: dict[str, Any]
-) -> list[dict[str, Any]]:
+def _with_sub_plans(where: Where, within: TimeRange) -> str:
+    """Return the calls, each with how many sub-plans it opened, as the middle of a query."""
+    opened = Where(["project_id = %(project_id)s", "tool_call_id IS NOT NULL"])
+    opened.add(f"{START} >= %(since)s", since=within.since)
+    return f"""FROM (
+        SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
+            abandoned_at, {START} AS moment, {_DURATION} AS duration_ms
+        FROM act_tool_info WHERE {where}
+    ) AS call
+    LEFT JOIN (
+        SELECT root_plan_id, tool_call_id, count(*) AS sub_plans
+        FROM plan_execution_record WHERE {opened} GROUP BY root_plan_id, tool_call_id
+    ) AS opened USING (root_plan_id, tool_call_id)"""
+
+
+async def _rows(connection: PoolConnection, query: str, where: Where) -> list[dict[str, Any]]:
     cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(query, given)
+    await cursor.execute(query, where.values)
     return await cursor.fetchall()
 
 
@@ -95,40 +104,46 @@ def _figures(row: dict[str, Any]) -> dict[str, Any]:
     return row | dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles, strict=True))
 
 
+def _bucket(row: dict[str, Any]) -> CallBucket:
+    of_tool = ("tool_type", "latest_at", "sub_plans")
+    return CallBucket(**{key: value for key, value in row.items() if key not in of_tool})
+
+
 def _named(row: dict[str, Any]) -> NamedCall:
     message = row.pop("error_message")
     return NamedCall(**row, error_message=None if message is None else preview(message))
 
 
-_MOMENT = "coalesce(call.started_at, call.recorded_at)"
+# The planner does not know that rows lie in the order of time, and would read all that there are
+# for a tenth of them; nor how many a tool has then, on which it would try each sub-plan in turn.
+_BY_INDEX = """
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true)"""
 
-_DURATION = "(extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8"
+_ENDS = f"SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info"
 
-_IS_OPEN = "call.status < 'cancelled'"
+_DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
+
+_OF_TOOL = """
+    max(tool_type COLLATE "C") AS tool_type, max(moment) AS latest_at,
+    coalesce(sum(sub_plans), 0)::int AS sub_plans"""
 
 _FIGURES = f"""
     count(*) AS calls,
-    count(*) FILTER (WHERE call.status = 'succeeded') AS succeeded,
-    count(*) FILTER (WHERE call.status = 'failed') AS failures,
-    count(*) FILTER (WHERE call.status = 'cancelled') AS cancelled,
-    count(*) FILTER (WHERE {_IS_OPEN} AND call.abandoned_at IS NOT NULL) AS abandoned,
-    count(*) FILTER (WHERE {_IS_OPEN} AND call.abandoned_at IS NULL) AS running,
-    percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY {_DURATION}) AS percentiles"""
-
-_FIRST = f"SELECT min({_MOMENT}) AS first FROM act_tool_info AS call WHERE {{}}"
-
-_BUCKETS = f"""
-SELECT date_bin(%(width)s, {_MOMENT}, 'epoch') AS at, {_FIGURES}
-FROM act_tool_info AS call WHERE {{}} GROUP BY at ORDER BY at"""
+    count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+    count(*) FILTER (WHERE {IS_FAILED}) AS failures,
+    count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+    count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NOT NULL) AS abandoned,
+    count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NULL) AS running,
+    percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms) AS percentiles"""
 
 _NAMED = f"""
 SELECT tool_call_id, root_plan_id, {SHOWN_STATUS} AS status, started_at,
     {_DURATION} AS duration_ms, error_type,
     {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message
-FROM act_tool_info AS call WHERE {{}}"""
+FROM act_tool_info WHERE {{}}"""
 
 _SLOWEST = f"""{_NAMED} AND finished_at IS NOT NULL AND started_at IS NOT NULL
 ORDER BY duration_ms DESC, tool_call_id DESC LIMIT %(most)s"""
 
-_FAILURES = f"""{_NAMED} AND status = 'failed'
-ORDER BY coalesce(finished_at, started_at, recorded_at) DESC, tool_call_id DESC LIMIT %(most)s"""
+_FAILURES = f"""{_NAMED} AND {IS_FAILED}
+ORDER BY coalesce(finished_at, {START}) DESC, tool_call_id DESC LIMIT %(most)s"""

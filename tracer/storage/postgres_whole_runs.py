@@ -12,9 +12,10 @@ from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Run
-from tracer.storage.engine import Pool, PoolConnection, snapshot
+from tracer.storage.engine import PoolConnection
+from tracer.storage.project_pool import ProjectPool, snapshot
 from tracer.storage.row_records import columns, select
-from tracer.storage.tables import TABLES
+from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import WholeRun
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
@@ -24,7 +25,7 @@ _RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND deleted_at IS NULL"
 _KIND_OF_RUN = f"SELECT source, is_agent_work FROM run WHERE {_IN_RUN} AND deleted_at IS NULL"
 
 _RECORDS = {
-    kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN}"
+    kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
     f" ORDER BY {RULES[kind].id_field}"
     for kind, record in RECORDS.items()
 }
@@ -32,10 +33,10 @@ _RECORDS = {
 _SPANS = f"SELECT body FROM otel_span WHERE {_IN_RUN} ORDER BY start_time, span_id"
 
 
-async def whole_run(pool: Pool, project_id: int, root_plan_id: UUID) -> WholeRun:
+async def whole_run(project: ProjectPool, root_plan_id: UUID) -> WholeRun:
     """Return everything of a run; see `TraceReader.read_whole_run`."""
-    given = {"project_id": project_id, "run": root_plan_id}
-    async with snapshot(pool) as connection:
+    given = {"project_id": project.project_id, "run": root_plan_id}
+    async with snapshot(project) as connection:
         source, is_agent_work = await _kind_of_run(connection, given)
         [run] = await select(connection, Run, _RUN, given)
         records = {
@@ -47,10 +48,10 @@ async def whole_run(pool: Pool, project_id: int, root_plan_id: UUID) -> WholeRun
     return WholeRun(run, source, is_agent_work, records, spans)
 
 
-async def read_spans_of_run(pool: Pool, project_id: int, root_plan_id: UUID) -> list[Span]:
+async def read_spans_of_run(project: ProjectPool, root_plan_id: UUID) -> list[Span]:
     """Return the spans kept under a run; see `TraceReader.read_spans`."""
-    given = {"project_id": project_id, "run": root_plan_id}
-    async with snapshot(pool) as connection:
+    given = {"project_id": project.project_id, "run": root_plan_id}
+    async with snapshot(project) as connection:
         await _kind_of_run(connection, given)
         bodies = await _bodies(connection, given)
     return await asyncio.to_thread(_decoded, bodies)

@@ -8,7 +8,7 @@ are asked for in one query a second. Nothing is kept for a watcher but the fact 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -28,8 +28,14 @@ class RunWatch:
     To be entered with `async with`: while inside, it looks after the runs that are watched.
     """
 
-    def __init__(self, reader: TraceReader, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(
+        self,
+        reader: TraceReader,
+        poll_seconds: float = POLL_SECONDS,
+        on_watched: Callable[[], None] = lambda: None,
+    ) -> None:
         self._reader = reader
+        self._on_watched = on_watched
         self._poll_seconds = poll_seconds
         self._watchers: dict[UUID, set[asyncio.Event]] = {}
         self._is_watched = asyncio.Event()
@@ -67,6 +73,7 @@ class RunWatch:
         woken = asyncio.Event()
         self._watchers.setdefault(root_plan_id, set()).add(woken)
         self._is_watched.set()
+        self._on_watched()
         try:
             yield woken
         finally:

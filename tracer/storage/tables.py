@@ -2,7 +2,8 @@
 
 Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
 reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
-session has a locality of its own, by `session_id`), no trigger and no sequence: the schema is
+session has a locality of its own, by `session_id`, and so has a recorder's lease;
+`tracer.storage.access_tables` are the same for all), no trigger and no sequence: the schema is
 fit for Citus. The foreign keys are deferred, because a batch writes its records kind by kind and
 plans, steps and calls refer to each other in a circle.
 
@@ -41,6 +42,8 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
+from tracer.storage.access_tables import ApiKeyRow, ProjectRow, SignInRow
+from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",
@@ -71,6 +74,19 @@ def _reference(
 # but nothing that a check implies.
 ALWAYS = "recorded_at > '-infinity'"
 
+# No `coalesce`: Postgres does not take that for leakproof, and would not use an index of it behind
+# a policy. In lines as Postgres prints it, for the comparison with the catalog.
+START = """(
+CASE
+    WHEN started_at IS NOT NULL THEN started_at
+    ELSE recorded_at
+END)"""
+"""When a record started, or else was recorded, as SQL."""
+
+IS_OPEN = "status < 'cancelled'"
+IS_FAILED = "status = 'failed'"
+_LISTED = "deleted_at IS NULL"
+
 
 def _by_run(table: str) -> Index:
     """Index the rows of each run, those that changed last at the end."""
@@ -84,12 +100,27 @@ def _by(table: str, column: str, *, partly: bool = False) -> Index:
     return Index(f"{table}_by_{column}", column, "root_plan_id", postgresql_where=where)
 
 
+def _along(name: str, id_field: str, moment: str, where: str | None, *leading: str) -> Index:
+    """Index what a list goes along, backwards: by `leading`, then by a moment, then by id."""
+    columns = map(text, (*leading, moment))
+    condition = None if where is None else text(where)
+    return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
+
+
 def _key(column: str) -> PrimaryKeyConstraint:
     return PrimaryKeyConstraint(column, "root_plan_id", "project_id")
 
 
+# For rows that are copied in, which may be done as the owner alone: they name no project.
+_OF_THE_TRANSACTION = text("current_setting('tracer.project_id')::integer")
+
+
 class _Stored(SQLModel):
-    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    project_id: int = Field(
+        default=DEFAULT_PROJECT_ID,
+        primary_key=True,
+        sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
+    )
     root_plan_id: UUID = Field(primary_key=True)
     recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
 
@@ -105,13 +136,13 @@ class RunRow(_Stored, Run, table=True):
             name="run_totals_are_counts",
         ),
         CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
-        Index(
-            "run_by_recorded_at",
-            "project_id",
-            text("recorded_at DESC"),
-            text("root_plan_id DESC"),
-            postgresql_where=text("deleted_at IS NULL"),
-        ),
+        _along("run_by_recorded_at", "root_plan_id", "recorded_at", _LISTED),
+        _along("run_of_agents", "root_plan_id", "recorded_at", f"{_LISTED} AND is_agent_work"),
+        _along("run_by_start", "root_plan_id", START, _LISTED),
+        # Behind a policy a status can be a condition of an index, and no column: to compare
+        # enumerations is not leakproof.
+        _along("run_open", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_OPEN}"),
+        _along("run_failed", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_FAILED}"),
     )
 
     source: str = Field(default="events", sa_type=Text)
@@ -154,6 +185,7 @@ class PlanRow(_Stored, PlanExecutionRecord, table=True):
         _by("plan_execution_record", "parent_plan_id", partly=True),
         _by("plan_execution_record", "tool_call_id", partly=True),
         _by("plan_execution_record", "opened_by_step_id", partly=True),
+        Index("plan_execution_record_by_start", "project_id", text(START)),
     )
 
     plan_id: UUID = Field(primary_key=True)
@@ -212,29 +244,26 @@ class ToolCallRow(_Stored, ActToolInfo, table=True):
         _by("act_tool_info", "step_id"),
         _by("act_tool_info", "think_act_id", partly=True),
         _by("act_tool_info", "parent_tool_call_id", partly=True),
-        Index(
-            "act_tool_info_by_recorded_at",
-            "project_id",
-            text("recorded_at DESC"),
-            text("tool_call_id DESC"),
-            postgresql_where=text(ALWAYS),
+        # Without a condition, so that the planner has statistics of when calls started.
+        _along("act_tool_info_by_start", "tool_call_id", START, None),
+        _along("act_tool_info_open", "tool_call_id", START, IS_OPEN),
+        _along("act_tool_info_failed", "tool_call_id", START, IS_FAILED),
+        # Of a text its first 63 bytes: an index entry has room for 2,700, and a name may have
+        # megabytes. Unlike `left` the cast is leakproof, as only what may be asked behind a policy.
+        _along("act_tool_info_by_name", "tool_call_id", START, "name IS NOT NULL", "(name::name)"),
+        _along(
+            "act_tool_info_failed_by_name",
+            "tool_call_id",
+            START,
+            f"name IS NOT NULL AND {IS_FAILED}",
+            "(name::name)",
         ),
-        # A prefix: an index entry has room for 2,700 bytes, and a name may have megabytes.
-        Index(
-            "act_tool_info_by_name",
-            "project_id",
-            text("left(name, 100)"),
-            text("recorded_at DESC"),
-            text("tool_call_id DESC"),
-            postgresql_where=text("name IS NOT NULL"),
-        ),
-        Index(
+        _along(
             "act_tool_info_by_provider_call_id",
-            "project_id",
-            text("left(provider_call_id, 100)"),
-            text("recorded_at DESC"),
-            text("tool_call_id DESC"),
-            postgresql_where=text("provider_call_id IS NOT NULL"),
+            "tool_call_id",
+            START,
+            "provider_call_id IS NOT NULL",
+            "(provider_call_id::name)",
         ),
     )
 
@@ -263,7 +292,11 @@ class SpanRow(SQLModel, table=True):
     )
     model_config = RecordConfig(use_attribute_docstrings=True)
 
-    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    project_id: int = Field(
+        default=DEFAULT_PROJECT_ID,
+        primary_key=True,
+        sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
+    )
     """The project that the span belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run: the trace id."""
@@ -351,6 +384,11 @@ for _row_class in (
     SpanRow,
     RemovedRecordRow,
     SessionStateRow,
+    RecorderLeaseRow,
+    RecorderRunRow,
+    ProjectRow,
+    ApiKeyRow,
+    SignInRow,
 ):
     _comment(_row_class)
 

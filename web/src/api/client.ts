@@ -66,22 +66,15 @@ interface StatsQuery {
   to: string | null
 }
 
-/** By itself the API goes back some days. */
-const EVER = '1900-01-01T00:00:00Z'
-
-function bounded({ from, to }: StatsQuery): StatsQuery {
-  return { from: from ?? EVER, to }
-}
-
 /** Reads how the calls of every tool went. */
 export async function readToolStats(query: StatsQuery): Promise<Outcome<ToolStats[]>> {
-  const params = { query: bounded(query) }
+  const params = { query }
   const answer = await outcomeOf(client.GET('/api/stats/tools', { params }))
   return answer.ok ? { ok: true, value: answer.value.items } : answer
 }
 
 export function readToolHistory(name: string, query: StatsQuery): Promise<Outcome<ToolHistory>> {
-  const params = { path: { name }, query: bounded(query) }
+  const params = { path: { name }, query }
   return outcomeOf(client.GET('/api/stats/tools/{name}', { params }))
 }
 

@@ -5862,7 +5862,7 @@ export interface operations {
             query?: {
                 /** @description This tool alone. */
                 name?: string | null;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. By default 30 days before `to`, or before now. */
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
                 /** @description Started (or else recorded) before this moment, RFC 3339. */
                 to?: string | null;
@@ -5941,7 +5941,7 @@ export interface operations {
     read_tool_history: {
         parameters: {
             query?: {
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. By default 30 days before `to`, or before now. */
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
                 from?: string | null;
                 /** @description Started (or else recorded) before this moment, RFC 3339. */
                 to?: string | null;

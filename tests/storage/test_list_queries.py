@@ -1,0 +1,112 @@
+"""What lists cost does not grow with the tables: each goes along an index, a bounded way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sample_runs import sample_run
+from tracer.pages import Page
+from tracer.records import Run
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_lists import Listing, list_of_runs, list_of_tool_calls
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import reading, seen_by
+from tracer.store import RunFilter, ToolCallFilter
+
+DAY = datetime(2026, 3, 4, tzinfo=UTC)
+
+MANY = """
+INSERT INTO run (project_id, root_plan_id, status, started_at, recorded_at, revision, tags,
+    input_tokens, output_tokens, cost_usd, tool_calls, failures, source)
+SELECT 1, gen_random_uuid(), 'succeeded', at, at, 1, '{}', 0, 0, 0, 0, 0, 'events'
+FROM generate_series(1, 1200) AS i, CAST(now() + i * interval '1 second' AS timestamptz) AS at"""
+
+
+@pytest.fixture
+def many_runs(database_url: str) -> None:
+    """Record 1,200 empty runs, later than any other."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(MANY)
+
+
+async def test_a_search_goes_on_from_page_to_page_until_it_finds(
+    writer: PostgresWriter, reader: PostgresReader, many_runs: None
+) -> None:
+    run = sample_run()
+    await writer.write(run.events)
+    for wanted in (RunFilter(q="cuff is loose"), RunFilter(tool="check"), RunFilter(agent="nurse")):
+        pages: list[Page[Run]] = []
+        cursor = None
+        while not pages or cursor is not None:
+            pages.append(await reader.list_runs(wanted, 10, cursor))
+            cursor = pages[-1].next_cursor
+        assert [len(page.items) for page in pages[:-1]] == [0, 0]
+        first, second = (page.searched_back_to for page in pages[:-1])
+        assert first is not None
+        assert second is not None
+        assert first > second
+        assert [found.root_plan_id for found in pages[-1].items] == [run.root]
+        assert pages[-1].searched_back_to is None
+
+
+async def test_a_full_page_is_not_searched_further(
+    reader: PostgresReader, many_runs: None, asked: list[str]
+) -> None:
+    page = await reader.list_runs(RunFilter(status="succeeded"), 50, None)
+    assert (len(page.items), page.searched_back_to) == (50, None)
+    assert len(asked) == 1
+    page = await reader.list_runs(RunFilter(status="cancelled"), 50, None)
+    assert (page.items, page.next_cursor is None) == ([], False)
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("listing", "index"),
+    [
+        (list_of_runs(RunFilter(), 1, None), "run_of_agents"),
+        (list_of_runs(RunFilter(other_traces=True), 1, None), "run_by_recorded_at"),
+        (list_of_runs(RunFilter(status="running"), 1, None), "run_open"),
+        (list_of_runs(RunFilter(status="abandoned"), 1, None), "run_open"),
+        (list_of_runs(RunFilter(status="failed"), 1, None), "run_failed"),
+        (list_of_runs(RunFilter(until=DAY), 1, None), "run_by_start"),
+        (list_of_tool_calls(ToolCallFilter(), 1, None), "act_tool_info_by_start"),
+        (list_of_tool_calls(ToolCallFilter(since=DAY), 1, None), "act_tool_info_by_start"),
+        (list_of_tool_calls(ToolCallFilter(status="running"), 1, None), "act_tool_info_open"),
+        (list_of_tool_calls(ToolCallFilter(status="failed"), 1, None), "act_tool_info_failed"),
+        (list_of_tool_calls(ToolCallFilter(name="x"), 1, None), "act_tool_info_by_name"),
+        (
+            list_of_tool_calls(ToolCallFilter(name="x", status="failed"), 1, None),
+            "act_tool_info_failed_by_name",
+        ),
+        (
+            list_of_tool_calls(ToolCallFilter(provider_call_id="x"), 1, None),
+            "act_tool_info_by_provider_call_id",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_a_list_goes_along_its_index_behind_the_wall(
+    pool: Pool, listing: Listing, index: str
+) -> None:
+    async with reading(seen_by(pool, 1)) as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        await connection.execute("SET LOCAL enable_bitmapscan = off")
+        await connection.execute("SET LOCAL enable_sort = off")
+        cursor = await connection.execute(
+            f"EXPLAIN (FORMAT JSON) SELECT {listing.id_field} {listing.rows} LIMIT 10",
+            listing.values,
+        )
+        [[plan]] = await cursor.fetchall()
+    scans = [node for node in nodes(plan[0]["Plan"]) if "Index Name" in node]
+    assert [node["Index Name"] for node in scans] == [index]
+    assert "Sort" not in {node["Node Type"] for node in nodes(plan[0]["Plan"])}
+
+
+def nodes(node: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a plan's nodes."""
+    return [node, *(each for child in node.get("Plans", ()) for each in nodes(child))]
