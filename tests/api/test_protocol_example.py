@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from api.openapi import DOCS
 from api.schemas import PLAN_ID
 from tests.servers import tracer_server
+from tracer.ids import new_id
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,22 +25,17 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
 async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_path: Path) -> None:
     page = (DOCS / "protocol.md").read_text(encoding="utf-8")
-    [(script, answer)] = re.findall(r"```sh\n(.*?)```\n\n```json\n(.*?)```", page, re.DOTALL)
+    [(recording, answer), (renewing, lease)] = re.findall(
+        r"```sh\n(.*?)```\n\n```json\n(.*?)```", page, re.DOTALL
+    )
 
     with tracer_server(database_url, tmp_path) as url:
-        done = await asyncio.to_thread(
-            subprocess.run,
-            ["sh", "-eu"],
-            input=script,
-            env={**os.environ, "TRACER_URL": url},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        recorded = await _in_shell(recording, TRACER_URL=url)
+        renewed = await _in_shell(renewing, TRACER_URL=url, RECORDER_ID=str(new_id()))
         tree = httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree").json()
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout) == json.loads(answer)
+    assert recorded == json.loads(answer)
+    assert renewed.keys() == json.loads(lease).keys()
     [step] = tree["agentExecutions"]
     [think_act] = step["thinkActs"]
     [call] = think_act["toolCalls"]
@@ -50,6 +47,21 @@ async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_pat
         "call_abc",
     )
     assert tree["unplaced"] == []
+
+
+async def _in_shell(script: str, **environment: str) -> Any:
+    """Return what a script prints as JSON."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", "-eu"],
+        input=script,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
 
 
 async def test_the_example_in_typescript_records_a_run(database_url: str, tmp_path: Path) -> None:
