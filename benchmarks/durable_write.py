@@ -36,6 +36,7 @@ from tracer.recorder.spool import Spool
 from tracer.status import Status
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 BATCH = 3
@@ -82,7 +83,7 @@ async def recording(url: str, folder: Path) -> AsyncIterator[Recorder]:
     """Give a recorder that writes into the database."""
     async with (
         open_pool(url) as pool,
-        Recorder(PostgresWriter(pool), Spool(folder / "spool")) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), Spool(folder / "spool")) as recorder,
     ):
         yield recorder
 

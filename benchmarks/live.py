@@ -27,6 +27,7 @@ from tracer.storage.engine import Pool, open_pool
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 
 EVENTS_A_SECOND = 100
@@ -81,10 +82,10 @@ async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
     """Give a writer as a program has it that records into the database itself."""
     async with (
         open_pool(url) as pool,
-        RunWatch(PostgresReader(pool)) as nobody,
+        RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
         notifications(pool, url, nobody) as written,
     ):
-        yield PostgresWriter(pool, on_written=written)
+        yield PostgresWriter(ProjectPool(pool), on_written=written)
 
 
 async def watch(address: str, number: int, run: Recording, after: int) -> None:
@@ -140,7 +141,7 @@ async def measured_run(url: str, addresses: list[str], size: int, seconds: int) 
         for _ in range(0, size, 1000):
             await writer.write([run.finished(new_id()) for _ in range(1000)])
         async with open_pool(url) as pool:
-            after = (await PostgresReader(pool).read_run(run.root)).revision
+            after = (await PostgresReader(ProjectPool(pool)).read_run(run.root)).revision
         watchers = [
             asyncio.create_task(watch(addresses[number % len(addresses)], number, run, after))
             for number in range(CLIENTS)

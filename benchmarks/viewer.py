@@ -15,31 +15,16 @@ import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
 from uuid import UUID
 
 from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.figures import Figure, at_most, p95
+from benchmarks.other_forms import events_of
 from benchmarks.surroundings import Bench
-from tracer.clock import stepping_clock
-from tracer.events import (
-    ChosenToolCall,
-    ErrorInfo,
-    Event,
-    PlanFinished,
-    PlanStarted,
-    StepFinished,
-    StepStarted,
-    ThoughtRecorded,
-    ThoughtStarted,
-    ToolCallFinished,
-)
-from tracer.ids import new_id
-from tracer.status import Reason, Status
+from benchmarks.workload import trace
 from tracer.storage.http_writer import HttpWriter
 
 ROOT = Path(__file__).parents[1]
@@ -49,9 +34,6 @@ GOALS = {1_000: 700, 10_000: 1_000}
 """The most milliseconds until the page is usable."""
 
 NAVIGATIONS = 7
-CALLS = 6
-"""How many calls a round chooses; one of them opens a sub-plan with a step, a round and calls."""
-
 USABLE = """() => new Promise(done => {
     const look = () => document.querySelector('[role=treeitem]')
         ? requestAnimationFrame(() => done(performance.now()))
@@ -90,82 +72,6 @@ class PageCost:
     """Milliseconds that the page's main thread worked until its tree was usable."""
     frame_work: float
     """Milliseconds that it worked for a frame."""
-
-
-def run_of(records: int) -> tuple[UUID, list[Event]]:
-    """Return a run of about so many records: rounds of calls, some failed, and sub-plans."""
-    root = new_id()
-    clock = stepping_clock(datetime(2026, 1, 1, tzinfo=UTC), timedelta(milliseconds=3))
-    events: list[Event] = []
-    count = 0
-
-    def plan(plan_id: UUID, depth: int, wanted: int, **opener: Any) -> None:
-        nonlocal count
-        place: dict[str, Any] = {"root_plan_id": root, "plan_id": plan_id}
-        title = f"Review of week {count}"
-        events.append(PlanStarted(at=clock(), **place, **opener, title=title, depth=depth))
-        count += 1
-        position = 0
-        while position == 0 or count < wanted:
-            step(place, position, depth, wanted)
-            position += 1
-        events.append(PlanFinished(at=clock(), **place, status=Status.SUCCEEDED, summary="well"))
-
-    def step(place: dict[str, Any], position: int, depth: int, wanted: int) -> None:
-        nonlocal count
-        place = {**place, "step_id": new_id()}
-        events.append(StepStarted(at=clock(), **place, position=position, agent_name="nurse"))
-        count += 1
-        for number in range(3 if depth == 0 else 1):
-            act(place, number, depth, wanted)
-        events.append(StepFinished(at=clock(), **place, status=Status.SUCCEEDED, result="fine"))
-
-    def act(place: dict[str, Any], position: int, depth: int, wanted: int) -> None:
-        nonlocal count
-        place = {**place, "think_act_id": new_id()}
-        calls = [new_id() for _ in range(CALLS)]
-        events.append(ThoughtStarted(at=clock(), **place, position=position, messages="[]"))
-        events.append(
-            ThoughtRecorded(
-                at=clock(),
-                **place,
-                status=Status.SUCCEEDED,
-                thought="I look at the readings of the week, one after the other. " * 4,
-                model="scripted",
-                input_tokens=900,
-                output_tokens=80,
-                tool_calls=tuple(
-                    ChosenToolCall(
-                        tool_call_id=call,
-                        name=f"look_up_{number}",
-                        arguments=f'{{"patient": "p-{count}", "week": {number}, "all": true}}',
-                        provider_call_id="call_0",
-                    )
-                    for number, call in enumerate(calls)
-                ),
-            )
-        )
-        count += 1 + CALLS
-        for number, call in enumerate(calls):
-            if number == CALLS - 1 and depth < 3:
-                opener = {"parent_plan_id": place["plan_id"], "tool_call_id": call}
-                plan(new_id(), depth + 1, 0, **opener)
-            failed = (count + number) % 97 == 0
-            error = ErrorInfo(type="ValueError", message="the cuff is loose", stack=None)
-            events.append(
-                ToolCallFinished(
-                    at=clock(),
-                    **place,
-                    tool_call_id=call,
-                    status=Status.FAILED if failed else Status.SUCCEEDED,
-                    reason=Reason.TOOL_ERROR if failed else None,
-                    error=error if failed else None,
-                    result='{"readings": [' + "[152, 95, 78], " * 30 + "[]]}",
-                )
-            )
-
-    plan(root, 0, records)
-    return root, events
 
 
 async def measure(browser: Browser, address: str, root: UUID, records: int) -> PageCost:
@@ -227,7 +133,8 @@ async def pages(bench: Bench, address: str) -> list[PageCost]:
     async with chromium() as browser:
         for size in SIZES[: bench.sized(len(SIZES), 1)]:
             bench.say(f"{size:,} records")
-            root, events = run_of(size)
+            events = events_of(trace(bench.seed, size))
+            root = events[0].root_plan_id
             async with aclosing(HttpWriter(address)) as writer:
                 for start in range(0, len(events), 1_000):
                     answer = await writer.write(events[start : start + 1_000])

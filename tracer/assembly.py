@@ -137,7 +137,7 @@ async def parts(
                 surroundings,
                 Recorder(store.writer, spool),
                 store.reader,
-                PostgresSessions(pool, project_id),
+                PostgresSessions(ProjectPool(pool, project_id)),
             ) as launcher,
         ):
             yield Parts(
@@ -161,8 +161,8 @@ async def stores(database_url: str, project: str = DEFAULT_PROJECT) -> AsyncIter
         ConfigurationError: There is no such project.
     """
     async with open_pool(database_url) as pool:
-        project_id = await project_id_of(pool, project)
-        yield Stores(PostgresReader(pool, project_id), PostgresWriter(pool, project_id))
+        seen = ProjectPool(pool, await project_id_of(pool, project))
+        yield Stores(PostgresReader(seen), PostgresWriter(seen))
 
 
 class KeyRing:

@@ -27,6 +27,7 @@ from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceWriter
 from tracer.tools.definition import Tool, tool
@@ -71,19 +72,19 @@ async def serving_parts(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
     async with open_pool(database_url) as pool:
-        reader = PostgresReader(pool)
+        reader = PostgresReader(ProjectPool(pool))
         async with (
             RunWatch(reader) as watch,
             notifications(pool, database_url, watch) as written,
         ):
-            writer = PostgresWriter(pool, on_written=written)
+            writer = PostgresWriter(ProjectPool(pool), on_written=written)
             async with (
                 Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
                 RunLauncher(
                     application,
                     recorder,
                     reader,
-                    sessions=PostgresSessions(pool),
+                    sessions=PostgresSessions(ProjectPool(pool)),
                     poll_seconds=0.02,
                 ) as launcher,
             ):

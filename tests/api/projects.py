@@ -158,7 +158,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     """Return a project that has a run of events, one of spans, a lease and a key."""
     run = sample_run(finished=False)
     run.events = [EVENT.validate_json(_marked(event_json(each), canary)) for each in run.events]
-    writer = PostgresWriter(pool, project_id)
+    writer = PostgresWriter(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
     trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
@@ -166,7 +166,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
     project = Project(project_id, canary, new.secret, new.key.key_id, run)
     await writer.renew(project.recorder_id)
-    await PostgresSessions(pool, project_id).change_state("s-1", {"said": canary}, [])
+    await PostgresSessions(ProjectPool(pool, project_id)).change_state("s-1", {"said": canary}, [])
     async with borrowed(pool) as connection:
         await connection.execute(
             "INSERT INTO removed_record VALUES (%s, %s, %s, 'step', 1)",

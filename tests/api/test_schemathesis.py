@@ -13,6 +13,7 @@ from tests.sample_runs import sample_run
 from tests.servers import tracer_server
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
@@ -27,7 +28,7 @@ async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
 ) -> None:
     run = sample_run(finished=False)
     async with open_pool(database_url) as pool:
-        await PostgresWriter(pool).write(run.events)
+        await PostgresWriter(ProjectPool(pool)).write(run.events)
     if with_real_ids:
         (tmp_path / "schemathesis.toml").write_text(
             "[parameters]\n"

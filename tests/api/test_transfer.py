@@ -25,6 +25,7 @@ from tracer.otel.span_fields import root_plan_id
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.transfer.exporting import Format
 
 
@@ -33,13 +34,13 @@ async def run(database_url: str) -> SampleRun:
     """A run in the database."""
     sample = sample_run()
     async with open_pool(database_url) as pool:
-        await PostgresWriter(pool).write(sample.events)
+        await PostgresWriter(ProjectPool(pool)).write(sample.events)
     return sample
 
 
 async def exported(database_url: str, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:
     async with open_pool(database_url) as pool:
-        return await export_of(PostgresReader(pool), run_id, wanted)
+        return await export_of(PostgresReader(ProjectPool(pool)), run_id, wanted)
 
 
 def imported(

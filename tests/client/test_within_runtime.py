@@ -12,6 +12,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import Tool, tool
 
 
@@ -48,9 +49,12 @@ async def test_a_plan_within_a_native_tool_is_its_sub_plan(
     ]
     model = ScriptedModel([script("Go.", chosen_calls, "Done.")])
     async with open_pool(database_url) as pool:
-        reader = PostgresReader(pool)
+        reader = PostgresReader(ProjectPool(pool))
         async with bench(
-            application(model, tools_of(tracing)), PostgresWriter(pool), reader, tmp_path
+            application(model, tools_of(tracing)),
+            PostgresWriter(ProjectPool(pool)),
+            reader,
+            tmp_path,
         ) as runs:
             ended = await runs.launcher.run("Go.", agent="worker")
             tree = await runs.tree(ended.root_plan_id)

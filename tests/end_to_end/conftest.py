@@ -19,6 +19,7 @@ from tests.servers import tracer_server
 from tracer.events import Event
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import TraceWriter
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +106,7 @@ class Records:
 @pytest.fixture
 async def records(site: Site) -> AsyncIterator[Records]:
     async with open_pool(site.database_url) as pool:
-        yield Records(PostgresWriter(pool))
+        yield Records(PostgresWriter(ProjectPool(pool)))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceWriter
 
@@ -89,7 +90,7 @@ async def live_recording(database_url: str) -> AsyncIterator[LiveRecording]:
     """Give a run's recording, as by a program that records into the database itself."""
     async with (
         open_pool(database_url) as pool,
-        RunWatch(PostgresReader(pool)) as nobody,
+        RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
         notifications(pool, database_url, nobody) as written,
     ):
-        yield LiveRecording(PostgresWriter(pool, on_written=written))
+        yield LiveRecording(PostgresWriter(ProjectPool(pool), on_written=written))

@@ -4,12 +4,14 @@ import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import CommandedStore
 from tracer.client.tracing import Tracing
+from tracer.leases import Lease
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.store import TraceWriter
@@ -54,9 +56,9 @@ async def test_a_store_that_is_away_is_asked_again_at_the_next_turn(
 
 async def test_a_renewal_that_hangs_holds_up_no_event(spool: Spool) -> None:
     class Hanging(CommandedStore):
-        async def renew(self, recorder_id: object) -> object:  # type: ignore[override]
-            self.renewals.append(recorder_id)  # type: ignore[arg-type]
-            return await asyncio.Event().wait()
+        async def renew(self, recorder_id: UUID) -> Lease:
+            await asyncio.Event().wait()
+            return await super().renew(recorder_id)
 
     store = Hanging()
     async with Recorder(store, spool) as recorder:
@@ -74,10 +76,10 @@ async def test_a_connection_of_a_program_keeps_its_lease_while_the_program_does_
     loop, enough = asyncio.get_running_loop(), asyncio.Event()
 
     class Told(CommandedStore):
-        async def renew(self, recorder_id: object) -> object:  # type: ignore[override]
+        async def renew(self, recorder_id: UUID) -> Lease:
             if len(store.renewals) == 4:
                 loop.call_soon_threadsafe(enough.set)
-            return await store.renew(recorder_id)  # type: ignore[arg-type]
+            return await store.renew(recorder_id)
 
     def open_writer() -> AbstractAsyncContextManager[TraceWriter]:
         return nullcontext(Told())

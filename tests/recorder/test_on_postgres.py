@@ -10,6 +10,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 
 
 async def titles(database_url: str) -> list[str]:
@@ -23,7 +24,7 @@ async def titles(database_url: str) -> list[str]:
 async def test_the_row_is_committed_when_record_returns(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(pool), spool, patience=30) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=30) as recorder,
     ):
         await recorder.record(plan_started(recorder, title="Weekly review"))
 
@@ -34,7 +35,7 @@ async def test_the_row_is_committed_when_record_returns(database_url: str, spool
 async def test_concurrent_calls_share_transactions(database_url: str, spool: Spool) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(pool), spool, patience=30) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=30) as recorder,
     ):
         await recorder.record(plan_started(recorder))
         before = await transactions(database_url)
@@ -61,7 +62,7 @@ async def test_a_database_in_trouble_gets_everything_once_the_trouble_is_over(
 ) -> None:
     async with (
         open_pool(database_url) as pool,
-        Recorder(PostgresWriter(pool), spool, patience=0.1) as recorder,
+        Recorder(PostgresWriter(ProjectPool(pool)), spool, patience=0.1) as recorder,
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
     ):
         await recorder.record(plan_started(recorder, title="Before"))

@@ -10,6 +10,7 @@ from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import tool
 
 
@@ -25,7 +26,7 @@ async def main(database_url: str, directory: Path) -> None:
     calls = [call("hang", {"why": "no reason"}), call("hang", {"why": "queues"})]
     model = ScriptedModel([script("Hang", calls)])
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         hanging = application(model, [hang], max_parallel=1)
         async with bench(hanging, writer, reader, directory) as on:
             await on.launcher.run("Hang", agent="worker")

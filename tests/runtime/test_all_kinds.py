@@ -20,6 +20,7 @@ from tracer.runtime.subplan_tool import subplan_tool
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import tool
 from tracer.tools.executors.mcp import McpConfig, McpServer
 from tracer.tools.executors.rest import rest_tool
@@ -117,7 +118,12 @@ async def test_each_kind_of_tool_is_recorded_before_it_runs_and_after_it_ended(
         application = Application(name="all", agents=(worker,), model=model, registry=registry)
         async with (
             open_pool(database_url) as pool,
-            bench(application, PostgresWriter(pool), PostgresReader(pool), tmp_path) as on,
+            bench(
+                application,
+                PostgresWriter(ProjectPool(pool)),
+                PostgresReader(ProjectPool(pool)),
+                tmp_path,
+            ) as on,
         ):
             with identity(token_id="user-42-canary"):
                 outcome = await on.launcher.run("Go", agent="worker")

@@ -16,6 +16,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 
 
@@ -161,6 +162,6 @@ async def test_a_run_cancelled_while_it_is_recorded_in_postgres_leaves_nothing_o
     database_url: str, tmp_path: Path, before: bool
 ) -> None:
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         for event_type, number in POINTS:
             await cancel_at(writer, reader, tmp_path, event_type, number, before)

@@ -24,6 +24,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import TraceReader, TraceWriter
 from tracer.tools.batch_tool import batch_tool
 from tracer.tools.definition import EXCLUSIVE, tool
@@ -223,7 +224,7 @@ async def test_a_run_cancelled_while_its_calls_are_recorded_in_postgres_leaves_n
 ) -> None:
     async with open_pool(database_url) as pool:
         for event_type, number in POINTS[::4]:
-            writer, reader = PostgresWriter(pool), PostgresReader(pool)
+            writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
             await cancel_at(writer, reader, tmp_path, event_type, number, before)
 
 

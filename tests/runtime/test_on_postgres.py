@@ -18,6 +18,7 @@ from tracer.runtime.subplan_tool import subplan_tool
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
 from tracer.text import unescape
 from tracer.tools.definition import Tool, tool
@@ -32,7 +33,10 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 
 def on_postgres(pool: Pool, spool: Path, model: ScriptedModel, tools: Any, **limits: Any) -> Any:
     return bench(
-        application(model, tools, **limits), PostgresWriter(pool), PostgresReader(pool), spool
+        application(model, tools, **limits),
+        PostgresWriter(ProjectPool(pool)),
+        PostgresReader(ProjectPool(pool)),
+        spool,
     )
 
 
@@ -207,7 +211,7 @@ async def test_a_process_killed_within_a_tool_leaves_the_call_running_with_its_a
     process.kill()
     await process.wait()
 
-    reader = PostgresReader(pool)
+    reader = PostgresReader(ProjectPool(pool))
     found = await reader.read_tool_call(tool_call_id)
 
     assert (found.call.status, found.call.arguments) == ("running", '{"why":"no reason"}')

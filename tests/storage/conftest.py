@@ -12,6 +12,7 @@ from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import IS_WALLED
+from tracer.storage.project_pool import ProjectPool
 
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", IS_WALLED)
 """What a transaction begins and ends with, and is asked once of a connection."""
@@ -25,12 +26,12 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
 
 @pytest.fixture
 def writer(pool: Pool) -> PostgresWriter:
-    return PostgresWriter(pool)
+    return PostgresWriter(ProjectPool(pool))
 
 
 @pytest.fixture
 def reader(pool: Pool) -> PostgresReader:
-    return PostgresReader(pool)
+    return PostgresReader(ProjectPool(pool))
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from tracer.storage.engine import Pool, libpq_url, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter, ToolCallFilter
 
 
@@ -67,8 +68,8 @@ async def test_a_database_that_is_down_is_said_to_be_so_soon_and_recovery_needs_
     postgres_server_url: str, database_url: str
 ) -> None:
     async with open_pool(database_url, answer_seconds=1) as pool:
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
-        sessions = PostgresSessions(pool)
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        sessions = PostgresSessions(ProjectPool(pool))
         await reader.check()
         with down(postgres_server_url, database_url):
             before = time.monotonic()
@@ -95,7 +96,7 @@ async def test_a_pool_opens_while_the_database_is_down(
     with down(postgres_server_url, database_url):
         async with open_pool(database_url, answer_seconds=0.2) as pool:
             with pytest.raises(StoreUnavailable):
-                await PostgresReader(pool).check()
+                await PostgresReader(ProjectPool(pool)).check()
 
 
 async def test_connections_that_died_idle_are_replaced_unseen(
@@ -158,7 +159,7 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
     database_url: str, times: int
 ) -> None:
     async with open_pool(database_url, max_size=2) as pool:
-        writer = PostgresWriter(pool)
+        writer = PostgresWriter(ProjectPool(pool))
         run = Moments()
         await writer.write([run.plan_started()])
         for _ in range(4):
@@ -172,12 +173,12 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
                 with pytest.raises(asyncio.CancelledError):
                     await writing
         await asyncio.gather(*(writer.write([run.step_started()]) for _ in range(10)))
-        await PostgresReader(pool).read_run(run.root)
+        await PostgresReader(ProjectPool(pool)).read_run(run.root)
 
 
 async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: str) -> None:
     async with open_pool(database_url, max_size=1) as pool:
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         run = sample_run()
         await writer.write(run.events)
         for number in range(30):
@@ -239,7 +240,7 @@ async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_u
         port = listener.extra(SocketAttribute.local_port)
         url = psycopg.conninfo.make_conninfo(libpq_url(database_url), host="127.0.0.1", port=port)
         async with open_pool(url, max_size=1) as pool:
-            reader = PostgresReader(pool)
+            reader = PostgresReader(ProjectPool(pool))
             await reader.check()
             way.is_frozen = True
 

@@ -15,7 +15,7 @@ from tracer.storage.engine import Pool
 from tracer.storage.postgres_lists import Listing, list_of_runs, list_of_tool_calls
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import reading, seen_by
+from tracer.storage.project_pool import ProjectPool, reading
 from tracer.store import RunFilter, ToolCallFilter
 
 DAY = datetime(2026, 3, 4, tzinfo=UTC)
@@ -93,7 +93,7 @@ async def test_a_full_page_is_not_searched_further(
 async def test_a_list_goes_along_its_index_behind_the_wall(
     pool: Pool, listing: Listing, index: str
 ) -> None:
-    async with reading(seen_by(pool, 1)) as connection:
+    async with reading(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         await connection.execute("SET LOCAL enable_bitmapscan = off")
         await connection.execute("SET LOCAL enable_sort = off")

@@ -18,6 +18,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.program_role import raise_wall
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.tables import METADATA
 
 
@@ -114,7 +115,7 @@ async def test_a_database_without_migrations_is_told_from_one_that_is_down(
     empty_database_url: str,
 ) -> None:
     async with open_pool(empty_database_url) as pool:
-        reader = PostgresReader(pool)
+        reader = PostgresReader(ProjectPool(pool))
         with pytest.raises(SchemaOutOfDate):
             await reader.check()
         with pytest.raises(SchemaOutOfDate):

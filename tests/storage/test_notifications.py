@@ -14,6 +14,7 @@ from tracer.storage.engine import Pool, open_pool
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 
 PATIENCE = 30.0
@@ -30,12 +31,12 @@ async def process(
     url: str, pool: Pool, heard_at: str | None = None, poll_seconds: float = NEVER
 ) -> AsyncIterator[tuple[PostgresWriter, RunWatch]]:
     """Give a writer and a watch, as each process has its own."""
-    reader = PostgresReader(pool)
+    reader = PostgresReader(ProjectPool(pool))
     async with (
         RunWatch(reader, poll_seconds) as watch,
         notifications(pool, heard_at or url, watch) as written,
     ):
-        yield PostgresWriter(pool, on_written=written), watch
+        yield PostgresWriter(ProjectPool(pool), on_written=written), watch
 
 
 async def listens(url: str, than: int | None = None) -> int:
@@ -132,7 +133,7 @@ async def test_a_watcher_of_the_same_process_is_woken_without_anybody_listening(
 
 async def test_polling_finds_what_nobody_told(database_url: str, pool: Pool) -> None:
     run = Moments()
-    untold = PostgresWriter(pool)
+    untold = PostgresWriter(ProjectPool(pool))
     async with process(NOBODY, pool, poll_seconds=0.01) as (_, watch):
         with watch.watching(run.root) as woken:
             await woken_by(untold, run, woken)
@@ -155,7 +156,7 @@ async def test_a_database_that_is_away_does_not_disturb_who_writes_or_watches(
 ) -> None:
     run = Moments()
     async with open_pool(NOBODY, answer_seconds=0.1) as away:
-        reader = PostgresReader(away)
+        reader = PostgresReader(ProjectPool(away))
         async with (
             RunWatch(reader, poll_seconds=0.01) as watch,
             notifications(away, NOBODY, watch) as written,

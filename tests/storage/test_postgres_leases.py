@@ -17,6 +17,7 @@ from tracer.leases import LeaseTerms
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_leases import PARTS_AT_ONCE, PostgresReaper
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
 
 
@@ -84,7 +85,7 @@ async def test_recorders_that_come_and_go_meet_no_deadlock(database_url: str) ->
 async def come_and_go(pool: Pool) -> None:
     """Write and renew while leases run out and reapers look."""
     terms = LeaseTerms(timedelta(milliseconds=60), timedelta(milliseconds=60))
-    writers = [PostgresWriter(pool, terms=terms) for _ in range(3)]
+    writers = [PostgresWriter(ProjectPool(pool), terms=terms) for _ in range(3)]
     recorders = [new_id() for _ in range(3)]
     runs = [Moments() for _ in range(6)]
     is_over = asyncio.Event()
@@ -150,7 +151,7 @@ async def test_a_life_is_noted_once_in_a_while(store: Living, asked: list[str]) 
 
 
 async def test_leases_go_by_the_clock_of_the_database(pool: Pool) -> None:
-    writer, reaper = PostgresWriter(pool, terms=TERMS), PostgresReaper(pool)
+    writer, reaper = PostgresWriter(ProjectPool(pool), terms=TERMS), PostgresReaper(pool)
     before = await reaper.now()
     lease = await writer.renew(new_id())
     assert before <= lease.seen_at <= await reaper.now()

@@ -14,6 +14,7 @@ from tracer.errors import StateConflict
 from tracer.sessions import Change
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.project_pool import ProjectPool
 
 
 def visits(number: int) -> list[Change]:
@@ -23,7 +24,7 @@ def visits(number: int) -> list[Change]:
 async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_one(
     pool: Pool, asked: list[str]
 ) -> None:
-    sessions = PostgresSessions(pool)
+    sessions = PostgresSessions(ProjectPool(pool))
     counts = []
     for session_id, number in (("new", 1), ("new", 1), ("new", 100), ("other", 100)):
         asked.clear()
@@ -33,7 +34,7 @@ async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_o
 
 
 async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database_url: str) -> None:
-    sessions = PostgresSessions(pool, clock=clock())
+    sessions = PostgresSessions(ProjectPool(pool), clock=clock())
     for _ in range(3):
         await sessions.change_state("字\0", {"greeting": "你好\0\ud800"}, visits(2))
     with suppress(StateConflict):
@@ -51,7 +52,7 @@ async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_hold
     database_url: str,
 ) -> None:
     async with open_pool(database_url, max_size=1) as pool:
-        sessions = PostgresSessions(pool)
+        sessions = PostgresSessions(ProjectPool(pool))
         await sessions.change_state("s", {}, visits(1))
         for _ in range(3):
             with psycopg.connect(database_url) as holder:

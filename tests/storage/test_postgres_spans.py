@@ -21,6 +21,7 @@ from tracer.storage.engine import Pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.tables import TABLES
 from tracer.store import RunFilter, TraceReader
 
@@ -74,7 +75,7 @@ async def test_what_others_write_meanwhile_is_read(
     writer: PostgresWriter, pool: Pool, reader: PostgresReader
 ) -> None:
     spans = _decoded(trace(1, 600))
-    other = PostgresWriter(pool)
+    other = PostgresWriter(ProjectPool(pool))
     for start in range(0, len(spans), 100):
         turn = (writer, other)[start // 100 % 2]
         await turn.write_spans(spans[start : start + 100])

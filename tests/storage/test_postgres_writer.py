@@ -20,6 +20,7 @@ from tracer.status import Status
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
 
 
@@ -35,7 +36,9 @@ async def test_overlapping_writers_in_opposite_order_lose_nothing(
     shuffle = random.Random(4711).shuffle
 
     async def write(task: int) -> None:
-        writer = PostgresWriter(pool)  # of its own: one writer would put them in one transaction
+        writer = PostgresWriter(
+            ProjectPool(pool)
+        )  # of its own: one writer would put them in one transaction
         for number in range(30):
             events: list[Event] = []
             for run in runs:
@@ -60,7 +63,7 @@ async def test_processes_that_tell_the_same_run_end_in_one_count(
 ) -> None:
     run = sample_run(sub_plans=20)
     async with open_pool(database_url) as other_pool:
-        writers = [PostgresWriter(pool), PostgresWriter(other_pool)]
+        writers = [PostgresWriter(ProjectPool(pool)), PostgresWriter(ProjectPool(other_pool))]
         orders = [run.events, run.events[::-1]] * 4
         await asyncio.gather(
             *(writers[n % 2].write(events) for n, events in enumerate(orders)),
@@ -155,7 +158,7 @@ async def test_a_known_run_that_another_process_deletes_takes_no_more_events(
 ) -> None:
     run, other = Moments(), Moments()
     await writer.write([run.plan_started(), other.plan_started()])
-    await PostgresWriter(pool).delete_run(run.root)
+    await PostgresWriter(ProjectPool(pool)).delete_run(run.root)
     for _ in range(2):
         answer = await writer.write([run.call_started(), other.call_started()])
         assert [(r.index, r.code) for r in answer.refused] == [(0, "run_deleted")]
@@ -296,7 +299,7 @@ async def test_the_database_itself_refuses_a_sub_plan_without_its_opener(
 
 async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: PostgresReader) -> None:
     moments = iter([START, START - timedelta(days=1), START - timedelta(days=2)])
-    writer = PostgresWriter(pool, clock=lambda: next(moments))
+    writer = PostgresWriter(ProjectPool(pool), clock=lambda: next(moments))
     runs = [Moments() for _ in range(3)]
     for run in runs:
         await writer.write([run.plan_started()])

@@ -84,7 +84,7 @@ async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> N
 
 async def test_what_is_copied_belongs_to_the_project_of_the_transaction(pool: Pool) -> None:
     spans = spans_from(*(made(number, "a span") for number in range(1, COPY_ROWS + 2)))
-    await PostgresWriter(pool, 7).write_spans(spans)
+    await PostgresWriter(ProjectPool(pool, 7)).write_spans(spans)
 
     async with borrowed(pool) as connection:
         cursor = await connection.execute("SELECT project_id, count(*) FROM otel_span GROUP BY 1")
@@ -136,12 +136,12 @@ async def test_a_user_who_may_not_become_the_role_is_told_and_is_mended_without_
         assert "row_level_security_off" in caplog.text
         assert not await stores.is_walled()
         run = sample_run()
-        await PostgresWriter(pool).write(run.events)
+        await PostgresWriter(ProjectPool(pool)).write(run.events)
 
         with psycopg.connect(empty_database_url, autocommit=True) as connection:
             connection.execute(f"GRANT {PROGRAM_ROLE} TO tracer_plain_user WITH INHERIT FALSE")
         upgrade(plain_user)
 
         assert await stores.is_walled()
-        page = await PostgresReader(pool).list_runs(RunFilter(), 10, None)
+        page = await PostgresReader(ProjectPool(pool)).list_runs(RunFilter(), 10, None)
         assert [each.root_plan_id for each in page.items] == [run.root]

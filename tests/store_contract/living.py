@@ -15,6 +15,7 @@ from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.reaper import LeaseKeeping, Reaper
 
 TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
@@ -67,11 +68,11 @@ async def memory_living(project_id: int = 1) -> Living:
 async def postgres_living(pool: Pool, project_id: int = 1) -> Living:
     """Return a store in an empty database."""
     hand = HandClock()
-    writer = PostgresWriter(pool, project_id, clock(), terms=TERMS, lease_clock=hand)
+    writer = PostgresWriter(ProjectPool(pool, project_id), clock(), terms=TERMS, lease_clock=hand)
     keeping = PostgresReaper(pool, clock=hand)
     reaper = Reaper(keeping, TERMS)
     await reaper.look()
-    return Living(writer, PostgresReader(pool, project_id), hand, keeping, reaper)
+    return Living(writer, PostgresReader(ProjectPool(pool, project_id)), hand, keeping, reaper)
 
 
 async def http_living(pool: Pool, folder: Path) -> Living:

@@ -29,6 +29,7 @@ from tracer.storage.http_writer import HttpWriter
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
 
@@ -67,8 +68,8 @@ def postgres_stores(pool: Pool) -> NewStore:
     """Return stores in one database, each a project of its own."""
 
     def new_store() -> Store:
-        project_id = next(_projects)
-        return Store(PostgresWriter(pool, project_id, clock()), PostgresReader(pool, project_id))
+        project = ProjectPool(pool, next(_projects))
+        return Store(PostgresWriter(project, clock()), PostgresReader(project))
 
     return new_store
 

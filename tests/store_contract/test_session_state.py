@@ -17,6 +17,7 @@ from tracer.sessions import MAX_STATE_BYTES, Change, SessionStates, State
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.project_pool import ProjectPool
 
 NewSessions = Callable[[], SessionStates]
 _projects = count(1)
@@ -29,7 +30,7 @@ async def new_sessions(request: pytest.FixtureRequest) -> AsyncIterator[NewSessi
         yield MemorySessions
     else:
         async with open_pool(request.getfixturevalue("database_url")) as pool:
-            yield lambda: PostgresSessions(pool, next(_projects), clock())
+            yield lambda: PostgresSessions(ProjectPool(pool, next(_projects)), clock())
 
 
 @pytest.fixture
@@ -158,6 +159,6 @@ async def test_text_and_numbers_come_back_as_they_were(
 
 async def test_two_processes_share_a_session(database_url: str) -> None:
     async with open_pool(database_url) as one, open_pool(database_url) as other:
-        stores = [PostgresSessions(one), PostgresSessions(other)]
+        stores = [PostgresSessions(ProjectPool(one)), PostgresSessions(ProjectPool(other))]
         await asyncio.gather(*(stores[n % 2].change_state("s", {}, [visit()]) for n in range(16)))
         assert await stores[0].read_state("s", {}) == {"visits": 16}

@@ -27,6 +27,7 @@ from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
 
 ONE_RUN = "pydantic-ai-default-single"
@@ -245,7 +246,7 @@ async def test_no_spans_are_stored_at_once(store: Store) -> None:
 async def test_writers_in_separate_pools_do_not_wait_for_each_other(database_url: str) -> None:
     spans = spans_of("langgraph-openinference-concurrent")
     async with open_pool(database_url) as one, open_pool(database_url) as other:
-        writers = [PostgresWriter(pool, 7_001, clock()) for pool in (one, other)]
+        writers = [PostgresWriter(ProjectPool(pool, 7_001), clock()) for pool in (one, other)]
         async with anyio.create_task_group() as tasks:
             for index, writer in enumerate(writers):
                 for start in range(0, len(spans), 30):

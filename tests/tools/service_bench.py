@@ -21,6 +21,7 @@ from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 from tracer.tools.definition import Tool
 from tracer.tools.registry import ToolRegistry
@@ -104,8 +105,8 @@ async def postgres_service(
 ) -> AsyncIterator[Service]:
     """Open a service over Postgres, the sessions included."""
     async with open_pool(database_url) as pool:
-        resources.setdefault("sessions", PostgresSessions(pool))
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        resources.setdefault("sessions", PostgresSessions(ProjectPool(pool)))
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         async with _service(spool, writer, reader, tools, resources) as opened:
             yield opened
 

@@ -27,6 +27,7 @@ from tracer.runtime.scripted_model import Script, ScriptedModel, call
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import Tool, tool
 from tracer.tools.hidden import (
     HIDDEN,
@@ -253,7 +254,7 @@ async def test_a_token_is_nowhere_in_the_database_the_models_messages_and_all_ou
         session_state={"note": f"remember {TOKEN}"},
     )
     async with open_pool(database_url) as pool:
-        writer, reader = PostgresWriter(pool), PostgresReader(pool)
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         async with bench(application, writer, reader, tmp_path) as on:
             with identity(token_id=TOKEN):
                 outcome = await on.launcher.run("Go", agent="worker", session_id="s")

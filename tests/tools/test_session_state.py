@@ -20,6 +20,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import Tool, tool
 from tracer.tools.run_scope import ToolResources, conversation_of
 from tracer.tools.session_state import RunContext, SessionState
@@ -43,7 +44,7 @@ async def sessions(request: pytest.FixtureRequest) -> AsyncIterator[SessionState
         yield MemorySessions()
     else:
         async with open_pool(request.getfixturevalue("database_url")) as pool:
-            yield PostgresSessions(pool)
+            yield PostgresSessions(ProjectPool(pool))
 
 
 async def kept(tools: ToolService, session_id: str) -> dict[str, Any]:

@@ -85,6 +85,7 @@ async def _http_writer(url: str, api_key: str | None) -> AsyncIterator[TraceWrit
 async def _postgres_writer(url: str, terms: LeaseTerms) -> AsyncIterator[TraceWriter]:
     from tracer.storage.engine import open_pool
     from tracer.storage.postgres_writer import PostgresWriter
+    from tracer.storage.project_pool import ProjectPool
 
     async with open_pool(url) as pool:
-        yield PostgresWriter(pool, terms=terms)
+        yield PostgresWriter(ProjectPool(pool), terms=terms)

@@ -15,7 +15,7 @@ from psycopg.pq import PipelineStatus
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy.exc import DBAPIError
 
-from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
 
 PoolConnection = psycopg.AsyncConnection[tuple[Any, ...]]
 Pool = AsyncConnectionPool[PoolConnection]
@@ -125,19 +125,6 @@ async def _live_connection(pool: Pool) -> PoolConnection:
             await pool.putconn(connection)
             raise
         await pool.putconn(connection)
-
-
-@asynccontextmanager
-async def snapshot(pool: Pool) -> AsyncIterator[PoolConnection]:
-    """Lend a connection whose statements all see one state of the database, and change nothing."""
-    async with borrowed(pool) as connection, connection.pipeline():
-        await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        try:
-            yield connection
-        except TracerError:  # such as RecordNotFound: nothing is wrong with the connection
-            await connection.execute("COMMIT")
-            raise
-        await connection.execute("COMMIT")
 
 
 @contextmanager

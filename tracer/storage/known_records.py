@@ -48,8 +48,8 @@ class KnownRecords:
                     self._links.setdefault((kind, key), {}).update(
                         (name, link) for name, link in links.items() if link is not None
                     )
-        for oldest in list(self._links)[: max(0, len(self._links) - MAX_RECORDS)]:
-            del self._links[oldest]
+        while len(self._links) > MAX_RECORDS:
+            del self._links[next(iter(self._links))]
 
     def forget(self) -> None:
         """Know nothing any more."""

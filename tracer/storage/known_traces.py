@@ -38,7 +38,10 @@ class KnownTraces:
 
     def take(self, run_id: UUID, revision: int) -> KnownTrace | None:
         """Return what is known of a run of this revision; None where that is nothing."""
-        size, known_revision, trace = self._kept.pop(run_id, (0, -1, KnownTrace()))
+        found = self._kept.pop(run_id, None)
+        if found is None:
+            return None
+        size, known_revision, trace = found
         self._size -= size
         return trace if known_revision == revision else None
 

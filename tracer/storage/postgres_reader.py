@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from tracer.errors import RecordNotFound, StoreUnavailable
-from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import Lease
 from tracer.lineage import Payloads, TreeRows
 from tracer.merge import RULES
@@ -28,7 +27,6 @@ from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.ancestors import Place, path_down_to
 from tracer.storage.engine import (
     ANSWER_SECONDS,
-    Pool,
     PoolConnection,
     borrowed,
     store_errors,
@@ -44,7 +42,7 @@ from tracer.storage.postgres_lists import list_of_runs, list_of_tool_calls, read
 from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres_tree import payload_expressions, read_tree_rows
 from tracer.storage.postgres_whole_runs import read_spans_of_run, whole_run
-from tracer.storage.project_pool import ProjectPool, reading, seen_by, snapshot
+from tracer.storage.project_pool import ProjectPool, reading, snapshot
 from tracer.storage.row_records import columns, select
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import (
@@ -65,11 +63,11 @@ P = TypeVar("P", bound=AnyRecord)
 
 
 class PostgresReader:
-    """`tracer.store.TraceReader` over a pool of connections."""
+    """`tracer.store.TraceReader` over a project's connections."""
 
-    def __init__(self, pool: Pool | ProjectPool, project_id: int = DEFAULT_PROJECT_ID) -> None:
-        self._project = seen_by(pool, project_id)
-        self._project_id = self._project.project_id
+    def __init__(self, project: ProjectPool) -> None:
+        self._project = project
+        self._project_id = project.project_id
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:

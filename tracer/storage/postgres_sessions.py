@@ -6,22 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracer.clock import Clock, utc_now
-from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
-from tracer.storage.engine import Pool, store_errors
-from tracer.storage.project_pool import ProjectPool, in_project, seen_by
+from tracer.storage.engine import store_errors
+from tracer.storage.project_pool import ProjectPool, in_project
 
 
 class PostgresSessions:
-    """`tracer.sessions.SessionStates` over a pool of connections."""
+    """`tracer.sessions.SessionStates` over a project's connections."""
 
     def __init__(
         self,
-        pool: Pool | ProjectPool,
-        project_id: int = DEFAULT_PROJECT_ID,
+        project: ProjectPool,
         clock: Clock = utc_now,
     ) -> None:
-        self._project = seen_by(pool, project_id)
+        self._project = project
         self._clock = clock
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:

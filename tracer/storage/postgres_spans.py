@@ -44,7 +44,7 @@ from tracer.storage.span_statements import (
     REPLACE_RECORDS,
     UPDATE_RUNS,
 )
-from tracer.storage.write_errors import UNSTORABLE, Numbered, refused_of, retrying_collisions
+from tracer.storage.write_errors import UNSTORABLE, Numbered, outlasting_collisions, refused_of
 from tracer.store import Refusal
 from tracer.text import escape
 
@@ -109,9 +109,7 @@ class PostgresSpans:
         for span in merge_spans(span for _, span in spans).values():
             by_trace.setdefault(span.trace_id, []).append(span)
         by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
-        open_runs: set[UUID] = await retrying_collisions()(
-            self._write_once, by_run, said, trusting=trusting
-        )
+        open_runs = await outlasting_collisions(self._write_once, by_run, said, trusting=trusting)
         if len(open_runs) == len(by_run):
             return []
         return [

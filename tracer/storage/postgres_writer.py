@@ -14,7 +14,6 @@ from psycopg.rows import dict_row
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
-from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.merge import Reduced, reduce_events
 from tracer.otel.span_fields import root_plan_id
@@ -22,13 +21,13 @@ from tracer.otel.spans import Span
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
-from tracer.storage.engine import Pool, store_errors
+from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
 from tracer.storage.known_records import KnownRecords
 from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
-from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project, seen_by
+from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
 from tracer.storage.restore_statements import restore_rows
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.tables import ALWAYS, TABLES
@@ -43,12 +42,11 @@ OnWritten = Callable[[Collection[UUID]], None]
 
 
 class PostgresWriter:
-    """`TraceWriter` and `TraceRestorer` over a pool of connections."""
+    """`TraceWriter` and `TraceRestorer` over a project's connections."""
 
     def __init__(
         self,
-        pool: Pool | ProjectPool,
-        project_id: int = DEFAULT_PROJECT_ID,
+        project: ProjectPool,
         clock: Clock = utc_now,
         on_written: OnWritten = lambda _: None,
         terms: LeaseTerms = DEFAULT_TERMS,
@@ -57,15 +55,14 @@ class PostgresWriter:
         """Connect to the database.
 
         Args:
-            pool: Its connections.
-            project_id: Whose records are written, unless the pool says it.
+            project: Whose records are written, and the connections.
             clock: Says when records are recorded.
             on_written: Is told of what was written.
             terms: How long a sign of life counts.
             lease_clock: What leases go by; None: the database's own clock.
         """
-        self._project = seen_by(pool, project_id)
-        self._project_id = self._project.project_id
+        self._project = project
+        self._project_id = project.project_id
         self._on_written = on_written
         self._clock = clock
         self._leases = PostgresLeases(self._project_id, terms, lease_clock)

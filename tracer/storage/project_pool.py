@@ -45,11 +45,6 @@ class ProjectPool:
         return self.project_id
 
 
-def seen_by(pool: Pool | ProjectPool, project_id: int) -> ProjectPool:
-    """Return a pool as a project sees it; as it is, where it is a project's already."""
-    return pool if isinstance(pool, ProjectPool) else ProjectPool(pool, project_id)
-
-
 @asynccontextmanager
 async def in_project(
     project: ProjectPool, seconds: float | None = READ_SECONDS

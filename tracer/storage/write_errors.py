@@ -79,14 +79,10 @@ async def outlasting_collisions(
     try:
         return await transact(*given, **named)
     except _COLLISIONS:  # seldom: what repeats it costs as much as a small write
-        return await retrying_collisions()(transact, *given, **named)
-
-
-def retrying_collisions() -> AsyncRetrying:
-    """Return what repeats a transaction that lost against another one."""
-    return AsyncRetrying(
-        retry=retry_if_exception_type(_COLLISIONS),
-        stop=stop_after_attempt(8),
-        wait=wait_random_exponential(multiplier=0.01, max=0.5),
-        reraise=True,
-    )
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_COLLISIONS),
+            stop=stop_after_attempt(8),
+            wait=wait_random_exponential(multiplier=0.01, max=0.5),
+            reraise=True,
+        )
+        return await retrying(transact, *given, **named)
