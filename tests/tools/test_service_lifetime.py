@@ -122,3 +122,7 @@ async def test_what_fails_to_close_keeps_nothing_else_open(tmp_path: Path) -> No
         with pytest.raises(OSError, match="broken"):
             await service.aclose()
         assert live.running() == []
+
+
+def test_the_resources_begin_with_an_empty_state_of_their_own() -> None:
+    assert ToolResources().sessions is not ToolResources().sessions

@@ -22,7 +22,7 @@ from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import Tool, tool
-from tracer.tools.run_scope import ToolResources, conversation_of
+from tracer.tools.run_scope import conversation_of
 from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.tool_service import ToolService
 
@@ -395,7 +395,3 @@ async def test_a_tool_that_only_reads_changes_nothing_and_records_nothing(tmp_pa
 
         assert await kept(on.tools, "s") == {"list": []}
     assert (row["result"], row["stateChanges"]) == ("1", None)
-
-
-def test_the_resources_begin_with_an_empty_state_of_their_own() -> None:
-    assert ToolResources().sessions is not ToolResources().sessions
