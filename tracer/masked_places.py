@@ -1,0 +1,95 @@
+"""Where secrets were masked: the masks in a record's texts say it themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import orjson
+from pydantic.alias_generators import to_camel
+
+from tracer.records import TEXTS, Kind
+from tracer.redaction import MASK
+from tracer.text import escape
+
+MOST_PLACES = 100
+"""Of a text with more masks than that, the text itself is the place."""
+
+_MOST_OF_A_PLACE = 500
+
+
+def masked_places(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return where the fields of a record have masks, sorted.
+
+    A place is a field's name, and in a field that is JSON also the place within, as a JSON pointer
+    (RFC 6901): `arguments:/headers/0`.
+
+    Args:
+        fields: Some fields of a record.
+        names: Which of them to look at: text, or lists of text.
+    """
+    places: set[str] = set()
+    for name in names:
+        value = fields.get(name)
+        if value is None:
+            continue
+        if isinstance(value, str):
+            if MASK in value:
+                places.update(_places_in(to_camel(name), value))
+        elif any(MASK in item for item in value):
+            places.add(to_camel(name))
+    return sorted(places)
+
+
+def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record, and where they have masks besides the places that they name.
+
+    Args:
+        kind: The kind of record.
+        fields: Some fields of it; they are changed.
+    """
+    if places := masked_places(fields, TEXTS[kind]):
+        fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
+    return fields
+
+
+def _places_in(name: str, text: str) -> Iterator[str]:
+    value = _parsed(text)
+    if not isinstance(value, (dict, list)):
+        yield name
+        return
+    found = []
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        pointer, value = waiting.pop()
+        if isinstance(value, str):
+            if MASK in value:
+                found.append(pointer)
+            continue
+        for key, item in _items(value):
+            below = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+            if MASK in key:
+                found.append(below)
+            elif isinstance(item, (str, dict, list)):
+                waiting.append((below, item))
+    if not found or len(found) > MOST_PLACES or max(map(len, found)) > _MOST_OF_A_PLACE:
+        yield name
+        return
+    yield from (f"{name}:{escape(pointer)}" for pointer in found)
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return ((str(index), item) for index, item in enumerate(value))
+
+
+def _parsed(text: str) -> Any:
+    """Return what JSON says; None where it is none, or too deep."""
+    for loads in (orjson.loads, json.loads):
+        try:
+            return loads(text)
+        except (ValueError, RecursionError):
+            continue
+    return None

@@ -1,0 +1,79 @@
+"""What a store keeps of what is written: no secrets, and no more of payloads than is wanted.
+
+It comes before the merging: versions of a record are masked one by one, and so their order still
+does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tracer.events import Event
+from tracer.masked_events import Change, changed_event, masking
+from tracer.masked_places import with_places
+from tracer.otel.kept_spans import kept_span
+from tracer.otel.spans import Span
+from tracer.payloads import PAYLOAD_TEXTS, kept_of
+from tracer.project_settings import PayloadPolicy
+from tracer.record_json import ExportedRecord
+from tracer.records import TEXTS
+from tracer.redaction import Redaction, standard_redaction
+
+
+class Admission:
+    """The door of a store."""
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        """Take what masks secrets; None: the standard one."""
+        self._redaction = redaction or standard_redaction()
+        self._changes = {policy: _change(self._redaction, policy) for policy in PayloadPolicy}
+
+    def events(
+        self, events: Sequence[Event], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[Event]:
+        """Return what is kept of events: no secrets, and no more of payloads than wanted."""
+        change = self._changes[policy]
+        return [changed_event(event, change) for event in events]
+
+    def spans(
+        self, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[Span]:
+        """Return what is kept of spans."""
+        return [kept_span(span, self._redaction, policy) for span in spans]
+
+    def records(
+        self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[ExportedRecord]:
+        """Return what is kept of exported records."""
+        return [self._record(record, self._changes[policy]) for record in records]
+
+    def _record(self, record: ExportedRecord, change: Change) -> ExportedRecord:
+        fields = dict(record.fields)
+        for name in TEXTS[record.kind]:
+            value = fields.get(name)
+            if isinstance(value, str):
+                fields[name] = change(name, value)
+            elif value:
+                fields[name] = [change(name, item) for item in value]
+        return replace(record, fields=with_places(record.kind, fields))
+
+    def session_id(self, session_id: str) -> str:
+        """Return the id of a conversation without secrets, as its runs have it."""
+        return self._redaction.value(session_id)
+
+    def state(self, state: str) -> str:
+        """Return what a conversation keeps, as JSON, without secrets."""
+        return self._redaction.text(state)
+
+
+def _change(redaction: Redaction, policy: PayloadPolicy) -> Change:
+    masked = masking(redaction)
+    if policy is PayloadPolicy.KEEP:
+        return masked
+
+    def kept(name: str, text: str) -> str:
+        text = masked(name, text)
+        return kept_of(text, policy) if name in PAYLOAD_TEXTS else text
+
+    return kept
