@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from uuid import UUID
+
 import pytest
 
+from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
 from tracer.errors import RecordNotFound
 from tracer.ids import new_id
 from tracer.lineage import Payloads
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span
+from tracer.store import Erasure, RunFilter, ToolCallFilter
+
+CHAT = {"gen_ai.operation.name": "chat", "user.id": "p-1"}
+
+
+def run_of(spans: Sequence[Span]) -> UUID:
+    return root_plan_id(spans[0].trace_id)
 
 
 async def test_a_deleted_run_is_gone_with_all_below_it(store: Store) -> None:
@@ -76,3 +88,50 @@ async def test_what_other_projects_have_does_not_exist(new_store: NewStore) -> N
     await mine.record(*run.events[:3])
     await mine.writer.delete_run(run.root)
     assert (await theirs.reader.read_run(run.root)).tool_calls == 3
+
+
+async def test_every_run_of_a_subject_goes_and_no_other(store: Store) -> None:
+    mine, more, others, nobodys = (Moments() for _ in range(4))
+    subject = "p/1 ü\\u0000?"
+    await store.record(mine.plan_started(subject=subject), mine.step_started(), mine.call_started())
+    await store.record(more.plan_started(subject=subject), more.plan_finished())
+    await store.record(others.plan_started(subject="p"), others.call_started())
+    await store.record(nobodys.plan_started())
+
+    done = await store.writer.delete_subject(subject)
+
+    assert (done.runs, done.spans, done.left) == (2, 0, 0)
+    assert done.records == 4
+    left = {run.root_plan_id for run in (await store.reader.list_runs(RunFilter(), 9, None)).items}
+    assert left == {others.root, nobodys.root}
+    assert (await store.reader.read_tool_call(others.call)).call.step_id == others.step
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_tool_call(mine.call)
+    assert await store.writer.delete_subject(subject) == Erasure()
+    assert await store.writer.delete_subject("nobody") == Erasure()
+
+
+async def test_what_comes_late_of_a_deleted_subject_is_refused(store: Store) -> None:
+    told = spans_from(made(1, "chat m", CHAT))
+    run, other = Moments(), Moments()
+    await store.record(run.plan_started(subject="p-1"))
+    assert (await store.writer.write_spans(told)).refused == []
+    assert (await store.reader.read_run(run_of(told))).subject == "p-1"
+
+    done = await store.writer.delete_subject("p-1")
+
+    assert (done.runs, done.spans, done.left) == (2, 1, 0)
+    late = await store.writer.write([run.plan_started(subject="p-1"), other.plan_started()])
+    assert [(each.index, each.code) for each in late.refused] == [(0, "run_deleted")]
+    again = await store.writer.write_spans(told)
+    assert [each.code for each in again.refused] == ["run_deleted"]
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_spans(run_of(told))
+
+
+async def test_a_subject_of_another_project_is_somebody_else(new_store: NewStore) -> None:
+    mine, theirs = new_store(), new_store()
+    run = Moments()
+    await theirs.record(run.plan_started(subject="p-1"))
+    assert await mine.writer.delete_subject("p-1") == Erasure()
+    assert (await theirs.reader.read_run(run.root)).subject == "p-1"

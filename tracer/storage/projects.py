@@ -1,14 +1,26 @@
-"""Projects, by their names. Only who has the database makes one: no key is above projects."""
+"""Projects: their names, and what they keep.
+
+Only who has the database makes one: no key is above projects.
+"""
 
 from __future__ import annotations
 
-from psycopg.errors import CheckViolation
+import time
+from dataclasses import astuple, replace
+from typing import TypedDict, Unpack
+
+from psycopg.errors import CheckViolation, NumericValueOutOfRange
 
 from tracer.clock import Clock, utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.text import storable
+
+KNOWN_SECONDS = 2.0
+"""How long a server goes by what it knows of a project's settings."""
 
 
 async def project_id_of(pool: Pool, name: str) -> int:
@@ -56,7 +68,82 @@ async def list_projects(pool: Pool) -> dict[str, int]:
             return {name: project_id async for name, project_id in cursor}
 
 
+class Changes(TypedDict, total=False):
+    """What is to be changed of a project's settings; what is missing stays."""
+
+    keep_days: int | None
+    keep_runs: int | None
+    payloads: PayloadPolicy
+
+
+class SettingsOfProject:
+    """What one project keeps: read, changed, and known for a moment."""
+
+    def __init__(self, project: ProjectPool, known_seconds: float = KNOWN_SECONDS) -> None:
+        self._project = project
+        self._known_seconds = known_seconds
+        self._known: tuple[float, ProjectSettings] = (0.0, ProjectSettings())
+
+    async def known(self) -> ProjectSettings:
+        """Return the settings, as they were two seconds ago at most: for what is done often.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        until, known = self._known
+        return known if time.monotonic() < until else await self.read()
+
+    async def read(self) -> ProjectSettings:
+        """Return the settings as they are.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            async with in_project(self._project) as connection:
+                settings = await self._read(connection)
+        return self._remembered(settings)
+
+    async def change(self, **changes: Unpack[Changes]) -> ProjectSettings:
+        """Change some of the settings, and return all. Other servers know within two seconds.
+
+        Raises:
+            BadRequest: A number is not positive, or too large.
+            StoreUnavailable: The database does not answer.
+        """
+        try:
+            with store_errors():
+                async with in_project(self._project) as connection:
+                    settings = replace(
+                        await self._read(connection, " FOR NO KEY UPDATE"), **changes
+                    )
+                    given = [*astuple(settings), self._project.project_id]
+                    await connection.execute(_CHANGE, given)
+        except (CheckViolation, NumericValueOutOfRange):
+            raise BadRequest(
+                "Days to keep are 1 to 36,500, and runs to keep 1 and more; none: for ever."
+            ) from None
+        return self._remembered(settings)
+
+    async def _read(self, connection: PoolConnection, locking: str = "") -> ProjectSettings:
+        cursor = await connection.execute(_SETTINGS + locking, [self._project.project_id])
+        row = await cursor.fetchone()
+        if row is None:
+            return ProjectSettings()
+        keep_days, keep_runs, payloads = row
+        return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads))
+
+    def _remembered(self, settings: ProjectSettings) -> ProjectSettings:
+        self._known = (time.monotonic() + self._known_seconds, settings)
+        return settings
+
+
 _MAKE = """
 INSERT INTO project (project_id, name, created_at)
 SELECT max(project_id) + 1, %(name)s, %(now)s FROM project
 ON CONFLICT ON CONSTRAINT project_has_its_own_name DO NOTHING"""
+
+_SETTINGS = "SELECT keep_days, keep_runs, payloads FROM project WHERE project_id = %s"
+
+_CHANGE = """
+UPDATE project SET (keep_days, keep_runs, payloads) = (%s, %s, %s) WHERE project_id = %s"""

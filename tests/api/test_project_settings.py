@@ -1,0 +1,101 @@
+"""What a project keeps: asked and changed over HTTP and by `tracer projects`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.commands import said_by
+from tests.api.projects import Doors, two_projects
+from tracer.access import Scope
+from tracer.errors import BadRequest
+from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.engine import open_pool
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projects import SettingsOfProject
+
+FOR_EVER = {"name": "default", "keepDays": None, "keepRuns": None, "payloads": "keep"}
+
+
+@pytest.fixture
+async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
+    async with two_projects(database_url, tmp_path) as doors:
+        doors.client.headers["Authorization"] = f"Bearer {doors.home.secret}"
+        yield doors
+
+
+async def test_a_project_keeps_everything_until_it_is_told_otherwise(doors: Doors) -> None:
+    assert (await doors.client.get("/api/project")).json() == FOR_EVER
+    change = {"keepDays": 90, "payloads": "preview"}
+    changed = await doors.client.patch("/api/project", json=change)
+    assert changed.json() == FOR_EVER | change
+    again = await doors.client.patch("/api/project", json={"keepDays": None, "keepRuns": 7})
+    assert again.json() == FOR_EVER | {"keepRuns": 7, "payloads": "preview"}
+    assert (await doors.client.get("/api/project")).json() == again.json()
+
+
+async def test_what_one_project_keeps_is_none_of_the_others_business(doors: Doors) -> None:
+    await doors.client.patch("/api/project", json={"keepDays": 1})
+    theirs = {"Authorization": f"Bearer {doors.other.secret}"}
+    shown = await doors.client.get("/api/project", headers=theirs)
+    assert shown.json() == FOR_EVER | {"name": "other"}
+
+
+async def test_whoever_only_reads_changes_nothing(doors: Doors, database_url: str) -> None:
+    async with open_pool(database_url) as pool:
+        reading = await ApiKeys(ProjectPool(pool)).create("reads", [Scope.READ])
+        recording = await ApiKeys(ProjectPool(pool)).create("records", [Scope.RECORD])
+    read = {"Authorization": f"Bearer {reading.secret}"}
+    record = {"Authorization": f"Bearer {recording.secret}"}
+    assert (await doors.client.get("/api/project", headers=read)).status_code == 200
+    assert (await doors.client.get("/api/project", headers=record)).status_code == 403
+    refused = await doors.client.patch("/api/project", json={"keepDays": 1}, headers=read)
+    assert refused.status_code == 403
+    assert (await doors.client.get("/api/project")).json() == FOR_EVER
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"keepDays": 0}, {"keepDays": 36_501}, {"keepRuns": 2**63}, {"payloads": "some"}, {"keep": 1}],
+    ids=str,
+)
+async def test_what_makes_no_sense_is_refused(doors: Doors, change: dict[str, object]) -> None:
+    assert (await doors.client.patch("/api/project", json=change)).status_code == 422
+
+
+async def test_settings_are_known_for_a_moment(database_url: str) -> None:
+    async with open_pool(database_url) as pool:
+        lasting = SettingsOfProject(ProjectPool(pool), known_seconds=3600)
+        fleeting = SettingsOfProject(ProjectPool(pool), known_seconds=0)
+        assert await lasting.known() == ProjectSettings()
+        changed = await fleeting.change(keep_runs=3, payloads=PayloadPolicy.DROP)
+        assert (await lasting.known(), await fleeting.known()) == (ProjectSettings(), changed)
+        assert await lasting.read() == await lasting.known() == changed
+        for number in (-1, 2**70):
+            with pytest.raises(BadRequest):
+                await fleeting.change(keep_runs=number)
+        assert await fleeting.read() == changed
+
+
+def test_the_command_lists_and_changes_what_projects_keep(
+    database_url: str, tmp_path: Path
+) -> None:
+    changed, refused, listed, shown = said_by(
+        tmp_path,
+        database_url,
+        "projects set default --keep-days 30 --keep-runs none --payloads drop",
+        "projects set default --keep-days soon",
+        "projects list --json",
+        "projects list",
+    )
+
+    assert "default: runs are kept for 30 days; payloads: drop." in changed
+    assert "neither a number" in refused
+    assert json.loads(listed) == [
+        {"name": "default", "keepDays": 30, "keepRuns": None, "payloads": "drop"}
+    ]
+    assert "keep days" in shown

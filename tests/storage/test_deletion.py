@@ -1,0 +1,222 @@
+"""What is deleted is gone from every table, at once for readers, in pieces for the database."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.otel.made_traces import made, spans_from
+from tests.storage.deletions import left_of, record, rich_run, rows
+from tests.storage.test_list_queries import nodes
+from tests.store_contract.moments import Moments
+from tracer.errors import RecordNotFound
+from tracer.ids import new_id
+from tracer.lineage import Payloads
+from tracer.otel.span_fields import root_plan_id
+from tracer.project_settings import ProjectSettings
+from tracer.storage import burial_statements as sql
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_deletion import PostgresDeletion
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_sessions import PostgresSessions
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.tables import IS_BURIED
+from tracer.store import RunFilter, ToolCallFilter
+from tracer.tool_stats import TimeRange
+
+KEEP_ALL = ProjectSettings()
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 1_000])
+async def test_nothing_is_left_of_a_deleted_run_in_any_table(
+    pool: Pool, writer: PostgresWriter, rows_at_once: int
+) -> None:
+    run, events = rich_run()
+    await record(pool, *events)
+    trace = spans_from(made(1, "a tool"))
+    assert (await writer.write_spans(trace)).refused == []
+    of_spans = root_plan_id(trace[0].trace_id)
+    await rows(
+        pool,
+        "INSERT INTO removed_record VALUES (1, %s, %s, 'step', 1) RETURNING 1",
+        run.root,
+        new_id(),
+    )
+    before = await left_of(pool, [run.root, of_spans])
+    assert all(before.values()), f"a table with nothing of the runs: {before}"
+
+    deletion = PostgresDeletion(ProjectPool(pool), rows_at_once=rows_at_once)
+    done = [await deletion.erase_run(each) for each in (run.root, of_spans)]
+
+    assert set((await left_of(pool, [run.root, of_spans])).values()) == {0}
+    assert [each.left for each in done] == [0, 0]
+    assert sum(each.runs for each in done) == 2
+    assert sum(each.spans for each in done) == before["otel_span"]
+    named = ("plan_execution_record", "agent_execution_record", "think_act_record", "act_tool_info")
+    assert sum(each.records for each in done) == sum(before[table] for table in named)
+
+
+async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None:
+    run, events = rich_run(subject="p-1", session_id="s-1", title="a secret", tags=["t-1"])
+    await record(pool, *events)
+    await PostgresDeletion(ProjectPool(pool)).erase_run(run.root)
+    [(tombstone,)] = await rows(pool, "SELECT row_to_json(run) FROM run")
+    kept = {name for name, value in tombstone.items() if value and name != "recorded_at"}
+    assert kept == {
+        *("project_id", "root_plan_id", "status", "revision", "source", "is_agent_work"),
+        *("deleted_at", "swept_at"),
+    }
+    assert tombstone["status"] == "unknown"
+
+
+async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
+    pool: Pool, reader: PostgresReader, writer: PostgresWriter
+) -> None:
+    run, events = rich_run(calls=8)
+    other, others = rich_run(calls=0)
+    await record(pool, *events, *others)
+    dying = PostgresDeletion(ProjectPool(pool), rows_at_once=3)
+    # As whoever is killed does: it buries, deletes some, and never comes back.
+    await dying._bury(sql.THE_RUN, {"run": run.root})
+    for _ in range(4):
+        assert await dying._sweep(sql.WAITING, None) is not None
+    left = await left_of(pool, [run.root])
+    assert left["plan_execution_record"] > 1
+    assert left["act_tool_info"] > 1
+
+    for read in readings(reader, run):
+        with pytest.raises(RecordNotFound):
+            await read
+    calls = (await reader.list_tool_calls(ToolCallFilter(), 100, None)).items
+    assert {call.root_plan_id for call in calls} == {other.root}
+    listed = (await reader.list_runs(RunFilter(), 100, None)).items
+    assert [each.root_plan_id for each in listed] == [other.root]
+    stats = await reader.read_tool_stats(TimeRange(None, None))
+    assert {each.name: each.calls for each in stats} == {"batch": 1, "measure": 1}
+    assert await reader.read_messages(run.root) == {}
+    late = await writer.write([run.call_finished()])
+    assert [each.code for each in late.refused] == ["run_deleted"]
+
+    async with aclosing(PostgresDeletion(ProjectPool(pool)).prune(KEEP_ALL)) as pruning:
+        swept = [each async for each in pruning]
+    assert [each.runs for each in swept] == [1]
+    assert set((await left_of(pool, [run.root])).values()) == {0}
+    assert (await reader.read_tree(other.root, Payloads.NONE)).plans != []
+
+
+def readings(reader: PostgresReader, run: Moments) -> list[Any]:
+    return [
+        reader.read_run(run.root),
+        reader.read_plan(run.root),
+        reader.read_tree(run.root, Payloads.NONE),
+        reader.read_step(run.step),
+        reader.read_think_act(run.think_act),
+        reader.read_tool_call(run.call),
+        reader.read_whole_run(run.root),
+        reader.read_spans(run.root),
+        reader.read_changes(run.root, 0, 100),
+    ]
+
+
+async def test_a_conversation_s_state_goes_with_its_last_run(pool: Pool) -> None:
+    sessions = PostgresSessions(ProjectPool(pool))
+    first, second, alone, named = (Moments() for _ in range(4))
+    await record(pool, first.plan_started(session_id="s"), second.plan_started(session_id="s"))
+    await record(pool, alone.plan_started(), named.plan_started(session_id=str(alone.root)))
+    for session in ("s", str(alone.root), "of nobody"):
+        await sessions.change_state(session, {"said": session}, [])
+    deletion = PostgresDeletion(ProjectPool(pool))
+
+    async def left_after(run_id: UUID) -> set[str]:
+        await deletion.erase_run(run_id)
+        return {session for (session,) in await rows(pool, "SELECT session_id FROM session_state")}
+
+    assert await left_after(first.root) == {"s", str(alone.root), "of nobody"}
+    assert await left_after(second.root) == {str(alone.root), "of nobody"}
+    assert await left_after(named.root) == {str(alone.root), "of nobody"}
+    assert await left_after(alone.root) == {"of nobody"}
+
+
+async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(pool: Pool) -> None:
+    mine, others = Moments(), Moments()
+    await record(pool, mine.plan_started(session_id="s", subject="p-1"))
+    await record(pool, others.plan_started(session_id="s", subject="p-2"))
+    await PostgresSessions(ProjectPool(pool)).change_state("s", {"said": "p-1"}, [])
+
+    done = await PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
+
+    assert (done.runs, done.records, done.left) == (1, 1, 0)
+    assert await rows(pool, "SELECT count(*) FROM session_state") == [(0,)]
+    assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
+
+
+async def test_erasing_again_goes_on_with_what_was_interrupted(pool: Pool) -> None:
+    run, events = rich_run(subject="p-1")
+    await record(pool, *events)
+    dying = PostgresDeletion(ProjectPool(pool), rows_at_once=3)
+    await dying._bury(sql.OF_SUBJECT, {"subject": "p-1"}, with_sessions=True)
+
+    done = await PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
+
+    assert (done.runs, done.left) == (1, 0)
+    assert set((await left_of(pool, [run.root])).values()) == {0}
+
+
+GIVEN = {
+    "project_id": 1,
+    "runs": [new_id()],
+    "run": new_id(),
+    "subject": "p",
+    "sessions": ["s"],
+    "most": 10,
+    "keep_runs": 100,
+    "last": new_id(),
+}
+
+
+@pytest.mark.parametrize(
+    ("statement", "indexes"),
+    [
+        (sql.choosing(sql.TOO_OLD, sql.OLDEST_FIRST, sql.PASSING_OVER), {"run_by_recorded_at"}),
+        (sql.choosing(sql.TOO_MANY, sql.OLDEST_FIRST, sql.PASSING_OVER), {"run_by_recorded_at"}),
+        (sql.choosing(sql.OF_SUBJECT, sql.BY_SUBJECT, sql.WAITING), {"run_by_subject"}),
+        (sql.choosing(IS_BURIED, sql.BY_ID, sql.PASSING_OVER), {"run_buried"}),
+        (sql.LAST_KEPT, {"run_by_recorded_at"}),
+        (sql.FORGET_TOMBSTONES, {"run_by_swept_at"}),
+        (sql.FORGET_LEFT_SESSIONS, {"run_by_session_id"}),
+        *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[2:]),
+        (sql.SWEEPS["otel_span"], {"otel_span_pkey"}),
+        (sql.CUTS[0], {"plan_execution_record_by_run"}),
+        (sql.CUTS[1], {"act_tool_info_by_run"}),
+        (sql.COUNT_LEFT, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else " ".join(value),
+)
+async def test_what_deletes_goes_along_indexes_behind_the_wall(
+    pool: Pool, statement: str, indexes: set[str]
+) -> None:
+    given = GIVEN | {"now": "2026-06-01Z", "before": "2026-05-01Z", "last_at": "2026-05-01Z"}
+    async with in_project(ProjectPool(pool)) as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", given)
+        [[plan]] = await cursor.fetchall()
+    found = nodes(plan[0]["Plan"])
+    assert "Seq Scan" not in {node["Node Type"] for node in found}
+    assert indexes <= {node["Index Name"] for node in found if "Index Name" in node}
+
+
+async def test_a_tombstone_goes_without_reading_all_plans(pool: Pool) -> None:
+    check = (
+        "SELECT 1 FROM ONLY plan_execution_record x WHERE $1 = project_id AND $2 = root_plan_id"
+        " FOR KEY SHARE OF x"
+    )
+    async with pool.connection() as connection:
+        await connection.execute("SET enable_seqscan = off")
+        cursor = await connection.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {check}".encode())
+        [[plan]] = await cursor.fetchall()
+        await connection.execute("RESET enable_seqscan")
+    assert "plan_execution_record_by_run" in str(plan)

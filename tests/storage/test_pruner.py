@@ -1,0 +1,289 @@
+"""What projects do not keep is pruned: the right runs, by whoever looks, in nobody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from functools import partial
+from uuid import UUID
+
+import psycopg
+
+from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
+from tests.store_contract.moments import Moments
+from tracer.access import Scope
+from tracer.ids import new_id
+from tracer.lineage import Payloads
+from tracer.project_settings import ProjectSettings
+from tracer.storage import burial_statements as sql
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.callers import Callers
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_deletion import (
+    RUNS_AT_ONCE,
+    TOMBSTONE_DAYS,
+    PostgresDeletion,
+    Swept,
+)
+from tracer.storage.postgres_leases import PostgresReaper
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projects import SettingsOfProject, project_made
+from tracer.storage.pruner import Pruner
+from tracer.store import RunFilter
+
+MONTH = ProjectSettings(keep_days=30)
+
+
+async def pruned(pool: Pool, settings: ProjectSettings, now: datetime = NOW) -> Swept:
+    deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: now)
+    done = Swept()
+    async with aclosing(deletion.prune(settings)) as pruning:
+        async for swept in pruning:
+            done += swept
+    return done
+
+
+async def kept(pool: Pool) -> set[UUID]:
+    return {
+        run for (run,) in await rows(pool, "SELECT root_plan_id FROM run WHERE deleted_at IS NULL")
+    }
+
+
+async def finished(pool: Pool, stored_at: datetime, ended_at: datetime | None) -> UUID:
+    """Record a run that ended at some moment, or has not, and was stored at another."""
+    run = Moments()
+    events = [run.plan_started()]
+    if ended_at is not None:
+        ending = run.plan_finished().model_copy(update={"at": ended_at})
+        await record(pool, *events, ending, at=stored_at)
+    else:
+        await record(pool, *events, at=stored_at)
+    return run.root
+
+
+async def test_what_was_stored_and_ended_longer_ago_is_pruned(pool: Pool) -> None:
+    old = [
+        await finished(pool, days_ago(31), days_ago(31)),
+        await finished(pool, days_ago(40), days_ago(700)),
+        await finished(pool, days_ago(31), NOW + timedelta(days=9_000)),
+    ]
+    new = [
+        await finished(pool, days_ago(29), days_ago(29)),
+        await finished(pool, days_ago(60), days_ago(29)),
+        await finished(pool, days_ago(1), days_ago(700)),
+    ]
+    assert await pruned(pool, ProjectSettings()) == Swept()
+    assert await PostgresDeletion(ProjectPool(pool), clock=lambda: NOW).count(MONTH) == len(old)
+    assert await pruned(pool, MONTH) == Swept(runs=len(old), records=len(old))
+    assert await kept(pool) == set(new)
+    assert set((await left_of(pool, old)).values()) == {0}
+
+
+async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Pool) -> None:
+    left_alone = await finished(pool, days_ago(90), None)
+    alive = Moments()
+    recorder_id = new_id()
+    started = alive.plan_started().model_copy(update={"recorder_id": recorder_id})
+    await record(pool, started, at=days_ago(90))
+    dead, died = Moments(), new_id()
+    await record(
+        pool, dead.plan_started().model_copy(update={"recorder_id": died}), at=days_ago(90)
+    )
+    await judged(pool, died, days_ago(20))
+    await renewed(pool, recorder_id, NOW)
+
+    assert (await pruned(pool, MONTH)).runs == 1
+    assert await kept(pool) == {alive.root, dead.root}
+    assert left_alone not in await kept(pool)
+    assert (await pruned(pool, MONTH, NOW + timedelta(days=11))).runs == 2
+
+
+async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
+    await PostgresWriter(ProjectPool(pool), lease_clock=lambda: at).renew(recorder_id)
+
+
+async def judged(pool: Pool, recorder_id: UUID, at: datetime) -> None:
+    """Let a recorder be heard for the last time, and everybody be judged a day later."""
+    await renewed(pool, recorder_id, at)
+    reaper = PostgresReaper(pool, clock=lambda: at + timedelta(days=1))
+    await reaper.look_after_leases(at)
+
+
+async def test_of_more_runs_the_newest_are_kept(pool: Pool) -> None:
+    runs = [await finished(pool, days_ago(age), days_ago(age)) for age in range(30)]
+    assert (await pruned(pool, ProjectSettings(keep_runs=30))).runs == 0
+    both = ProjectSettings(keep_days=27, keep_runs=7)
+    assert await PostgresDeletion(ProjectPool(pool), clock=lambda: NOW).count(both) == 23
+    assert (await pruned(pool, both)).runs == 23
+    assert await kept(pool) == set(runs[:7])
+
+
+async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
+    runs = []
+    for _ in range(3 * RUNS_AT_ONCE + 5):
+        run, events = rich_run(calls=1)
+        runs.append(run.root)
+        await record(pool, *events, at=days_ago(90))
+    done = await asyncio.gather(*(pruned(pool, MONTH) for _ in range(4)))
+    assert sum(each.runs for each in done) == len(runs)
+    assert sum(each.records for each in done) == len(runs) * 9
+    assert await kept(pool) == set()
+    assert set((await left_of(pool, runs)).values()) == {0}
+
+
+async def test_pruning_holds_up_no_writer_and_waits_for_none(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
+) -> None:
+    (busy, events), (_, others) = rich_run(), rich_run()
+    await record(pool, *events, *others, at=days_ago(90))
+    async with await psycopg.AsyncConnection.connect(database_url) as somebody:
+        await somebody.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [busy.root])
+        assert (await pruned(pool, MONTH)).runs == 1
+        assert await kept(pool) == {busy.root}
+        await somebody.rollback()
+
+        # Now somebody is in its way, so that it stays in the middle of a batch.
+        await somebody.execute(
+            "SELECT FROM act_tool_info WHERE tool_call_id = %s FOR UPDATE", [busy.call]
+        )
+        pruning = asyncio.create_task(pruned(pool, MONTH))
+        await until(lambda: waiting(somebody))
+        for _ in range(20):
+            _, more = rich_run(calls=1)
+            assert (await writer.write(more)).refused == []
+            assert len(await waiting(somebody)) == 1
+        held = await somebody.execute(
+            "SELECT DISTINCT mode FROM pg_locks WHERE locktype = 'relation' AND mode LIKE '%Share%'"
+            " OR locktype = 'relation' AND mode LIKE '%Exclusive%'"
+        )
+        assert {mode for (mode,) in await held.fetchall()} <= {
+            *("AccessShareLock", "RowShareLock", "RowExclusiveLock"),
+        }
+        assert len((await reader.list_runs(RunFilter(), 50, None)).items) == 20
+        await somebody.rollback()
+        assert (await pruning).runs == 1
+
+
+async def until(is_so: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(30):
+        while not await is_so():  # noqa: ASYNC110 - it comes about in the database
+            await asyncio.sleep(0.01)
+
+
+async def waiting(
+    somebody: psycopg.AsyncConnection[tuple[object, ...]],
+) -> list[tuple[object, ...]]:
+    """Return who waits for a lock in this database."""
+    cursor = await somebody.execute(
+        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND datname = current_database()"
+    )
+    return await cursor.fetchall()
+
+
+async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
+    pool: Pool, reader: PostgresReader
+) -> None:
+    runs = [rich_run(calls=2) for _ in range(30)]
+    for _, events in runs:
+        await record(pool, *events[:3], at=days_ago(90))
+    writers = [PostgresWriter(ProjectPool(pool)) for _ in range(3)]
+
+    async def write(number: int) -> list[tuple[UUID, bool]]:
+        told = []
+        for run, events in runs[number::3]:
+            answer = await writers[number].write(events[3:])
+            assert {each.code for each in answer.refused} <= {"run_deleted"}
+            assert answer.stored in (0, len(events) - 3)
+            told.append((run.root, answer.stored > 0))
+        return told
+
+    pruning = asyncio.create_task(pruned(pool, MONTH))
+    told = await asyncio.gather(*(write(number) for number in range(3)))
+
+    # Who is heard of lives, and is kept.
+    stored = {root for part in told for root, is_stored in part if is_stored}
+    assert (await pruning).runs == len(runs) - len(stored)
+    assert await kept(pool) == stored
+    gone = {run.root for run, _ in runs} - stored
+    assert set((await left_of(pool, gone)).values()) == {0}
+    for root in stored:
+        assert len((await reader.read_tree(root, Payloads.NONE)).plans) == 3
+
+
+async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Pool) -> None:
+    ward = await project_made(pool, "ward")
+    keys = ApiKeys(ProjectPool(pool, ward))
+    new = await keys.create("reads", [Scope.READ])
+    callers = Callers(pool)
+    await callers.sign_in(new.secret)
+    past = Callers(pool, clock=lambda: days_ago(900))
+    await past.sign_in(new.secret)
+    run, recorder_id = Moments(), new_id()
+    writer = PostgresWriter(ProjectPool(pool, ward), lambda: days_ago(900))
+    started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
+    assert (await writer.write([started, run.plan_finished()])).refused == []
+    await SettingsOfProject(ProjectPool(pool, ward)).change(keep_runs=1)
+    await SettingsOfProject(ProjectPool(pool, ward)).change(keep_days=1)
+    unkept = await finished(pool, days_ago(900), days_ago(900))
+    told: list[UUID] = []
+
+    pruner = Pruner(pool, told.extend, clock=lambda: NOW)
+    await pruner.look()
+
+    assert (pruner.done.runs, told) == (1, [run.root])
+    assert await kept(pool) == {unkept}
+    assert await rows(pool, "SELECT count(*) FROM sign_in") == [(1,)]
+    assert await rows(pool, "SELECT count(*) FROM recorder_run WHERE project_id = %s", ward) == [
+        (0,)
+    ]
+
+
+async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> None:
+    run, recorder_id = Moments(), new_id()
+    started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
+    await record(pool, started, at=days_ago(90))
+    await judged(pool, recorder_id, days_ago(89))
+    leases = "SELECT count(*) FROM recorder_lease"
+    assert await rows(pool, leases) == [(1,)]
+    await SettingsOfProject(ProjectPool(pool)).change(keep_days=30)
+    await Pruner(pool, clock=lambda: NOW).look()
+    assert await rows(pool, leases) == [(0,)]
+
+
+async def test_a_tombstone_goes_after_a_long_time(pool: Pool) -> None:
+    old, new, half = (Moments() for _ in range(3))
+    for run in (old, new, half):
+        await record(pool, run.plan_started())
+    for run, age in ((old, TOMBSTONE_DAYS + 1), (new, TOMBSTONE_DAYS - 1)):
+        clock = partial(days_ago, age)
+        await PostgresDeletion(ProjectPool(pool), clock=clock).erase_run(run.root)
+    long_ago = PostgresDeletion(ProjectPool(pool), clock=lambda: days_ago(999))
+    await long_ago._bury(sql.THE_RUN, {"run": half.root})
+    deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: NOW)
+
+    assert [await deletion.forget_tombstones() for _ in range(2)] == [1, 0]
+
+    there = {run for (run,) in await rows(pool, "SELECT root_plan_id FROM run")}
+    assert there == {new.root, half.root}
+
+
+async def test_a_pruner_works_in_the_background_until_it_is_left(pool: Pool) -> None:
+    gone = await finished(pool, days_ago(900), days_ago(900))
+    await SettingsOfProject(ProjectPool(pool)).change(keep_days=1)
+
+    async def is_gone() -> bool:
+        return set((await left_of(pool, [gone])).values()) == {0}
+
+    async with Pruner(pool, look_seconds=0.01):
+        await until(is_gone)
+
+
+async def test_pruning_settings_that_make_no_sense_prune_nothing(pool: Pool) -> None:
+    run = await finished(pool, days_ago(0), days_ago(0))
+    assert await pruned(pool, ProjectSettings(keep_days=36_500, keep_runs=2**62)) == Swept()
+    assert await kept(pool) == {run}

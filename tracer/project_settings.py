@@ -1,0 +1,29 @@
+"""What a project keeps of what it records, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class PayloadPolicy(StrEnum):
+    """What is kept of arguments, results, messages and the like."""
+
+    KEEP = "keep"
+    """All of it."""
+    PREVIEW = "preview"
+    """The beginning of each, and its size."""
+    DROP = "drop"
+    """Its size alone."""
+
+
+@dataclass(frozen=True)
+class ProjectSettings:
+    """What a project keeps."""
+
+    keep_days: int | None = None
+    """Runs are pruned that many days after they ended; None: by age never."""
+    keep_runs: int | None = None
+    """Of more runs than that, the oldest are pruned; None: however many there are."""
+    payloads: PayloadPolicy = PayloadPolicy.KEEP
+    """What is kept of payloads that are recorded from now on."""

@@ -1,0 +1,179 @@
+"""The SQL that deletes runs: they are buried at once, swept in batches, and closed.
+
+All take `project_id`, and most the runs that they are about as `runs`. `now` is the present.
+"""
+
+from __future__ import annotations
+
+from tracer.records import Kind
+from tracer.storage.tables import ALWAYS, IS_BURIED, METADATA, TABLES
+
+_OF_PROJECT = "project_id = %(project_id)s"
+_OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
+
+IN_NO_GRAVE = (
+    f"root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND {IS_BURIED}))"
+)
+"""Whether a record may be shown: found once a query, in an index of what is being deleted."""
+
+THE_RUN = "root_plan_id = %(run)s AND deleted_at IS NULL"
+OF_SUBJECT = "subject::name = %(subject)s::text::name AND subject = %(subject)s"
+
+_IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
+
+# An end that is yet to come was told by a wrong clock.
+_END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
+    WHEN {_IS_OPEN} AND abandoned_at IS NOT NULL THEN abandoned_at ELSE recorded_at END"""
+
+_LIVES = f"""{_IS_OPEN} AND EXISTS (
+    SELECT FROM recorder_run AS part JOIN recorder_lease AS lease
+        ON lease.recorder_id = part.recorder_id AND lease.project_id = part.project_id
+    WHERE part.root_plan_id = run.root_plan_id AND part.project_id = run.project_id
+        AND lease.seen_at + lease.length > %(now)s)"""
+
+TOO_OLD = f"""deleted_at IS NULL AND recorded_at < %(before)s AND {_END} < %(before)s
+    AND NOT ({_LIVES})"""
+"""Which runs are over since before a moment."""
+
+TOO_MANY = f"""deleted_at IS NULL AND (recorded_at, root_plan_id) <= (%(last_at)s, %(last)s)
+    AND NOT ({_LIVES})"""
+"""Which runs come after those that `LAST_KEPT` leaves."""
+
+LAST_KEPT = f"""
+SELECT recorded_at, root_plan_id FROM run WHERE {_OF_PROJECT} AND deleted_at IS NULL
+ORDER BY recorded_at DESC, root_plan_id DESC LIMIT 1 OFFSET %(keep_runs)s"""
+"""Finds the newest run of those that are too many."""
+
+OLDEST_FIRST = "recorded_at, root_plan_id"
+BY_ID = "root_plan_id"
+BY_SUBJECT = "subject::name, root_plan_id"
+"""That is by id, too, and leads along the index of subjects."""
+
+COUNT = f"SELECT count(*) FROM run WHERE {_OF_PROJECT}"
+
+
+def choosing(which: str, order: str, locking: str) -> str:
+    """Return the statement that locks at most `most` runs.
+
+    Args:
+        which: The condition that holds for them.
+        order: In which order they are taken. Whoever waits for locks goes by the ids.
+        locking: Whether it waits, or passes over what others have locked.
+    """
+    return f"""
+    SELECT root_plan_id, session_id FROM run WHERE {_OF_PROJECT} AND {which}
+    ORDER BY {order} LIMIT %(most)s FOR NO KEY UPDATE {locking}"""
+
+
+def counting(change: str) -> str:
+    """Return a statement that answers how many rows another one changes."""
+    return f"WITH changed AS ({change} RETURNING 1) SELECT count(*) FROM changed"
+
+
+WAITING = ""
+PASSING_OVER = "SKIP LOCKED"
+
+
+def burying(which: str) -> str:
+    """Return the statement that makes locked runs tombstones, and returns them.
+
+    Whose they were stays until they are closed, to be found again.
+
+    Args:
+        which: The condition, once more: it may have ceased to hold before they were locked.
+    """
+    return f"""
+    UPDATE run SET deleted_at = coalesce(deleted_at, %(now)s), revision = revision + 1,
+    status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, abandoned_at = NULL,
+    recorder_id = NULL, title = NULL, agent_name = NULL, tags = '{{}}', masked = '{{}}',
+    traceparent = NULL, cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0,
+    cost_usd = 0, tool_calls = 0, failures = 0
+    WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id, session_id"""
+
+
+LEAVE_LEASES = f"DELETE FROM recorder_run WHERE {_OF_RUNS}"
+
+FORGET_SESSIONS = (
+    f"DELETE FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)"
+)
+
+
+def _of_runs(table: str) -> str:
+    """Return the condition for rows of runs, by the index that the table has of them."""
+    return f"{_OF_RUNS} AND {ALWAYS}" if table in TABLES.values() else _OF_RUNS
+
+
+def _some(table: str, condition: str = "true") -> str:
+    return f"""ctid = ANY(ARRAY(
+        SELECT ctid FROM {table} WHERE {_of_runs(table)} AND {condition} LIMIT %(most)s))"""
+
+
+_PLANS, _CALLS = TABLES[Kind.PLAN], TABLES[Kind.TOOL_CALL]
+
+_HAS_LINKS = "num_nonnulls(parent_plan_id, tool_call_id, opened_by_step_id) > 0"
+
+CUTS = (
+    f"""
+    UPDATE {_PLANS} SET parent_plan_id = NULL, tool_call_id = NULL, opened_by_step_id = NULL,
+        started_at = NULL
+    WHERE {_some(_PLANS, _HAS_LINKS)}""",
+    f"""
+    UPDATE {_CALLS} SET parent_tool_call_id = NULL
+    WHERE {_some(_CALLS, "parent_tool_call_id IS NOT NULL")}""",
+)
+"""Take the circles out of what lies below runs, so that rows can go one after the other."""
+
+SWEEPS = {
+    table: f"DELETE FROM {table} WHERE {_some(table)}"
+    for table in (
+        "otel_span",
+        "removed_record",
+        *(TABLES[kind] for kind in (Kind.TOOL_CALL, Kind.THINK_ACT, Kind.STEP, Kind.PLAN)),
+    )
+}
+"""Delete `most` rows below runs, table by table, so that nothing refers to what is gone."""
+
+LOCK_SESSIONS = f"""
+SELECT FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)
+ORDER BY session_id FOR UPDATE"""
+
+CLOSE = f"""
+UPDATE run SET swept_at = %(now)s, session_id = NULL, subject = NULL WHERE {_OF_RUNS}"""
+
+# A run without a session has its own id for one.
+FORGET_LEFT_SESSIONS = f"""
+DELETE FROM session_state AS state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)
+    AND NOT EXISTS (
+        SELECT FROM run WHERE {_OF_PROJECT} AND swept_at IS NULL
+            AND run.session_id::name = state.session_id::name AND run.session_id = state.session_id)
+    AND NOT EXISTS (
+        SELECT FROM run WHERE {_OF_PROJECT} AND swept_at IS NULL
+            AND root_plan_id = CASE WHEN pg_input_is_valid(state.session_id, 'uuid')
+                THEN state.session_id::uuid END)"""
+"""Deletes the states of conversations that no run belongs to any more."""
+
+FORGET_TOMBSTONES = f"""
+DELETE FROM run WHERE {_OF_PROJECT} AND root_plan_id IN (
+    SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND swept_at < %(before)s
+    ORDER BY swept_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)"""
+
+BELOW_RUNS = tuple(
+    table.name
+    for table in METADATA.sorted_tables
+    if "root_plan_id" in table.columns and table.name != "run"
+)
+"""Every table with something of runs."""
+
+COUNT_LEFT = " UNION ALL ".join(
+    (
+        *(f"SELECT count(*) FROM {table} WHERE {_of_runs(table)}" for table in BELOW_RUNS),
+        f"SELECT count(*) FROM run WHERE {_OF_RUNS} AND swept_at IS NULL",
+    )
+)
+"""Counts what is left of runs that were deleted."""
+
+COUNT_LEFT_OF_SUBJECT = f"""
+SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {OF_SUBJECT}
+UNION ALL
+SELECT count(*) FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)"""
+"""Counts a subject's runs, and the states of conversations that were theirs."""
