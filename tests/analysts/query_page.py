@@ -1,0 +1,88 @@
+"""`docs/queries.md`: its questions, asked as an analyst of the ward, with the answers."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import psycopg
+
+from tests.analysts.ward_week import tell_week
+from tracer.storage.analysts import Analysts
+from tracer.storage.engine import open_pool
+from tracer.storage.projects import project_made
+
+PAGE = Path(__file__).parents[2] / "docs" / "queries.md"
+WARD = "ward"
+
+# A question's query, and its result as far as the page has one.
+QUERY = re.compile(r"^```sql\n(.*?)^```\n(?:\n(?:\|[^\n]*\n)+)?", re.DOTALL | re.MULTILINE)
+
+
+async def answered_page(database_url: str) -> str:
+    """Return the page with what the database answers, in a migrated database of its own."""
+    role = f"reader of {urlsplit(database_url).path[1:]}"
+    async with open_pool(database_url) as pool:
+        await tell_week(pool, 1)
+        await tell_week(pool, await project_made(pool, WARD))
+        analysts = Analysts(pool)
+        password = (await analysts.add(role, WARD)).password
+        assert password is not None
+        try:
+            with psycopg.connect(
+                _as_role(database_url, role, password), autocommit=True
+            ) as connection:
+                connection.execute("SET TIME ZONE 'UTC'")
+                return QUERY.sub(lambda found: _answered(connection, found[1]), _page())
+        finally:
+            await analysts.remove(role)
+
+
+def queries() -> list[str]:
+    """Return the page's queries."""
+    return QUERY.findall(_page())
+
+
+def _page() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def _as_role(database_url: str, role: str, password: str) -> str:
+    parts = urlsplit(database_url)
+    server = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{quote(role)}:{password}@{server}").geturl()
+
+
+def _answered(connection: psycopg.Connection, query: str) -> str:
+    cursor = connection.execute(query.encode())
+    assert cursor.description is not None
+    names = [column.name for column in cursor.description]
+    rows = [[_text(value) for value in row] for row in cursor.fetchall()]
+    lines = [names, ["---"] * len(names), *rows]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"```sql\n{query}```\n\n{table}"
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case Decimal():
+            return f"{value.normalize():f}"
+        case float():
+            return f"{value:g}"
+        case timedelta():
+            return str(value)
+        case list():
+            return ", ".join(map(_text, value))
+        case _:
+            # Markdown would take leading spaces away, and a bar for the end of a cell.
+            text = str(value).replace("|", r"\|")
+            depth = len(text) - len(text.lstrip(" "))
+            return "&nbsp;" * depth + text.lstrip(" ")

@@ -1,0 +1,85 @@
+"""The capacity model is a sum of prices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from benchmarks.capacity_model import (
+    BUSY,
+    ROOM,
+    WAYS,
+    Demand,
+    Price,
+    Prices,
+    Way,
+    figures_of,
+    needs_of,
+    prices_from,
+)
+from benchmarks.figures import Results
+from tests.house.project_files import ROOT
+
+USUAL = Price(110, 70, 2_500, 1_200, 200)
+LARGER = Price(130, 110, 3_500, 2_000, 200)
+LARGEST = Price(140, 210, 3_500, 3_000, 200)
+PRICES = Prices(((1.0, USUAL), (3.0, LARGER), (8.0, LARGEST)), 2.0)
+
+
+def test_a_price_goes_straight_from_one_size_to_the_next_and_on() -> None:
+    assert [PRICES.of(size) for size in (1, 3, 8)] == [USUAL, LARGER, LARGEST]
+    assert PRICES.of(2) == Price(120, 90, 3_000, 1_600, 200)
+    assert PRICES.of(13).postgres_us == pytest.approx(310)
+    assert PRICES.of(0.5) == USUAL
+
+
+def test_a_demand_needs_what_its_spans_cost() -> None:
+    a_day = 1_000 * 432.0 * 2  # ten spans a second
+    needs = needs_of(PRICES, Demand(1_000, 432, 30, kilobytes=2, peak=4))
+
+    assert needs.items_a_second == pytest.approx(40)
+    assert needs.server_cores == pytest.approx(40 * 120e-6)
+    assert needs.servers == 1
+    assert needs.postgres_cores == pytest.approx(40 * 90e-6 / BUSY)
+    assert needs.disk_gb == pytest.approx(a_day * 30 * 1_800 * ROOM / 1e9)
+    assert needs.log_gb_a_day == pytest.approx(a_day * 3_000 / 1e9)
+
+
+def test_half_the_runs_need_half() -> None:
+    all_of_them = needs_of(PRICES, Demand(1_000, 1e5, 30, kilobytes=1))
+    half = needs_of(PRICES, Demand(1_000, 1e5, 30, kilobytes=1, sampled=0.5))
+
+    assert half.disk_gb == pytest.approx(all_of_them.disk_gb / 2)
+    assert half.servers == -(-all_of_them.servers // 2)
+
+
+def test_prices_are_read_from_a_file_of_results_and_say_what_a_load_needs(tmp_path: Path) -> None:
+    figures = [figure for way in WAYS for figure in figures_of(way, PRICES)]
+    by_name = {figure.name: figure for figure in figures}
+    ways: tuple[Way, ...] = WAYS
+    assert [prices_from(by_name, way) for way in ways] == [PRICES, PRICES]
+
+    path = tmp_path / "bench.json"
+    Results(
+        date=datetime(2026, 1, 1, tzinfo=UTC),
+        seed=1,
+        is_quick=True,
+        machine={},
+        versions={},
+        figures={"capacity": figures},
+        failures={},
+        seconds={},
+    ).save(path)
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.capacity", path, "--agents", "1000"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1,000 agents" in ran.stdout
+    assert "disk gb" in ran.stdout

@@ -1,0 +1,250 @@
+"""Analysts see one project by SQL, whatever they type, and write nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.otel.made_traces import made, spans_from
+from tests.sample_runs import SampleRun, sample_run
+from tracer.errors import BadRequest, ConfigurationError
+from tracer.storage.analysts import Analysts
+from tracer.storage.engine import Pool
+from tracer.storage.migrate import upgrade
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projects import project_made
+
+RELATIONS = """
+SELECT n.nspname || '.' || c.relname, EXISTS (
+    SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'project_id')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname IN ('public', 'trace') AND c.relkind IN ('r', 'v') ORDER BY 1"""
+
+
+@dataclass
+class Ward:
+    """Two projects with a run and a trace each; an analyst of the second."""
+
+    analysts: Analysts
+    role: str
+    owner_url: str
+    url: str
+    """For the analyst to connect to."""
+    seen: SampleRun
+    unseen: SampleRun
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            cursor = connection.execute(query.encode())
+            while cursor.nextset():  # what the last statement answered
+                pass
+            return cursor.fetchall()
+
+
+@pytest.fixture
+async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
+    runs = []
+    other = await project_made(pool, "other")
+    for project_id in (1, other):
+        writer = PostgresWriter(ProjectPool(pool, project_id))
+        runs.append(sample_run())
+        await writer.write(runs[-1].events)
+        await writer.write_spans(spans_from(made(project_id, "a span")))
+    analysts = Analysts(pool)
+    parts = urlsplit(database_url)
+    role = f"analyst of {parts.path[1:]}"  # the roles of all tests are in one cluster
+    new = await analysts.add(role, "other")
+    assert new.password is not None
+    server = parts.netloc.rpartition("@")[2]
+    netloc = f"{quote(role)}:{new.password}@{server}"
+    url = parts._replace(netloc=netloc).geturl()
+    yield Ward(analysts, role, database_url, url, runs[1], runs[0])
+    if [each for each in await analysts.list_analysts() if each.role == role]:
+        await analysts.remove(role)
+
+
+async def test_an_analyst_sees_one_project_in_every_table_and_view(ward: Ward) -> None:
+    with psycopg.connect(ward.owner_url) as owner:
+        relations = owner.execute(RELATIONS).fetchall()
+    readable = {}
+    for relation, has_project in relations:
+        try:
+            readable[relation] = len(ward.ask(f"SELECT * FROM {relation}"))
+        except psycopg.errors.InsufficientPrivilege:
+            continue
+        assert has_project, f"{relation} can't tell projects apart"
+        for setting in ("", "SET tracer.project_id = 1; "):
+            assert ward.ask(f"{setting}SELECT * FROM {relation} WHERE project_id <> 2") == []
+
+    kept_back = {"api_key", "sign_in", "session_state", "removed_record", "alembic_version"}
+    assert {name for name, _ in relations} - set(readable) >= {f"public.{n}" for n in kept_back}
+    assert readable["trace.runs"] == readable["public.run"] == 2
+    assert {name for name in readable if name.startswith("trace.") and not readable[name]} == set()
+    found = ward.ask("SELECT root_plan_id FROM trace.runs WHERE source = 'events'")
+    assert found == [(ward.seen.root,)]
+    assert ward.ask(f"SELECT * FROM trace.lineage_of('{ward.unseen.root}')") == []
+
+
+FORBIDDEN = [
+    "INSERT INTO run (project_id, root_plan_id) VALUES (2, gen_random_uuid())",
+    "UPDATE run SET title = 'x'",
+    "DELETE FROM act_tool_info",
+    "UPDATE trace.runs SET title = 'x'",
+    "UPDATE analyst SET project_id = 1",
+    "INSERT INTO analyst SELECT 'me', 1, true",
+    "TRUNCATE run",
+    "ALTER TABLE run DISABLE ROW LEVEL SECURITY",
+    "DROP POLICY for_analysts ON run",
+    "CREATE OR REPLACE VIEW trace.runs AS SELECT 1",
+    "CREATE TABLE public.mine ()",
+    "CREATE TABLE trace.mine ()",
+    "SET ROLE tracer_program",
+    "SET ROLE tracer_reader",
+    "SET SESSION AUTHORIZATION tracer_program",
+    "GRANT tracer_reader TO tracer_program",
+    "COPY run TO PROGRAM 'cat'",
+]
+
+REFUSALS = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ObjectNotInPrerequisiteState,  # a view of several tables
+)
+
+
+async def test_an_analyst_changes_nothing_and_becomes_nobody_else(ward: Ward) -> None:
+    owner = urlsplit(ward.owner_url).username
+    for statement in (*FORBIDDEN, f'SET ROLE "{owner}"', "DELETE FROM trace.tool_calls"):
+        with pytest.raises(REFUSALS):
+            ward.ask(statement)
+    assert ward.ask("SELECT count(*) FROM run") == [(2,)]
+
+
+async def test_a_condition_of_an_analysts_own_sees_no_row_of_others(ward: Ward) -> None:
+    shown = ward.ask("""
+        CREATE FUNCTION pg_temp.told(integer) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS
+        $$ BEGIN IF $1 <> 2 THEN RAISE 'project %', $1; END IF; RETURN true; END $$;
+        SELECT count(*) FROM run WHERE pg_temp.told(project_id)""")
+    assert shown == [(2,)]
+
+
+async def test_the_programs_policy_is_nobody_elses_after_migrating(ward: Ward) -> None:
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute("ALTER POLICY of_its_project ON run TO PUBLIC")  # as it was before 0011
+    choose = "SET tracer.project_id = 1; SELECT count(*) FROM run WHERE project_id = 1"
+    assert ward.ask(choose) == [(2,)]
+    await asyncio.to_thread(upgrade, ward.owner_url)
+    assert ward.ask(choose) == [(0,)]
+
+
+async def test_who_is_removed_sees_nothing_in_an_open_session_and_does_not_come_back(
+    ward: Ward,
+) -> None:
+    with psycopg.connect(ward.url, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) FROM trace.runs").fetchone() == (2,)
+        assert (await ward.analysts.remove(ward.role)).was_made
+        with pytest.raises(psycopg.Error):
+            connection.execute("SELECT count(*) FROM trace.runs")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(ward.url)
+    assert await ward.analysts.list_analysts() == []
+
+
+async def test_a_role_that_was_there_before_stays(ward: Ward, pool: Pool) -> None:
+    role = f"{ward.role}, before"
+    name = sql.Identifier(role)
+    async with pool.connection() as connection:
+        await connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
+        try:
+            added = await ward.analysts.add(role, "default")
+            assert (added.password, added.was_made) == (None, False)
+            with pytest.raises(BadRequest, match="already"):
+                await ward.analysts.add(role, "other")
+            await ward.analysts.remove(role)
+            cursor = await connection.execute("SELECT to_regrole(quote_ident(%s))::text", [role])
+            assert await cursor.fetchone() == (f'"{role}"',)
+        finally:
+            await connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_a_role_that_could_see_more_is_no_analyst(ward: Ward, pool: Pool) -> None:
+    role = f"{ward.role}, more"
+    name = sql.Identifier(role)
+    async with pool.connection() as connection:
+        for may in ("SUPERUSER", "BYPASSRLS", "REPLICATION", "CREATEROLE", "IN ROLE pg_monitor"):
+            await connection.execute(sql.SQL(f"CREATE ROLE {{}} LOGIN {may}").format(name))
+            try:
+                with pytest.raises(BadRequest, match="could see other projects"):
+                    await ward.analysts.add(role, "other")
+            finally:
+                await connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_what_is_no_name_of_a_role_is_told(ward: Ward) -> None:
+    for name in ("", "pg_mine", "public", "x" * 64):
+        with pytest.raises(BadRequest):
+            await ward.analysts.add(name, "other")
+
+
+async def test_there_is_no_analyst_of_no_project(ward: Ward) -> None:
+    with pytest.raises(ConfigurationError, match="no project"):
+        await ward.analysts.add("somebody", "nowhere")
+    with pytest.raises(BadRequest, match="no analyst"):
+        await ward.analysts.remove("somebody")
+
+
+# Of an empty table every index is as good as any other.
+YEARS = """
+SET session_replication_role = replica;
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, started_at, tags,
+    source, input_tokens, output_tokens, cost_usd, tool_calls, failures)
+SELECT 2, gen_random_uuid(), 'succeeded', at, 1, at, '{}', 'events', 0, 0, 0, 0, 0
+FROM generate_series('2020-01-01'::timestamptz, '2025-12-31', '1 day') AS at;
+INSERT INTO plan_execution_record (project_id, root_plan_id, plan_id, parent_plan_id,
+    tool_call_id, status, recorded_at, revision, started_at)
+SELECT 2, root_plan_id, gen_random_uuid(), root_plan_id, root_plan_id, 'succeeded', recorded_at, 1,
+    started_at FROM run WHERE started_at < '2025-12-31';
+INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, step_id, status, recorded_at,
+    revision, started_at)
+SELECT 2, root_plan_id, gen_random_uuid(), root_plan_id, 'succeeded', recorded_at, 1, started_at
+FROM run, generate_series(1, 5) WHERE started_at < '2025-12-31';
+ANALYZE run, plan_execution_record, act_tool_info"""
+
+
+async def test_what_analysts_look_for_is_found_by_an_index(ward: Ward) -> None:
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute(YEARS.encode())
+    with psycopg.connect(ward.url, autocommit=True) as connection:
+        for question, index in (
+            ("tool_calls WHERE began_at >= '2026-01-01'", "act_tool_info_by_start"),
+            ("tool_calls WHERE is_failed", "act_tool_info_failed"),
+            ("runs WHERE is_open", "run_open"),
+            ("runs WHERE began_at >= '2026-01-01'", "run_by_start"),
+            (
+                "sub_plans WHERE tool_call_id IS NOT NULL AND began_at >= '2026-01-01'",
+                "plan_execution_record_by_start",
+            ),
+            (f"tool_calls WHERE root_plan_id = '{ward.seen.root}'", "act_tool_info_by_run"),
+        ):
+            assert index in _plan(connection, f"SELECT * FROM trace.{question}")
+
+
+async def test_the_lineage_of_one_run_reads_no_other(ward: Ward) -> None:
+    with psycopg.connect(ward.url, autocommit=True) as connection:
+        connection.execute("SET enable_seqscan = off")
+        of_one = f"SELECT * FROM trace.lineage WHERE root_plan_id = '{ward.seen.root}'"
+        plan = _plan(connection, of_one)
+    assert f"root_plan_id = '{ward.seen.root}'" in plan
+    assert "Recursive Union" in plan, "it is a function that is called for each run"
+    assert plan.count("Seq Scan") == plan.count("Seq Scan on analyst")
+
+
+def _plan(connection: psycopg.Connection, query: str) -> str:
+    return "\n".join(row[0] for row in connection.execute(f"EXPLAIN {query}".encode()).fetchall())
