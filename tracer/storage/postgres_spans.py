@@ -10,7 +10,7 @@ how many spans, runs or records there are, as long as the rows of one statement 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -26,11 +26,18 @@ from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
 from tracer.storage.engine import PoolConnection
-from tracer.storage.group_commit import GroupCommit
+from tracer.storage.group_commit import GroupCommit, OnGroup
 from tracer.storage.json_rows import json_batches
 from tracer.storage.known_traces import KnownTrace, KnownTraces
 from tracer.storage.postgres_leases import PostgresLeases
-from tracer.storage.project_pool import ProjectPool, as_owner, transaction_in
+from tracer.storage.project_pool import (
+    ProjectPool,
+    Row,
+    Statement,
+    as_owner,
+    committed,
+    transaction_in,
+)
 from tracer.storage.projected_changes import RecordChanges
 from tracer.storage.projected_runs import whole
 from tracer.storage.restore_statements import restore_rows
@@ -51,6 +58,9 @@ from tracer.text import escape
 _STATEMENT_BYTES = 32_000_000
 _FROM_SPANS = "spans"
 
+SMALL_BYTES = 256 * 2**10
+"""Below this, projecting takes less time than handing over to a thread, which others wait for."""
+
 
 @dataclass
 class _LockedRun:
@@ -62,11 +72,22 @@ class _LockedRun:
     trace: KnownTrace | None
     """What is known of it; None where its spans have to be read."""
 
+    @property
+    def size(self) -> int:
+        """How many bytes of spans its projection is of."""
+        return 0 if self.trace is None else self.trace.state.size
+
 
 class PostgresSpans:
     """The part of a writer that takes spans."""
 
-    def __init__(self, project: ProjectPool, clock: Clock, leases: PostgresLeases) -> None:
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock,
+        leases: PostgresLeases,
+        on_group: OnGroup,
+    ) -> None:
         self._project = project
         self._project_id = project.project_id
         self._clock = clock
@@ -75,7 +96,13 @@ class PostgresSpans:
         self._together = GroupCommit[Span](
             lambda group: refused_of(group, "span", self._write),
             lambda span: span.trace_id,
+            on_group,
         )
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait for their turn."""
+        return self._together.waiting
 
     async def write(self, spans: Sequence[Span]) -> list[Refusal]:
         """Store what can be stored, and return what cannot."""
@@ -130,9 +157,10 @@ class PostgresSpans:
         """
         now = self._clock()
         born = now if said is None else LATEST
-        async with transaction_in(self._project) as connection:
-            runs = await self._lock(connection, born, by_run, trusting=trusting)
-            changed = await self._keep(connection, now, runs)
+        lock = LOCK_RUNS_OF_SPANS, [self._project_id, born, sorted(by_run)]
+        async with transaction_in(self._project, lock) as (connection, locked):
+            runs = self._known_of(locked, by_run, trusting=trusting)
+            changed, last = await self._keep(connection, now, runs)
             projected = {
                 run_id: runs[run_id]
                 for run_id in sorted(changed)
@@ -141,34 +169,36 @@ class PostgresSpans:
             changes = RecordChanges()
             if projected:
                 await self._read_unknown(connection, projected)
-                await asyncio.to_thread(_add_changes, changes, projected)
-                await self._replace(connection, born, runs, changes)
-            signs, lasting = NO_SIGNS, set[UUID]()
+                if sum(run.size for run in projected.values()) < SMALL_BYTES:
+                    _add_changes(changes, projected)
+                else:
+                    await asyncio.to_thread(_add_changes, changes, projected)
+                await self._copy_new(connection, born, runs, changes)
+                last += self._replacing(born, changes)
+            signs = NO_SIGNS
             if said is None and (signs := self._leases.new(_signs_of(projected))):
-                lasting = await self._leases.note(connection, signs)
+                last.append(self._leases.noting(signs))
             if said is not None:
                 there: Reduced = {Kind.RUN: {(id_, id_): {} for id_ in runs}, **changes.given}
-                await self._restore(connection, now, _dated(there, said))
-        self._leases.remember(signs, lasting)
+                last += [
+                    (statement, [self._project_id, rows, _FROM_SPANS])
+                    for statement, rows in restore_rows(_dated(there, said), now)
+                ]
+            answers = await committed(connection, last)
+        if signs:
+            self._leases.remember(signs, {recorder_id for (recorder_id,) in answers[-1]})
         if said is None:
             for run_id, run in runs.items():
                 if run.trace is not None:
                     self._known.keep(run_id, run.revision, run.trace)
         return set(runs)
 
-    async def _lock(
-        self,
-        connection: PoolConnection,
-        born: datetime,
-        by_run: Mapping[UUID, list[Span]],
-        *,
-        trusting: bool,
+    def _known_of(
+        self, locked: Sequence[Row], by_run: Mapping[UUID, list[Span]], *, trusting: bool
     ) -> dict[UUID, _LockedRun]:
-        """Lock the runs, and return those that were not deleted."""
-        cursor = AsyncRawCursor(connection)
-        await cursor.execute(LOCK_RUNS_OF_SPANS, [self._project_id, born, sorted(by_run)])
+        """Return the runs that were not deleted, with what is known of them."""
         runs: dict[UUID, _LockedRun] = {}
-        async for run_id, source, revision in cursor:
+        for run_id, source, revision in locked:
             known = self._known.take(run_id, revision - 1)
             if revision == 1:
                 known = KnownTrace()
@@ -178,14 +208,19 @@ class PostgresSpans:
 
     async def _keep(
         self, connection: PoolConnection, now: datetime, runs: Mapping[UUID, _LockedRun]
-    ) -> set[UUID]:
-        """Keep the newer version of each span, and return the runs that this changes."""
+    ) -> tuple[set[UUID], list[Statement]]:
+        """Keep the newer version of each span.
+
+        Returns:
+            The runs that this changes, and what is left to be executed for it.
+        """
         changed: set[UUID] = set()
         new: list[Span] = []
         given: list[Span] = []
+        unknown: list[Span] = []
         for run_id, run in runs.items():
             if run.trace is None:
-                given += run.spans
+                unknown += run.spans
                 continue
             put = run.trace.state.put(run.spans)
             new += put.new
@@ -197,20 +232,30 @@ class PostgresSpans:
         else:
             async with as_owner(connection):
                 await copy_spans(connection, now, new)
-        for batch in _batches(given):
+        for statement in self._keeping(now, unknown):
             cursor = AsyncRawCursor(connection)
-            columns = [
-                [root_plan_id(span.trace_id) for span in batch],
-                [span.span_id for span in batch],
-                [span.parent_span_id for span in batch],
-                [escape(span.name) for span in batch],
-                [span.start for span in batch],
-                [span.end for span in batch],
-                [span.body for span in batch],
-            ]
-            await cursor.execute(KEEP_SPANS, [self._project_id, now, *columns])
+            await cursor.execute(*statement)
             changed.update(run_id for (run_id,) in await cursor.fetchall())
-        return changed
+        return changed, self._keeping(now, given)
+
+    def _keeping(self, now: datetime, spans: Sequence[Span]) -> list[Statement]:
+        """Return what keeps spans where they are newer, and returns their runs."""
+        return [
+            (
+                KEEP_SPANS,
+                [
+                    *(self._project_id, now),
+                    [root_plan_id(span.trace_id) for span in batch],
+                    [span.span_id for span in batch],
+                    [span.parent_span_id for span in batch],
+                    [escape(span.name) for span in batch],
+                    [span.start for span in batch],
+                    [span.end for span in batch],
+                    [span.body for span in batch],
+                ],
+            )
+            for batch in _batches(spans)
+        ]
 
     async def _read_unknown(
         self, connection: PoolConnection, runs: Mapping[UUID, _LockedRun]
@@ -227,14 +272,14 @@ class PostgresSpans:
         for run_id, run in unknown.items():
             run.trace = await asyncio.to_thread(_trace_of, bodies.pop(run_id))
 
-    async def _replace(
+    async def _copy_new(
         self,
         connection: PoolConnection,
         now: datetime,
         runs: Mapping[UUID, _LockedRun],
         changes: RecordChanges,
     ) -> None:
-        """Make the records of the runs what their projections say."""
+        """Copy the records that are known to be new into the tables, where there are many."""
         copied = {kind: new for kind, new in changes.new.items() if len(new) >= COPY_ROWS}
         for kind in changes.new.keys() - copied.keys():
             changes.given[kind] |= changes.new[kind]
@@ -243,27 +288,19 @@ class PostgresSpans:
                 for kind, new in copied.items():
                     found = ((key, runs[key[0]].revision, fields) for key, fields in new.items())
                     await copy_records(connection, now, kind, found)
-        cleared = list(changes.cleared)
-        async with connection.pipeline():
-            for kind in RECORDS:
-                if cleared:
-                    keys = changes.ids_of_cleared(kind)
-                    cursor = AsyncRawCursor(connection)
-                    await cursor.execute(REMOVE_RECORDS[kind], [self._project_id, cleared, keys])
-                given = {key: whole(kind, each) for key, each in changes.given[kind].items()}
-                for rows in json_batches(kind, given):
-                    cursor = AsyncRawCursor(connection)
-                    await cursor.execute(REPLACE_RECORDS[kind], [self._project_id, now, rows])
-            for rows in json_batches(Kind.RUN, changes.runs):
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(UPDATE_RUNS, [self._project_id, rows])
 
-    async def _restore(self, connection: PoolConnection, now: datetime, said: Reduced) -> None:
-        """Give runs and records what no span says of them."""
-        async with connection.pipeline():
-            for statement, rows in restore_rows(said, now):
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(statement, [self._project_id, rows, _FROM_SPANS])
+    def _replacing(self, now: datetime, changes: RecordChanges) -> Iterator[Statement]:
+        """Yield what makes the other records of the runs what their projections say."""
+        cleared = list(changes.cleared)
+        for kind in RECORDS:
+            if cleared:
+                keys = changes.ids_of_cleared(kind)
+                yield REMOVE_RECORDS[kind], [self._project_id, cleared, keys]
+            given = {key: whole(kind, each) for key, each in changes.given[kind].items()}
+            for rows in json_batches(kind, given):
+                yield REPLACE_RECORDS[kind], [self._project_id, now, rows]
+        for rows in json_batches(Kind.RUN, changes.runs):
+            yield UPDATE_RUNS, [self._project_id, rows]
 
 
 def _signs_of(projected: Mapping[UUID, _LockedRun]) -> Signs:

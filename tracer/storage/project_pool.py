@@ -106,17 +106,34 @@ async def _begun(
 
 
 @asynccontextmanager
-async def transaction_in(project: ProjectPool) -> AsyncIterator[PoolConnection]:
-    """Lend a connection in a transaction of a project that is no pipeline, for as long as it takes.
+async def transaction_in(
+    project: ProjectPool, first: Statement
+) -> AsyncIterator[tuple[PoolConnection, list[Row]]]:
+    """Lend a connection in a transaction of a project, for as long as it takes.
+
+    It is no pipeline, so that rows may be copied in. `committed` ends it; else it is undone.
 
     Args:
         project: Whose rows it sees.
+        first: What is executed with its beginning, in one round trip; the rows are lent, too.
     """
     async with borrowed(project.pool, seconds=None) as connection:
         async with _begun(connection, project, "BEGIN"):
-            pass
-        yield connection
+            cursor = AsyncRawCursor(connection)
+            await cursor.execute(*first, prepare=True)
+        yield connection, await cursor.fetchall()
+
+
+async def committed(connection: PoolConnection, statements: Iterable[Statement]) -> list[list[Row]]:
+    """Execute the last statements of a transaction and commit it, in one round trip.
+
+    Returns:
+        The rows that each answered.
+    """
+    async with connection.pipeline():
+        cursors = await _executing(connection, (*statements, _CHECK_REFERENCES))
         await connection.execute("COMMIT", prepare=False)
+    return [await _rows(each) for each in cursors[:-1]]
 
 
 @asynccontextmanager
@@ -143,15 +160,27 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
     """
     async with borrowed(project.pool, seconds=None) as connection:
         entering = await _entering(connection, project)
-        cursors: list[AsyncRawCursor[Row]] = []
         # A pipeline without BEGIN is one transaction, which nothing in here ends early. What its
         # references break is told by a statement: the driver loses a connection whose commit fails.
         async with connection.pipeline():
-            for statement, given in (entering, *statements, _CHECK_REFERENCES):
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(statement, given, prepare=True)
-                cursors.append(cursor)
-        return [await each.fetchall() if each.description else [] for each in cursors[1:-1]]
+            cursors = await _executing(connection, (entering, *statements, _CHECK_REFERENCES))
+        return [await _rows(each) for each in cursors[1:-1]]
+
+
+async def _executing(
+    connection: PoolConnection, statements: Iterable[Statement]
+) -> list[AsyncRawCursor[Row]]:
+    """Send statements in a pipeline; the cursors have their rows when that ends."""
+    cursors: list[AsyncRawCursor[Row]] = []
+    for statement, given in statements:
+        cursor = AsyncRawCursor(connection)
+        await cursor.execute(statement, given, prepare=True)
+        cursors.append(cursor)
+    return cursors
+
+
+async def _rows(cursor: AsyncRawCursor[Row]) -> list[Row]:
+    return await cursor.fetchall() if cursor.description else []
 
 
 async def _entering(connection: PoolConnection, project: ProjectPool) -> Statement:
