@@ -32,7 +32,8 @@ COPY --from=wheel /opt/tracer /opt/tracer
 ENV PATH=/opt/tracer/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TRACER_HOME=/var/lib/tracer
-USER tracer
+# By number, so that a cluster can see that it is not root.
+USER 8420
 WORKDIR /var/lib/tracer
 VOLUME /var/lib/tracer
 EXPOSE 8420

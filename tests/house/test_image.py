@@ -3,7 +3,9 @@ from typing import Any
 
 import yaml
 
+from api.serving import DRAIN_SECONDS
 from tests.house.project_files import ROOT
+from tracer.recorder.recorder import CLOSING_SECONDS
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVER, POSTGRES = COMPOSE["services"]["server"], COMPOSE["services"]["postgres"]
@@ -39,9 +41,26 @@ def test_the_data_outlives_the_containers() -> None:
 
 def test_the_image_ends_as_an_ordinary_user_with_a_health_check() -> None:
     stage = _last_stage()
-    assert stage["USER"] == "tracer"
+    assert stage["USER"].isdecimal()
+    assert f"--uid {stage['USER']}" in stage["RUN"]
+    assert stage["USER"] != "0"
     assert "/healthz" in stage["HEALTHCHECK"]
     assert '"serve"' in stage["CMD"]
+
+
+def test_what_compose_runs_can_write_nowhere_else_and_become_nobody_else() -> None:
+    for service in (SERVER, COMPOSE["services"]["demo"]):
+        assert service["read_only"] is True
+        assert service["tmpfs"] == ["/tmp"]
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not {"privileged", "cap_add", "pid", "network_mode"} & service.keys()
+    assert _last_stage()["VOLUME"] == _last_stage()["WORKDIR"] == "/var/lib/tracer"
+    assert SERVER["volumes"] == ["server-data:/var/lib/tracer"]
+
+
+def test_compose_waits_for_longer_than_an_orderly_end_takes() -> None:
+    assert int(SERVER["stop_grace_period"].removesuffix("s")) > DRAIN_SECONDS + CLOSING_SECONDS
 
 
 def test_the_image_and_compose_make_a_first_key_since_others_reach_the_server() -> None:

@@ -1,0 +1,156 @@
+"""What a server counts of itself, for Prometheus. `docs/operations.md` lists it.
+
+Labels take their values from the program alone: route templates, methods, statuses and codes. So
+the number of series has a bound that no request can move.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from tracer.store import Refusal
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""The bounds of the histograms of times."""
+
+
+Place = tuple[str, str, str]
+"""A request's method, the template of its path, and the status of its answer."""
+
+_Counters = tuple[Counter, Histogram]
+
+
+class Metrics:
+    """The counters of one server. What it is rather than did, `api.server_figures` reads."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # memory, processor time, open files
+        self.requests = Counter(
+            "tracer_http_requests",
+            "Requests that were answered.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "tracer_http_request_duration_seconds",
+            "How long answers took, streams of live updates left out.",
+            ["method", "route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.request_bytes = Counter(
+            "tracer_http_request_bytes",
+            "Bytes of the requests' bodies, packed as they came.",
+            ["method", "route"],
+            registry=registry,
+        )
+        self.requests_in_progress = Gauge(
+            "tracer_http_requests_in_progress",
+            "Requests that are being answered, streams included.",
+            registry=registry,
+        )
+        self.problems = Counter(
+            "tracer_http_problems",
+            "Requests that were answered with a problem, by its code.",
+            ["code"],
+            registry=registry,
+        )
+        self.stored = Counter(
+            "tracer_ingest_stored",
+            "Events and spans that clients sent and that were committed.",
+            ["way"],
+            registry=registry,
+        )
+        self.refused = Counter(
+            "tracer_ingest_refused",
+            "Events and spans that clients sent and that were refused, by code.",
+            ["way", "code"],
+            registry=registry,
+        )
+        self.commit_seconds = Histogram(
+            "tracer_commit_duration_seconds",
+            "How long it took to write a group of events or spans, commit included.",
+            ["written"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.committed = Counter(
+            "tracer_commit_items",
+            "Events and spans in the groups that were written, the server's own included.",
+            ["written"],
+            registry=registry,
+        )
+
+        self._of_place = functools.cache(self._counters_of)  # labels cost as much as counting
+
+    def _counters_of(self, method: str, route: str, status: str) -> _Counters:
+        return (
+            self.requests.labels(method, route, status),
+            self.request_seconds.labels(method, route),
+        )
+
+    def note_request(
+        self, place: Place, seconds: float | None, received: int, problem: str | None
+    ) -> None:
+        """Count a request.
+
+        Args:
+            place: What was asked, and the status of the answer.
+            seconds: How long it took; None: as long as the client stayed.
+            received: How many bytes its body had.
+            problem: The code of the problem that it was answered with.
+        """
+        requests, request_seconds = self._of_place(*place)
+        requests.inc()
+        if seconds is not None:
+            request_seconds.observe(seconds)
+        if received:
+            self.request_bytes.labels(*place[:2]).inc(received)
+        if problem is not None:
+            self.problems.labels(problem).inc()
+
+    def note_ingest(self, way: str, stored: int, refused: Sequence[Refusal]) -> None:
+        """Count what became of what a client sent.
+
+        Args:
+            way: `events` or `spans`.
+            stored: How many were committed.
+            refused: Those that were not.
+        """
+        self.stored.labels(way).inc(stored)
+        for code, number in collections.Counter(each.code for each in refused).items():
+            self.refused.labels(way, code).inc(number)
+
+    def note_commit(self, written: str, seconds: float, items: int) -> None:
+        """Count a group that was written; see `ProjectStores.on_group`."""
+        self.commit_seconds.labels(written).observe(seconds)
+        self.committed.labels(written).inc(items)
+
+    def text(self, figures: Iterable[Metric]) -> bytes:
+        """Return all of it in Prometheus's text format.
+
+        Args:
+            figures: What was read just now.
+        """
+        return generate_latest(_Together(self.registry, figures))
+
+
+class _Together:
+    """The counters and what was read besides, as the library takes it."""
+
+    def __init__(self, registry: CollectorRegistry, figures: Iterable[Metric]) -> None:
+        self._registry = registry
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._registry.collect()
+        yield from self._figures

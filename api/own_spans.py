@@ -1,0 +1,203 @@
+"""The server's own spans, by OpenTelemetry, where the environment says where they go.
+
+Each request is a span, and so is each reading or writing of the store within it; neither says
+anything of what is sent or stored. What a Tracer server exports is recognised by who sends it, and
+makes no spans of its own: else two servers, or one, would tell each other for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from importlib.metadata import entry_points
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from tracer.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+AGENT = "tracer-server"
+"""The `User-Agent` of what a server exports of itself."""
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+EXPORTERS = "OTEL_TRACES_EXPORTER"
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+FLUSH_SECONDS = 3.0
+"""How long the last spans may take to be sent at the end."""
+
+INSTALL = 'install them with `pip install "tracer[otel]"`, or unset the variable'
+
+Side = TypeVar("Side")
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class OwnSpans:
+    """Makes the server's spans; without a tracer, none."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer
+
+    def of_request(
+        self, method: str, scheme: str, headers: Headers
+    ) -> AbstractContextManager[Span | None]:
+        """Give the span of a request, or None where it has none.
+
+        Args:
+            method: What it asks with, if that is a method of HTTP.
+            scheme: `http` or `https`.
+            headers: Its headers; a `traceparent` there says what it is a part of.
+        """
+        if self._tracer is None:
+            return nullcontext()
+        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        if carrier.get("user-agent") == AGENT:
+            return nullcontext()
+        return self._tracer.start_as_current_span(
+            method,
+            TraceContextTextMapPropagator().extract(carrier),
+            SpanKind.SERVER,
+            {"http.request.method": method, "url.scheme": scheme},
+            record_exception=False,  # its text may quote what was sent
+            set_status_on_exception=False,
+        )
+
+    def around(self, side: Side) -> Side:
+        """Return a side of a store whose every call is a span within that of a request."""
+        return side if self._tracer is None else cast("Side", _Spanned(side, self._tracer))
+
+
+def end_request(span: Span, method: str, route: str | None, status: int) -> None:
+    """Say what became of a request.
+
+    Args:
+        span: Its span.
+        method: What it asked with.
+        route: The template of its path; None where there is none.
+        status: What it was answered with; 0: nothing.
+    """
+    if route is not None:
+        span.update_name(f"{method} {route}")
+        span.set_attribute("http.route", route)
+    if status:
+        span.set_attribute("http.response.status_code", status)
+    if not status or status >= 500:
+        span.set_attribute("error.type", str(status or "_OTHER"))
+        span.set_status(StatusCode.ERROR)
+
+
+class _Spanned:
+    """Stands before a side of a store."""
+
+    def __init__(self, side: object, tracer: Tracer) -> None:
+        self._side = side
+        self._tracer = tracer
+
+    def __getattr__(self, name: str) -> Any:
+        asked = getattr(self._side, name)
+        if not inspect.iscoroutinefunction(asked) or not trace.get_current_span().is_recording():
+            return asked
+
+        async def spanned(*given: Any, **named: Any) -> Any:
+            with self._span(name):
+                return await asked(*given, **named)
+
+        return spanned
+
+    @contextmanager
+    def _span(self, name: str) -> Iterator[None]:
+        with self._tracer.start_as_current_span(
+            f"store {name}",
+            attributes={"db.system.name": "postgresql", "db.operation.name": name},
+            kind=SpanKind.CLIENT,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+
+def wanted_exporter(environment: Mapping[str, str]) -> str | None:
+    """Return which exporter the environment asks for, by OpenTelemetry's variables; None: none.
+
+    An agent's own variables must not cost a server anything unless they say where spans go.
+    """
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    names = environment.get(EXPORTERS, "").strip().lower()
+    if not names and any(environment.get(each) for each in ENDPOINTS):
+        names = "otlp"
+    if names in ("", "none"):
+        return None
+    if names != "otlp":
+        return names
+    protocols = [environment[each] for each in PROTOCOLS if environment.get(each)]
+    is_grpc = protocols[:1] == ["grpc"]
+    return "otlp_proto_grpc" if is_grpc else "otlp_proto_http"
+
+
+@asynccontextmanager
+async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
+    """Give what makes the server's spans, and send the last of them at the end.
+
+    Args:
+        environment: The process's, which the OpenTelemetry SDK reads as well.
+
+    Raises:
+        ConfigurationError: It asks for spans, and what sends them is not installed.
+    """
+    name = wanted_exporter(environment)
+    if name is None:
+        yield OwnSpans()
+        return
+    try:
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        exporter = _exporter(name)
+    except ImportError as error:
+        variable = EXPORTERS if environment.get(EXPORTERS) else ENDPOINTS[-1]
+        raise ConfigurationError(
+            f"{variable} asks for the server's own spans, and the packages that send them are "
+            f"missing: {INSTALL}."
+        ) from error
+    resource = Resource.create(
+        {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: AGENT}
+    )
+    # Not the process's own provider: the server's agents may be traced by another.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    try:
+        yield OwnSpans(provider.get_tracer("tracer"))
+    finally:
+        stopping = Thread(target=provider.shutdown, daemon=True)  # a collector may be away
+        stopping.start()
+        await asyncio.to_thread(stopping.join, FLUSH_SECONDS)
+
+
+def _exporter(name: str) -> SpanExporter:
+    """Return a new exporter.
+
+    Raises:
+        ImportError: There is none of that name.
+    """
+    found = entry_points(group="opentelemetry_traces_exporter", name=name)
+    if not found:
+        raise ImportError(name)
+    kind = next(iter(found)).load()
+    headers = {"headers": {"user-agent": AGENT}} if name.startswith("otlp") else {}
+    return cast("SpanExporter", kind(**headers))

@@ -1,0 +1,167 @@
+"""What Prometheus is told, and who may ask."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.app import create_app
+from api.metrics import Metrics
+from api.server_figures import server_figures
+from tests.api.conftest import Api, client_of, serving_parts
+from tests.api.projects import two_projects
+from tests.health.serving import health
+from tests.otel.made_traces import body_of, made
+from tests.sample_runs import sample_run
+from tracer.assembly import Parts, parts
+from tracer.events import event_json
+from tracer.ids import new_id
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.settings import Settings
+
+DOCS = Path(__file__).parents[2] / "docs"
+JSON = {"Content-Type": "application/json"}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+Series = dict[tuple[str, ...], float]
+
+
+async def series(client: httpx2.AsyncClient, **headers: str) -> Series:
+    """Return every sample by its name and the values of its labels, in the labels' order."""
+    answer = await client.get("/metrics", headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+async def test_what_is_recorded_and_refused_is_counted_by_its_way_in(api: Api) -> None:
+    run = sample_run()
+    lines = b"\n".join(map(event_json, run.events)) + b'\n{"type":"nothing"}\nno json'
+    await api.client.post("/api/events", content=lines, headers=NDJSON)
+    await api.client.post("/v1/traces", content=body_of(made(1, "a tool", {})), headers=JSON)
+
+    told = await series(api.client)
+
+    assert told["tracer_ingest_stored_total", "events"] == len(run.events)
+    assert told["tracer_ingest_stored_total", "spans"] == 1
+    assert told["tracer_ingest_refused_total", "invalid_event", "events"] == 1
+    assert told["tracer_ingest_refused_total", "not_json", "events"] == 1
+    assert told["tracer_http_request_bytes_total", "POST", "/api/events"] == len(lines)
+
+
+async def test_a_request_is_counted_under_the_template_of_its_path(api: Api) -> None:
+    run = await api.record(sample_run())
+    for _ in range(2):
+        await api.read(f"/api/runs/{run.root}")
+    await api.client.get(f"/api/runs/{run.step}")
+    await api.client.get("/api/runs/no-id")
+    for path in ("/", "/tools", f"/runs/{run.root}", "/favicon.svg"):
+        await api.client.get(path)
+
+    told = await series(api.client)
+
+    route = "/api/runs/{rootPlanId}"
+    assert told["tracer_http_requests_total", "GET", route, "200"] == 2
+    assert told["tracer_http_requests_total", "GET", "viewer", "200"] == 4
+    assert told["tracer_http_requests_total", "GET", route, "404"] == 1
+    assert told["tracer_http_requests_total", "GET", route, "422"] == 1
+    assert told["tracer_http_request_duration_seconds_count", "GET", route] == 4
+    assert told["tracer_http_problems_total", "not_found"] == 1
+    assert told["tracer_http_problems_total", "invalid_request"] == 1
+    assert told["tracer_http_requests_in_progress",] == 1
+
+
+async def test_no_request_can_make_new_series_without_end(api: Api) -> None:
+    told = []
+    for number in range(30):
+        await api.client.get(f"/nothing-{number}")
+        await api.client.request(f"M{number}", "/api/runs")
+        await api.client.get(f"/api/runs/{number}", params={"q": str(number)})
+        await api.client.get("/api/runs", headers={"User-Agent": str(number)})
+        await api.client.get(f"/api/runs/{new_id()}", params={f"p{number}": ""})
+        await api.client.post("/api/events", json={"events": [{"type": f"t{number}"}]})
+        told.append(await series(api.client))
+
+    assert told[-1]["tracer_http_requests_total", "GET", "none", "404"] == 30
+    assert told[-1].keys() == told[1].keys()  # the first does not tell of its own asking
+
+
+async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with (
+        parts(Settings(home=tmp_path), database_url, health()) as made_parts,
+        client_of(made_parts) as client,
+    ):
+        assert made_parts.reaper is not None
+        await made_parts.reaper.look()
+        await made_parts.writer.write(sample_run(finished=False).events)
+        headers = {"Host": "localhost"}
+        told = await series(client, **headers)
+
+    assert told["tracer_ready",] == 1
+    assert told["tracer_commit_duration_seconds_count", "events"] == 1
+    assert told["tracer_commit_items_total", "events"] == len(sample_run(finished=False).events)
+    assert told["tracer_pool_connections", "idle"] >= 1
+    assert told["tracer_pool_connections_max",] == 10
+    assert told["tracer_reaper_last_look_timestamp_seconds",] > 1e9
+    assert told["tracer_spool_events",] == 0
+    assert told["tracer_recorder_events_total", "dropped"] == 0
+    assert told["tracer_leases", "alive"] == 1
+    assert told["tracer_live_clients",] == 0
+
+
+async def test_it_answers_without_a_database_and_says_so(tmp_path: Path) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as away,
+        client_of(away) as client,
+    ):
+        assert (await series(client))["tracer_ready",] == 0
+
+
+async def test_it_is_for_keys_that_read_the_server_s_own_project(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with two_projects(database_url, tmp_path) as doors:
+        statuses = [
+            (await doors.client.get("/metrics", headers=headers)).status_code
+            for headers in (
+                {},
+                {"Authorization": f"Bearer {doors.other.secret}"},
+                {"Authorization": f"Bearer {doors.home.secret}"},
+            )
+        ]
+
+    assert statuses == [401, 403, 200]
+
+
+async def test_the_operations_page_lists_every_metric_and_no_other(
+    database_url: str, tmp_path: Path
+) -> None:
+    page = (DOCS / "operations.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
+    async with parts(Settings(home=tmp_path), database_url, health()) as made_parts:
+        assert made_parts.reaper is not None
+        await made_parts.reaper.look()
+        told = _names(made_parts, await server_figures(made_parts))
+
+    assert sorted(rows) == sorted(told)
+
+
+def _names(made_parts: Parts, figures: list[Any]) -> list[str]:
+    metrics: Metrics = create_app(made_parts).state.metrics
+    families = [*metrics.registry.collect(), *figures]
+    return [
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in families
+        if family.name.startswith("tracer_")
+    ]

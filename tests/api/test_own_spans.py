@@ -1,0 +1,206 @@
+"""The server's own spans: what they say, where they go, and that they do not tell of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+import uvicorn
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+
+from api.app import create_app
+from api.own_spans import AGENT, OwnSpans, own_spans, wanted_exporter
+from tests.api.conftest import serving_parts
+from tests.sample_runs import sample_run
+from tracer.errors import ConfigurationError
+from tracer.events import event_json
+from tracer.runtime.scripted_model import ScriptedModel
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Made:
+    """Own spans that stay here."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.spans = OwnSpans(provider.get_tracer("tracer"))
+
+    def finished(self) -> dict[str, ReadableSpan]:
+        return {span.name: span for span in self._exporter.get_finished_spans()}
+
+
+async def asked(
+    database_url: str, home: Path, spans: OwnSpans, *requests: tuple[str, str, dict[str, Any]]
+) -> list[int]:
+    async with serving_parts(database_url, home, ScriptedModel([])) as parts:
+        transport = httpx2.ASGITransport(create_app(parts, spans=spans), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+            return [
+                (await client.request(method, path, **given)).status_code
+                for method, path, given in requests
+            ]
+
+
+async def test_a_request_and_what_it_asks_of_the_store_are_spans_without_payloads(
+    database_url: str, tmp_path: Path
+) -> None:
+    made, run = Made(), sample_run(title="canary-hush")
+    body = b"\n".join(map(event_json, run.events))
+    ndjson = {"Content-Type": "application/x-ndjson"}
+    parent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+
+    await asked(
+        database_url,
+        tmp_path,
+        made.spans,
+        ("POST", "/api/events", {"content": body, "headers": ndjson}),
+        ("GET", "/api/runs", {"params": {"q": "canary-hush"}, "headers": parent}),
+        ("GET", "/canary-hush", {}),
+    )
+
+    told = made.finished()
+    assert {"POST /api/events", "store write", "GET /api/runs", "store list_runs", "GET"} == {*told}
+    request, reading = told["GET /api/runs"], told["store list_runs"]
+    assert request.kind is SpanKind.SERVER
+    assert request.attributes is not None
+    assert dict(request.attributes) == {
+        "http.request.method": "GET",
+        "http.route": "/api/runs",
+        "http.response.status_code": 200,
+        "url.scheme": "http",
+    }
+    assert request.context is not None
+    assert f"{request.context.trace_id:032x}" == TRACE
+    assert reading.parent is not None
+    assert reading.parent.span_id == request.context.span_id
+    assert reading.attributes is not None
+    assert reading.attributes["db.operation.name"] == "list_runs"
+    assert "canary" not in "".join(span.to_json() for span in told.values())
+
+
+async def test_what_fails_is_said_by_its_kind_alone(tmp_path: Path) -> None:
+    made = Made()
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+
+    await asked(nowhere, tmp_path, made.spans, ("GET", "/api/runs", {}))
+
+    told = made.finished()
+    for name, error in (("GET /api/runs", "503"), ("store list_runs", "StoreUnavailable")):
+        attributes = told[name].attributes
+        assert attributes is not None
+        assert attributes["error.type"] == error
+        assert not told[name].status.is_ok
+        assert told[name].events == ()
+
+
+async def test_a_server_that_sends_its_spans_to_itself_comes_to_an_end(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
+            async with own_spans({"OTEL_EXPORTER_OTLP_ENDPOINT": address}) as spans:
+                app = create_app(parts, spans=spans)
+                server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+                serving = asyncio.create_task(server.serve(sockets=[listener]))
+                async with httpx2.AsyncClient(base_url=address) as client:
+                    assert (await client.get("/api/runs")).status_code == 200
+            server.should_exit = True
+            await serving
+    with psycopg.connect(database_url) as connection:
+        stored = connection.execute("SELECT name FROM otel_span ORDER BY name").fetchall()
+
+    assert stored == [("GET /api/runs",), ("store list_runs",)]
+
+
+async def test_what_another_server_sends_of_itself_makes_no_spans(
+    database_url: str, tmp_path: Path
+) -> None:
+    made = Made()
+
+    await asked(
+        database_url,
+        tmp_path,
+        made.spans,
+        ("POST", "/v1/traces", {"headers": {"User-Agent": AGENT}}),
+    )
+
+    assert made.finished() == {}
+
+
+def test_what_else_traces_the_process_is_not_told_of_requests() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", TRACED_PROCESS], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[]"
+
+
+TRACED_PROCESS = """
+import asyncio
+import httpx2
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from api.app import create_app
+
+exporter = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+
+async def ask():
+    transport = httpx2.ASGITransport(create_app(), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.get("/healthz", params={"q": "hush"})
+
+asyncio.run(ask())
+print([span.name for span in exporter.get_finished_spans()])
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "exporter"),
+    [
+        ({}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, "otlp_proto_http"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, "otlp_proto_http"),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, "otlp_proto_http"),
+        ({"OTEL_TRACES_EXPORTER": "console"}, "console"),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, None),
+        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, None),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "otlp_proto_grpc",
+        ),
+    ],
+)
+def test_the_environment_says_where_spans_go(
+    environment: dict[str, str], exporter: str | None
+) -> None:
+    assert wanted_exporter(environment) == exporter
+
+
+async def test_a_missing_exporter_is_said_in_a_sentence() -> None:
+    with pytest.raises(ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer\[otel\]"):
+        async with own_spans({"OTEL_TRACES_EXPORTER": "zipkin"}):
+            pass
+
+
+async def test_without_a_word_in_the_environment_nothing_stands_before_the_store() -> None:
+    async with own_spans({}) as spans:
+        store = object()
+        assert spans.around(store) is store

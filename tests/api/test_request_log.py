@@ -1,0 +1,172 @@
+"""The log of requests: one line each, ids on every line, and nothing of what was sent."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.accounting import request_id
+from tests.api.conftest import Api, client_of, serving_parts
+from tests.otel.made_traces import body_of, made
+from tests.sample_runs import sample_run
+from tracer.events import event_json
+from tracer.ids import new_id
+from tracer.logs import configure_logs
+from tracer.runtime.scripted_model import ScriptedModel
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    root.handlers[:] = []  # configuring closes those that it finds
+    stream = io.StringIO()
+    configure_logs(stream=stream)
+    yield stream
+    root.setLevel(level)
+    root.handlers[:] = handlers
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+async def test_a_request_has_one_line_with_its_id_and_the_ids_in_its_path(
+    api: Api, stream: io.StringIO
+) -> None:
+    run = await api.record(sample_run())
+    answer = await api.get(f"/api/runs/{run.root}")
+
+    [line] = [each for each in lines(stream) if each["event"] == "request"]
+    assert line["request_id"] == answer.headers["x-request-id"]
+    assert line["root_plan_id"] == str(run.root)
+    assert (line["level"], line["method"], line["route"], line["status"]) == (
+        *("info", "GET", "/api/runs/{rootPlanId}"),
+        200,
+    )
+    assert line["sent_bytes"] == len(answer.content)
+    assert line["duration_ms"] > 0
+
+
+async def test_what_one_run_s_recorder_sends_is_told_with_both_their_ids(
+    api: Api, stream: io.StringIO
+) -> None:
+    run, other, recorder_id = sample_run(), sample_run(), new_id()
+    one = [each.model_copy(update={"recorder_id": recorder_id}) for each in run.events]
+    for events in (one, [*one, *other.events]):
+        body = b"\n".join(map(event_json, events))
+        await api.client.post("/api/events", content=body, headers=NDJSON)
+
+    alone, together = (each for each in lines(stream) if each["event"] == "request")
+    assert alone["root_plan_id"] == str(run.root)
+    assert alone["recorder_id"] == str(recorder_id)
+    assert "root_plan_id" not in together
+    assert "recorder_id" not in together
+
+
+async def test_every_line_of_a_request_has_its_id_and_a_problem_its_code(
+    tmp_path: Path, stream: io.StringIO
+) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as away,
+        client_of(away) as client,
+    ):
+        answer = await client.get("/api/runs", headers={"X-Request-Id": "mine-1"})
+
+    assert answer.status_code == 503
+    assert answer.headers["x-request-id"] == "mine-1"
+    told = {
+        each["event"]: each["code"] for each in lines(stream) if each.get("request_id") == "mine-1"
+    }
+    assert told == {"request_failed": "store_unavailable", "request": "store_unavailable"}
+
+
+async def test_a_crash_is_answered_and_told_with_the_request_s_id(
+    tmp_path: Path, stream: io.StringIO
+) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with (
+        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        object.__setattr__(parts, "reader", None)  # a mistake of ours
+        answer = await client.get("/readyz")
+
+    assert answer.status_code == 500
+    crashed, request = (
+        next(each for each in lines(stream) if each["event"] == event)
+        for event in ("request_crashed", "request")
+    )
+    assert crashed["request_id"] == request["request_id"] == answer.headers["x-request-id"]
+    assert (request["status"], crashed["level"]) == (500, "error")
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"x-request-id": "abc-1.2:3"}, "abc-1.2:3"),
+        ({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, TRACE),
+        ({"x-request-id": "a", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, "a"),
+        ({"x-request-id": "two words"}, None),
+        ({"x-request-id": "x" * 65}, None),
+        ({"x-request-id": 'a"}\n{'}, None),
+        ({"traceparent": f"00-{'0' * 32}-b7ad6b7169203331-01"}, None),
+        ({"traceparent": f"ff-{TRACE}-b7ad6b7169203331-01"}, None),
+        ({"traceparent": TRACE}, None),
+        ({}, None),
+    ],
+)
+def test_a_request_keeps_the_id_that_it_comes_with_if_it_is_one(
+    headers: dict[str, str], expected: str | None
+) -> None:
+    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    found = request_id(given)
+
+    if expected is None:
+        assert len(found) == 32
+        assert found != request_id(given)
+    else:
+        assert found == expected
+
+
+async def test_nothing_of_what_is_sent_or_looked_for_is_in_the_log(
+    api: Api, stream: io.StringIO
+) -> None:
+    logging.getLogger().setLevel(logging.DEBUG)
+    hush = "canary-hush"
+    run = sample_run(title=hush)
+    body = b"\n".join(map(event_json, run.events))
+    attributes = {"gen_ai.tool.call.arguments": hush, "gen_ai.tool.name": hush}
+    sent: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/api/events", {"content": body, "headers": NDJSON}),
+        ("POST", "/api/events", {"json": {"events": [{"type": hush, hush: hush}]}}),
+        ("POST", "/api/events", {"content": hush, "headers": NDJSON}),
+        ("POST", "/api/events", {"content": hush, "headers": {"Content-Type": hush}}),
+        ("POST", "/v1/traces", {"content": body_of(made(1, hush, attributes))}),
+        ("GET", "/api/runs", {"params": {"q": hush}}),
+        ("GET", "/api/runs", {"params": {hush: hush}}),
+        ("GET", f"/api/runs/{hush}", {}),
+        ("GET", f"/{hush}", {}),
+        (hush.upper(), "/api/runs", {}),
+        ("GET", "/api/runs", {"headers": {"X-Request-Id": f"{hush} {hush}", "Cookie": hush}}),
+        ("POST", "/api/runs", {"json": {"request": hush, "title": hush, "agent": hush}}),
+        ("POST", "/api/sign-in", {"json": {"key": hush}}),
+    ]
+    for method, path, given in sent:
+        given.setdefault("headers", {}).setdefault("Content-Type", "application/json")
+        await api.client.request(method, path, **given)
+
+    told = [each for each in lines(stream) if each["event"] == "request"]
+    assert len(told) == len(sent)
+    assert hush not in stream.getvalue().lower()

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from tracer.clock import stepping_clock
+from tracer.errors import StoreUnavailable
+from tracer.leases import DEFAULT_TERMS
+from tracer.storage.reaper import Reaper
+
+START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
+
+
+class Away:
+    """Leases whose store goes away while they are looked after for the first time."""
+
+    def __init__(self) -> None:
+        self._clock = stepping_clock(START, timedelta(seconds=1))
+        self.since: list[datetime] = []
+
+    async def now(self) -> datetime:
+        return self._clock()
+
+    async def look_after_leases(self, since: datetime) -> None:
+        self.since.append(since)
+        if len(self.since) == 1:
+            raise StoreUnavailable()
+
+
+async def test_a_reaper_whose_first_look_failed_looks_again_and_counts_from_then() -> None:
+    away = Away()
+    reaper = Reaper(away, DEFAULT_TERMS)
+    with pytest.raises(StoreUnavailable):
+        await reaper.look()
+
+    await reaper.look()
+    await reaper.look()
+
+    first, second, third = away.since
+    assert first < second == third
+    assert reaper.looked_at is not None
+    assert reaper.looked_at > second
