@@ -17,7 +17,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test check format openapi bench torture wheel lock browser clean
+.PHONY: help setup demo serve test coverage check audit format openapi data bench torture wheel lock browser clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -30,10 +30,13 @@ demo: setup ## Record a demonstration run and show it in the viewer
 serve: setup ## Serve the API and the viewer
 	$(BIN)/tracer serve
 
-test: setup browser check ## Run every check and every test
+test: setup browser check audit ## Run every check and every test
 ifdef WEB_READY
 	cd web && npm test
 endif
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+coverage: setup browser ## Run every Python test, and tell which lines none of them ran (takes twice as long)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov
 
 check: setup ## Lint, types, import contracts
@@ -44,6 +47,9 @@ check: setup ## Lint, types, import contracts
 ifdef WEB_READY
 	cd web && npm run check
 endif
+
+audit: setup ## Ask whether what the server runs on has known vulnerabilities
+	$(BIN)/python scripts/audit.py
 
 format: setup ## Format the sources and fix what the linter can
 	$(BIN)/ruff check --fix-only --quiet
@@ -56,12 +62,17 @@ openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewe
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
+data: setup ## Write docs/data.md, and the answers in docs/queries.md, anew
+	$(BIN)/python -m tests.analysts
+
 bench: setup browser ## Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOOL_CALLS=1000000
 	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(OUT),--out $(OUT))
 
-torture: setup browser ## Run the long forms of tests: a server away under load, a page that is looked at for long
-	TRACER_TORTURE=1 $(BIN)/pytest tests/recorder/test_over_http.py tests/end_to_end/test_live_updates.py
+torture: setup browser ## Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
+	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest -rP --show-capture=stdout \
+		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
+		tests/end_to_end/test_live_updates.py tests/api/test_shutdown.py
 
 wheel: setup ## Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from tests.sample_runs import sample_run
 from tests.servers import tracer_server
+from tracer.access import Scope
+from tracer.storage.api_keys import ApiKeys
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
@@ -27,8 +30,13 @@ async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
     database_url: str, tmp_path: Path, with_real_ids: bool
 ) -> None:
     run = sample_run(finished=False)
+    options: list[str] = []
     async with open_pool(database_url) as pool:
-        await PostgresWriter(ProjectPool(pool)).write(run.events)
+        project = ProjectPool(pool)
+        await PostgresWriter(project).write(run.events)
+        if with_real_ids:  # and a real key, without which nobody gets to the keys
+            key = await ApiKeys(project).create("all", [Scope.ADMIN])
+            options += ["--header", f"Authorization: Bearer {key.secret}"]
     if with_real_ids:
         (tmp_path / "schemathesis.toml").write_text(
             "[parameters]\n"
@@ -42,13 +50,16 @@ async def test_no_request_that_the_document_allows_or_forbids_breaks_the_server(
         )
 
     with tracer_server(database_url, tmp_path) as url:
-        tried = await asyncio.to_thread(_schemathesis, url, tmp_path)
+        tried = await asyncio.to_thread(_schemathesis, url, tmp_path, *options)
 
     assert tried.returncode == 0, tried.stdout[-8000:] + tried.stderr[-2000:]
     assert "Traceback" not in (tmp_path / "server.log").read_text()
+    selected, of_all = map(int, re.findall(r"Selected: (\d+)/(\d+)", tried.stdout)[0])
+    assert f"Tested: {selected}" in tried.stdout
+    assert selected == of_all - 1, "all but the stream"
 
 
-def _schemathesis(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _schemathesis(url: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     # A process of its own, since it brings its own event loop and hooks.
     return subprocess.run(
         [
@@ -60,6 +71,7 @@ def _schemathesis(url: str, folder: Path) -> subprocess.CompletedProcess[str]:
             # The stream of a run that is there does not end; `test_live` reads it.
             *("--exclude-operation-id", "watch_run"),
             *("--suppress-health-check", "all", "--no-color"),
+            *options,
         ],
         cwd=folder,
         capture_output=True,

@@ -3,15 +3,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
-import psutil
 import psycopg
 import pytest
 
 from tests.databases import open_directory
+from tests.torture.private_postgres import kill_postgres
 from tracer.errors import StoreUnavailable
 from tracer.storage import embedded_postgres
 from tracer.storage.embedded_postgres import start_embedded_postgres
@@ -97,18 +96,9 @@ def test_a_killed_server_comes_back_with_what_was_committed(home: Path) -> None:
     first = start_embedded_postgres(home)
     with psycopg.connect(first.url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
-    # The postmaster first, which would start the others anew; then what is left of them, which
-    # would keep a new one from starting.
-    for process in [_postmaster(home), *_postmaster(home).children()]:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    kill_postgres(home)
     with first, start_embedded_postgres(home) as second:
         assert _answer(second.url, "SELECT number FROM kept") == 7
-
-
-def _postmaster(home: Path) -> psutil.Process:
-    pid_file = home / "postgres-18" / "data" / "postmaster.pid"
-    return psutil.Process(int(pid_file.read_text().split()[0]))
 
 
 @pytest.mark.parametrize("name", ["x" * 120, "a name, with (signs)"])

@@ -47,9 +47,10 @@ SERVER_SETTINGS = {
 class EmbeddedPostgres:
     """A running server, used by this process until `stop`; the last user stops it."""
 
-    def __init__(self, cluster: "_Cluster", users_lock: int) -> None:
+    def __init__(self, cluster: "_Cluster", users_lock: int, settings: Mapping[str, str]) -> None:
         self.url = cluster.url
         self._cluster = cluster
+        self._settings = settings
         self._users_lock: int | None = users_lock
         atexit.register(self.stop)
 
@@ -67,6 +68,18 @@ class EmbeddedPostgres:
             finally:
                 os.close(users_lock)
             self._cluster.stop_server()
+
+    def revive(self) -> None:
+        """Start the server again where it was killed, or ended for want of room on the disk.
+
+        Raises:
+            StoreUnavailable: It does not start yet.
+        """
+        if self._cluster.is_alive():
+            return
+        with self._cluster.starting_or_stopping():
+            if self._users_lock is not None:
+                self._cluster.ensure_running(self._settings)
 
     def __enter__(self) -> Self:
         return self
@@ -89,17 +102,18 @@ def start_embedded_postgres(home: Path, settings: Mapping[str, str] = {}) -> Emb
     """
     try:
         cluster = _Cluster(home.expanduser().absolute(), _service_account())
+        settings = {**SERVER_SETTINGS, **settings}
         with cluster.starting_or_stopping():
             # A lock of the kernel's, which it lets go by itself when a process is killed.
             users_lock = cluster.open_lock("users.lock")
             try:
                 fcntl.flock(users_lock, fcntl.LOCK_SH)
                 cluster.ensure_data()
-                cluster.ensure_running({**SERVER_SETTINGS, **settings})
+                cluster.ensure_running(settings)
             except BaseException:
                 os.close(users_lock)
                 raise
-            return EmbeddedPostgres(cluster, users_lock)
+            return EmbeddedPostgres(cluster, users_lock, settings)
     except (OSError, subprocess.SubprocessError) as error:
         raise StoreUnavailable(
             f"The embedded Postgres can't use {home}: {error}. "
@@ -183,6 +197,14 @@ class _Cluster:
                 f"{' '.join(tail) or _last_words(start)} Set that right, {WAY_OUT}"
             )
 
+    def is_alive(self) -> bool:
+        """Return whether the server's first process is there; it costs little to ask."""
+        try:
+            pid, _, _ = (self.data / "postmaster.pid").read_text().partition("\n")
+        except FileNotFoundError:
+            return False
+        return pid.isdecimal() and _is_running_postgres(int(pid))
+
     def stop_server(self) -> None:
         self._run(
             *("pg_ctl", "stop", "--mode=fast", "--wait", f"--timeout={STOP_SECONDS}"),
@@ -225,7 +247,7 @@ class _Cluster:
         """The installed programs or, where the service user can't reach those, a copy."""
         package = _wheel()
         if self.service is None or _first_closed(package) is None:
-            return package / "pginstall" / "bin"
+            return installed_programs()
         copy = self.directory / f"programs-{package.stat().st_mtime_ns}"  # another after an update
         if not copy.exists():
             unfinished = self.directory / "programs.new"
@@ -256,6 +278,11 @@ class _Cluster:
     def _give_away(self, path: Path) -> None:
         if self.service:
             os.chown(path, self.service.pw_uid, self.service.pw_gid)
+
+
+def installed_programs() -> Path:
+    """Return the directory of PostgreSQL's programs, `pg_dump` and `pg_restore` among them."""
+    return _wheel() / "pginstall" / "bin"
 
 
 def _service_account() -> pwd.struct_passwd | None:

@@ -26,6 +26,14 @@ ANSWER_SECONDS = 2.0
 READ_SECONDS = 30.0
 """How long reading may take: whoever waits longer has gone."""
 
+_VANISHED = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+"""After how long a machine that says nothing at all counts as gone: TCP alone waits for hours."""
+
 _SCHEMA_ERRORS = (
     errors.UndefinedTable,
     errors.UndefinedColumn,
@@ -37,6 +45,9 @@ _OUTAGES = (
     errors.InterfaceError,
     TimeoutError,
     errors.ReadOnlySqlTransaction,  # a standby, after a change of roles
+    # What the server's own settings may forbid.
+    errors.IdleInTransactionSessionTimeout,
+    errors.TransactionTimeout,
 )
 
 
@@ -59,11 +70,21 @@ def connection_options(url: str, answer_seconds: float = ANSWER_SECONDS) -> dict
             "The database's address can't be read: write it as "
             "postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
         ) from error
-    defaults = {"connect_timeout": max(1, round(answer_seconds)), "application_name": "tracer"}
+    defaults = {
+        "connect_timeout": max(1, round(answer_seconds)),
+        "application_name": "tracer",
+        **_VANISHED,
+    }
     return {**defaults, **given, "autocommit": True}
 
 
-def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SECONDS) -> Pool:
+def open_pool(
+    url: str,
+    *,
+    max_size: int = 10,
+    answer_seconds: float = ANSWER_SECONDS,
+    has_sessions: bool = True,
+) -> Pool:
     """Return a pool of connections to the database at `url`, to be entered with `async with`.
 
     It opens whether or not the database runs, and recovers by itself when that comes back.
@@ -72,12 +93,17 @@ def open_pool(url: str, *, max_size: int = 10, answer_seconds: float = ANSWER_SE
         url: `postgresql://…` or `postgres://…`, with SQLAlchemy's `+psycopg` or without.
         max_size: The most connections that are open at once.
         answer_seconds: How long to wait for a connection before the store counts as unavailable.
+        has_sessions: Whether a connection is to the same backend from one transaction to the next.
+            Behind PgBouncer it may not be, and then nothing is prepared.
 
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
     return AsyncConnectionPool(
-        kwargs=connection_options(url, answer_seconds),
+        kwargs={
+            **connection_options(url, answer_seconds),
+            **({} if has_sessions else {"prepare_threshold": None}),
+        },
         connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
         open=False,
         min_size=1,
@@ -109,6 +135,10 @@ async def borrowed(
         connection = await _live_connection(pool)
         try:
             yield connection
+        except errors.ReadOnlySqlTransaction:
+            # What is written to may be elsewhere by now, or only for who connects anew.
+            await connection.close()
+            raise
         finally:
             await pool.putconn(connection)
 

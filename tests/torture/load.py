@@ -1,0 +1,202 @@
+"""Load: what several writers send, shuffled, repeated and in pieces, and what has to come of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from benchmarks.workload import request, traces
+from tests.recorder.test_over_http import until
+from tests.sample_runs import sample_run
+from tracer.errors import StoreUnavailable
+from tracer.events import Event
+from tracer.lineage import Payloads
+from tracer.otel.decode import decode_protobuf
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span
+from tracer.storage.memory_store import MemoryStore
+from tracer.store import TraceReader, TraceWriter
+
+WINDOW = 2_000
+"""How many events in a row are shuffled: what an outage may bring out of order."""
+
+LARGEST_BATCH = 200
+TRACE_SPANS = 60
+REPEATED = 0.05
+WRITERS = 4
+SMALLEST_PIECE = 20
+AGAIN_SECONDS = 0.1
+"""How long a writer waits before it goes on after a failure."""
+
+STUCK_SECONDS = 300.0
+"""How long it may take from one disturbance to the next."""
+
+Batch = Sequence[Event] | Sequence[Span]
+
+
+@dataclass
+class Load:
+    """Events and spans, and what became of them so far."""
+
+    runs: list[list[Event]]
+    traces: list[list[Span]]
+    waiting: deque[Batch]
+    total: int
+    acknowledged: int = 0
+    failures: int = 0
+    disturbances: int = 0
+    started: float = field(default_factory=monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return monotonic() - self.started
+
+    def figures(self, seconds: float) -> dict[str, object]:
+        """Return what is to be said of it, when it took so long."""
+        return {
+            "acknowledged": self.acknowledged,
+            "kills": self.disturbances,
+            "seconds": round(seconds, 1),
+            "failed_writes": self.failures,
+        }
+
+    @property
+    def roots(self) -> list[UUID]:
+        return [
+            *(run[0].root_plan_id for run in self.runs),
+            *(root_plan_id(trace[0].trace_id) for trace in self.traces),
+        ]
+
+
+def load_of(events: int, seed: int = 1) -> Load:
+    """Return about so many events, and a tenth of that in spans.
+
+    Args:
+        events: How many events.
+        seed: The same seed gives the same load.
+    """
+    chance = random.Random(seed)
+    runs: list[list[Event]] = []
+    left = events
+    while left > 0:
+        runs.append(sample_run(sub_plans=chance.randint(1, 40)).events)
+        left -= len(runs[-1])
+    made = [
+        decode_protobuf(request(trace).SerializeToString()).spans
+        for trace in traces(seed, TRACE_SPANS, events // 10)
+    ]
+    by_event = list(_pieces([event for run in runs for event in run], chance))
+    by_span = list(_pieces([span for trace in made for span in trace], chance))
+    batches: list[Batch] = [*by_event, *by_span]
+    # Traces come among the events, all over the time.
+    spread = [index / len(by_event) for index in range(len(by_event))]
+    spread += [index / max(1, len(by_span)) for index in range(len(by_span))]
+    order = sorted(range(len(batches)), key=lambda index: spread[index])
+    waiting = deque(batches[index] for index in order)
+    return Load(runs, made, waiting, sum(map(len, waiting)))
+
+
+def _pieces(items: list[Any], chance: random.Random) -> Iterator[list[Any]]:
+    """Yield items in batches, some of them twice, and out of order within a window."""
+    for begin in range(0, len(items), WINDOW):
+        window = items[begin : begin + WINDOW]
+        window += chance.sample(window, int(len(window) * REPEATED))
+        chance.shuffle(window)
+        while window:
+            size = chance.randint(1, LARGEST_BATCH)
+            yield window[:size]
+            del window[:size]
+
+
+async def deliver(load: Load, writers: Iterable[TraceWriter]) -> None:
+    """Let each writer take what waits, until all of it was acknowledged."""
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(_deliver(load, writer))
+
+
+async def _deliver(load: Load, writer: TraceWriter) -> None:
+    while load.waiting:
+        batch = load.waiting.popleft()
+        try:
+            answer = await written(writer, batch)
+        except StoreUnavailable:
+            load.failures += 1
+            # In other pieces, and after what others wait for: nothing depends on either.
+            middle = len(batch) // 2 if len(batch) >= 2 * SMALLEST_PIECE else 0
+            load.waiting.extend(part for part in (batch[middle:], batch[:middle]) if part)
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            assert answer == len(batch)
+            load.acknowledged += answer
+
+
+async def written(writer: TraceWriter, batch: Batch) -> int:
+    """Write a batch, and return how much of it is stored."""
+    if isinstance(batch[0], Span):
+        answer = await writer.write_spans([each for each in batch if isinstance(each, Span)])
+    else:
+        answer = await writer.write([each for each in batch if not isinstance(each, Span)])
+    assert answer.refused == []
+    return answer.stored
+
+
+async def disturb(load: Load, times: int, disturbance: Callable[[int], Awaitable[None]]) -> None:
+    """Disturb so often, evenly over the load: each time while writers are about to write."""
+    for number in range(times):
+        due = load.total * (number + 1) // (times + 1)
+        await until(lambda due=due: load.acknowledged >= due, seconds=STUCK_SECONDS)  # type: ignore[misc]
+        await disturbance(number)
+        load.disturbances += 1
+
+
+@dataclass
+class Difference:
+    """What a store holds otherwise than one that nothing ever happened to."""
+
+    lost: int = 0
+    """Records that are missing, or lack something."""
+    duplicated: int = 0
+    """Records that nobody told of, and runs whose totals are not those of their records."""
+
+    def figures(self) -> dict[str, object]:
+        """Return what is to be said of it."""
+        return {"lost": self.lost, "duplicated": self.duplicated}
+
+
+async def difference(load: Load, kept: TraceReader) -> Difference:
+    """Compare what a store made of the load with what an undisturbed one makes of it."""
+    told = MemoryStore()
+    for run in load.runs:
+        await told.write(run)
+    for trace in load.traces:
+        await told.write_spans(trace)
+    found = Difference()
+    for root in load.roots:
+        expected, actual = await _records(told, root), await _records(kept, root)
+        found.lost += sum(actual.get(key) != record for key, record in expected.items())
+        found.duplicated += len(actual.keys() - expected.keys())
+        found.duplicated += await _totals(kept, root) != await _totals(told, root)
+    return found
+
+
+async def _records(reader: TraceReader, root: UUID) -> dict[tuple[str, str], Any]:
+    rows = await reader.read_tree(root, Payloads.FULL)
+    by_kind = {
+        "planId": rows.plans,
+        "stepId": rows.steps,
+        "thinkActId": rows.think_acts,
+        "toolCallId": rows.tool_calls,
+    }
+    return {(name, row[name]): row for name, rows in by_kind.items() for row in rows}
+
+
+async def _totals(reader: TraceReader, root: UUID) -> dict[str, Any]:
+    run = await reader.read_run(root)
+    return run.model_dump(exclude={"project_id", "revision", "recorded_at"})

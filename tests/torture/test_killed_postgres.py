@@ -1,0 +1,72 @@
+"""Postgres is killed every few seconds while several writers write."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import psycopg
+import pytest
+
+from tests.databases import open_directory
+from tests.torture.lengths import EVENTS, KILLS, say
+from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
+from tests.torture.private_postgres import kill_postgres, private_postgres
+from tracer import assembly
+from tracer.settings import Settings
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+
+
+async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there_twice() -> None:
+    load = load_of(EVENTS)
+    with private_postgres() as postgres:
+
+        async def kill(number: int) -> None:
+            if number % 2 == 0:
+                await asyncio.to_thread(postgres.kill)
+                await asyncio.to_thread(postgres.start)
+            else:
+                await asyncio.to_thread(postgres.kill_a_session)
+
+        async with AsyncExitStack() as pools:
+            # Each as a server of its own: they share the database alone.
+            servers = [
+                ProjectPool(await pools.enter_async_context(open_pool(postgres.url)))
+                for _ in range(2)
+            ]
+            by_server = [PostgresWriter(server) for server in servers]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(disturb(load, KILLS, kill))
+                group.create_task(deliver(load, by_server * (WRITERS // 2)))
+            took = load.seconds
+            found = await difference(load, PostgresReader(servers[0]))
+
+    say("kill -9 of Postgres under load", **load.figures(took), **found.figures())
+    assert found == Difference(lost=0, duplicated=0)
+    assert load.failures > 0
+
+
+async def test_an_embedded_postgres_that_is_killed_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tracer.storage.embedded_revival.LOOK_SECONDS", 0.1)
+    with open_directory() as home:
+        async with assembly.database(Settings(home=home), migrated=False) as url:
+            for _ in range(2):
+                await asyncio.to_thread(kill_postgres, home)
+                async with asyncio.timeout(60):
+                    while not await asyncio.to_thread(answers, url):
+                        continue
+        assert not answers(url)
+
+
+def answers(url: str) -> bool:
+    """Return whether a database lets anybody in."""
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True

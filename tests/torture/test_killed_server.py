@@ -1,0 +1,42 @@
+"""The server is killed every few seconds while programs record to it over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+from tests.torture.forked_server import forked_server
+from tests.torture.lengths import EVENTS, KILLS, say
+from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
+from tracer.storage.engine import open_pool
+from tracer.storage.http_writer import HttpWriter
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.project_pool import ProjectPool
+
+
+async def test_what_a_killed_server_acknowledged_is_there_and_nothing_is_there_twice(
+    database_url: str, tmp_path: Path
+) -> None:
+    load = load_of(EVENTS)
+    with forked_server(database_url, tmp_path) as server:
+
+        async def kill(_: int) -> None:
+            server.kill()
+            await asyncio.to_thread(server.start)
+
+        async with AsyncExitStack() as programs:
+            writers = [
+                await programs.enter_async_context(aclosing(HttpWriter(server.address)))
+                for _ in range(WRITERS)
+            ]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(disturb(load, KILLS, kill))
+                group.create_task(deliver(load, writers))
+            took = load.seconds
+    async with open_pool(database_url) as pool:
+        found = await difference(load, PostgresReader(ProjectPool(pool)))
+
+    say("kill -9 of the server under load", **load.figures(took), **found.figures())
+    assert found == Difference(lost=0, duplicated=0)
+    assert load.failures > 0

@@ -1,0 +1,197 @@
+"""A database that answers but takes nothing: read-only, full, locked.
+
+Whoever records is told to come again, and can, without a restart of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
+
+from benchmarks.workload import bodies, trace
+from tests.api.conftest import client_of, serving_parts
+from tests.databases import template_name
+from tests.sample_runs import sample_run
+from tests.torture.database_way import database_way
+from tests.torture.lengths import say
+from tests.torture.small_disk import database_on_small_disk
+from tracer.errors import StoreUnavailable
+from tracer.events import event_json
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.storage.engine import store_errors
+
+RECOVERY_SECONDS = 20.0
+
+
+class Program:
+    """A program that records by events and by spans."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self._traces = 0
+        self.acknowledged = 0
+        """How many runs it was told are stored."""
+
+    async def record_run(self, title: str = "Weekly review") -> httpx2.Response:
+        """Send the events of a new run."""
+        body = b"\n".join(map(event_json, sample_run(title=title).events))
+        return await self._post("/api/events", body, "application/x-ndjson")
+
+    async def record_trace(self) -> httpx2.Response:
+        """Send a new trace."""
+        self._traces += 1
+        (body,) = bodies(trace(self._traces, 30))
+        return await self._post("/v1/traces", body, "application/x-protobuf")
+
+    async def _post(self, path: str, body: bytes, media_type: str) -> httpx2.Response:
+        response = await self._client.post(path, content=body, headers={"Content-Type": media_type})
+        self.acknowledged += response.status_code == 200
+        return response
+
+    async def runs(self) -> int:
+        """Return how many runs can be read."""
+        response = await self._client.get("/api/runs", params={"limit": 500})
+        assert response.status_code == 200, response.text
+        return len(response.json()["items"])
+
+    async def recovers(self) -> float:
+        """Return after how many seconds it can record in both ways."""
+        begun = time.monotonic()
+        for record in (self.record_run, self.record_trace):
+            while is_refused(await record()):
+                assert time.monotonic() - begun < RECOVERY_SECONDS
+        return time.monotonic() - begun
+
+
+def is_refused(response: httpx2.Response) -> bool:
+    """Return whether a request is to be sent again later."""
+    if response.status_code == 200:
+        return False
+    assert response.status_code == 503, response.text
+    assert int(response.headers["retry-after"]) >= 1
+    return True
+
+
+@asynccontextmanager
+async def recording_to(database_url: str, home: Path) -> AsyncIterator[Program]:
+    async with (
+        serving_parts(database_url, home, ScriptedModel([])) as parts,
+        client_of(parts) as client,
+    ):
+        yield Program(client)
+
+
+@contextmanager
+def read_only(server_url: str, database_url: str) -> Iterator[None]:
+    """Make a database read-only, as its hosts do when its disk is nearly full."""
+    name = sql.Identifier(str(conninfo_to_dict(database_url)["dbname"]))
+    setting = sql.SQL("default_transaction_read_only")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        alter = sql.SQL("ALTER DATABASE {} SET {} = on").format(name, setting)
+        connection.execute(alter)
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s",
+            [conninfo_to_dict(database_url)["dbname"]],
+        )
+        yield
+        connection.execute(sql.SQL("ALTER DATABASE {} RESET {}").format(name, setting))
+
+
+async def test_a_read_only_database_is_read_and_takes_events_again_without_a_restart(
+    postgres_server_url: str, database_url: str, tmp_path: Path
+) -> None:
+    async with recording_to(database_url, tmp_path) as program:
+        assert not is_refused(await program.record_run())
+        assert not is_refused(await program.record_trace())
+        with read_only(postgres_server_url, database_url):
+            for _ in range(5):
+                answers = await asyncio.gather(program.record_run(), program.record_trace())
+                assert all(map(is_refused, answers))
+            assert await program.runs() == 2
+        took = await program.recovers()
+
+        assert await program.runs() == program.acknowledged == 4
+    say("read-only database", lost=0, recovered_after_s=round(took, 2))
+
+
+@pytest.mark.usefixtures("_template")
+async def test_a_full_disk_refuses_and_takes_events_again_without_a_restart(
+    postgres_server_url: str, tmp_path: Path
+) -> None:
+    with database_on_small_disk(postgres_server_url, template_name()) as (disk, database_url):
+        async with recording_to(database_url, tmp_path) as program:
+            assert not is_refused(await program.record_run())
+            disk.fill()
+            async with asyncio.timeout(60):
+                while not is_refused(await program.record_run("x" * 100_000)):
+                    continue
+                while not is_refused(await program.record_trace()):
+                    continue
+            assert await program.runs() == program.acknowledged
+            disk.empty()
+            took = await program.recovers()
+
+            assert await program.runs() == program.acknowledged
+    say("full disk", acknowledged=program.acknowledged, lost=0, recovered_after_s=round(took, 2))
+
+
+@asynccontextmanager
+async def locked(database_url: str) -> AsyncIterator[None]:
+    """Hold a lock that every writer needs."""
+    async with await psycopg.AsyncConnection.connect(database_url) as other:
+        await other.execute("LOCK TABLE run IN EXCLUSIVE MODE")
+        yield
+
+
+@pytest.mark.parametrize("how", ["locked", "frozen"])
+async def test_requests_end_while_a_database_does_not_and_do_not_pile_up(
+    how: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.storage.postgres_writer.WRITE_SECONDS", 0.5)
+    async with (
+        database_way(database_url) as (way, url),
+        recording_to(url, tmp_path) as program,
+    ):
+        assert not is_refused(await program.record_run())
+        async with AsyncExitStack() as trouble:
+            if how == "locked":
+                await trouble.enter_async_context(locked(database_url))
+            else:
+                way.freeze()
+                trouble.callback(way.open)
+            slowest = max([await refused_after(program, 20) for _ in range(4)])
+            if how == "locked":
+                assert await program.runs() == 1
+        took = await program.recovers()
+    say(f"{how} database", slowest_s=round(slowest, 2), recovered_after_s=round(took, 2))
+    assert slowest < 10
+
+
+async def refused_after(program: Program, times: int) -> float:
+    """Record so many runs and traces at once, and return after how long all were refused."""
+    begun = time.monotonic()
+    sending = [program.record_run() for _ in range(times)]
+    sending += [program.record_trace() for _ in range(times)]
+    assert all(map(is_refused, await asyncio.gather(*sending)))
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        *("53000", "53100", "53200", "53300", "53400", "57P01", "57P02", "57P03", "57P05", "57014"),
+        *("08000", "08003", "08006", "25006", "25P03", "25P04", "58030", "55P03"),
+    ],
+)
+def test_what_says_nothing_of_the_events_is_an_outage(code: str) -> None:
+    with pytest.raises(StoreUnavailable), store_errors():
+        raise errors.lookup(code)()
