@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic.alias_generators import to_camel
 
 from tests.canaries import SECRETS
+from tests.schema_examples import example_of
 from tracer.events import EVENT, FROM_THE_WIRE, Event
 from tracer.ids import new_id
 from tracer.masked_events import WHOLE_TEXTS
@@ -43,39 +46,14 @@ def canary_events() -> list[Event]:
 
 
 def _event(schema: dict[str, Any], reference: str, ids: dict[str, str]) -> dict[str, Any]:
-    event: dict[str, Any] = _filled(schema, {"$ref": reference}, "")
+    event: dict[str, Any] = example_of(schema["$defs"], {"$ref": reference}, _text)
     event |= {name: ids[name] for name in event.keys() & ids.keys()}
     if event["type"] in ("plan_started", "plan_finished"):
         return {name: value for name, value in event.items() if name not in _LINKS}
     return event | {"parentToolCallId": None} if "parentToolCallId" in event else event
 
 
-def _filled(schema: dict[str, Any], shape: dict[str, Any], name: str) -> Any:
-    """Return an example of a shape: where it may hold text, canaries."""
-    if "$ref" in shape:
-        shape = schema["$defs"][shape["$ref"].rsplit("/", 1)[1]]
-    if "anyOf" in shape:
-        wanted = [each for each in shape["anyOf"] if each.get("type") == "string"]
-        return _filled(schema, (wanted or shape["anyOf"])[0] | {"name": name}, name)
-    if "const" in shape or "enum" in shape:
-        return shape.get("const") or shape["enum"][-1]
-    match shape.get("type"):
-        case "object":
-            return {key: _filled(schema, below, key) for key, below in shape["properties"].items()}
-        case "array":
-            return [_filled(schema, shape["items"], name)]
-        case "string":
-            return _text(shape, name)
-        case "boolean":
-            return True
-    return shape.get("minimum", 1)
-
-
 def _text(shape: dict[str, Any], name: str) -> str:
-    if shape.get("format") == "uuid":
-        return str(uuid4())
-    if shape.get("format") == "date-time":
-        return "2026-11-22T10:00:00Z"
     if name == "costUsd":
         return "0.5"
     if "pattern" in shape:
@@ -89,9 +67,24 @@ def run_of(events: list[Event]) -> UUID:
 
 
 def found_in(data: bytes) -> list[str]:
-    """Return the canaries that bytes hold, as they are or as Postgres shows bytes."""
-    return [
-        each
-        for each in (*HIDDEN, CODE)
-        if each.encode() in data or each.encode().hex().encode() in data
-    ]
+    """Return the canaries that bytes hold: as they are, within JSON, in base64 or in hex."""
+    packed = [_of_base64(each) for each in _BASE64.findall(data)]
+    shown = [bytes.fromhex(each.decode()) for each in _HEX.findall(data)]
+    forms = [b"\n".join([data, *packed, *shown])]
+    while (unescaped := _ESCAPED.sub(rb"\1", forms[-1])) != forms[-1]:
+        forms.append(unescaped)
+    return [each for each in (*HIDDEN, CODE) if any(each.encode() in form for form in forms)]
+
+
+_ESCAPED = re.compile(rb"""\\(["'\\/])""")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{16,}")
+_HEX = re.compile(rb"(?:[0-9a-f]{2}){8,}")
+
+
+def _of_base64(text: bytes) -> bytes:
+    # What is left over at the end belongs to no byte.
+    whole = text[: len(text) - (len(text) % 4 == 1)]
+    return base64.urlsafe_b64decode(whole.translate(_URL_SAFE) + b"=" * (-len(whole) % 4))
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")

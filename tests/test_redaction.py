@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.canaries import SECRETS
 from tracer.masked_places import masked_places
 from tracer.redaction import MASK, Redaction, mask, names_given, patterns_given
+from tracer.secret_keys import NAMES
 from tracer.text import unescape
 
 REDACTION = Redaction()
@@ -54,6 +56,52 @@ def test_the_value_of_a_secret_key_is_masked_and_the_rest_stays(
         assert MASK in found
     else:
         assert found == masked
+
+
+SPELLINGS: dict[str, Callable[[list[str]], str]] = {
+    "snake": lambda words: "_".join(words),
+    "shouting": lambda words: "_".join(words).upper(),
+    "kebab": lambda words: "-".join(words),
+    "header": lambda words: "X-" + "-".join(words).title(),
+    "camel": lambda words: words[0] + "".join(each.title() for each in words[1:]),
+    "pascal": lambda words: "".join(each.title() for each in words),
+    "flat": lambda words: "".join(words),
+    "dotted": lambda words: "db.connection." + "_".join(words),
+    "with more before": lambda words: "my_" + "_".join(words),
+    "numbered": lambda words: "_".join(words) + "2",
+}
+"""How keys are spelled, by what that is called."""
+
+MORE_KEYS = [
+    *("pass_word", "passwd", "passwords", "user_password_2", "authorisation", "set_cookie"),
+    *("proxy_authorization", "access_token", "refresh_token", "auth_token", "session_token"),
+    *("id_token", "webhook_secret", "client_secret_key", "openai_api_key", "credentials"),
+]
+"""Keys that secrets go by besides the rules' own names."""
+
+
+KEYS_SPELLED = {
+    SPELLINGS[spelling](name.split("_"))
+    for name in [*NAMES, *MORE_KEYS]
+    for spelling in SPELLINGS
+    if spelling != "flat" or name in NAMES
+}
+
+
+@pytest.mark.parametrize("key", sorted(KEYS_SPELLED))
+def test_each_key_is_known_in_each_spelling_in_each_form(key: str) -> None:
+    assert REDACTION.rule_of(key) is not None
+    for text in (
+        json.dumps({key: "canary"}),
+        json.dumps({"body": json.dumps({key: "canary"})}),
+        json.dumps({"a": [{key: ["canary"]}]}, indent=1),
+        f'{{"{key}": "canary',
+        repr({key: "canary"}),
+        f"https://host/?{key}=canary&n=1",
+        f"{key}=canary",
+        f"{key}: canary",
+    ):
+        assert "canary" not in REDACTION.text(text), text
 
 
 @pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret.rule)

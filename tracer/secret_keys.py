@@ -9,7 +9,7 @@ from functools import lru_cache
 _OF_TOKENS = "value|header|hash|string|secret|key|raw|text|id"
 """What may follow when a token is meant that is a secret: models count, and type, the others."""
 
-_NAMES = {
+NAMES = {
     "password": "pass_words?|pass_wd",
     "passphrase": "pass_phrases?",
     "client_secret": "client_secrets?",
@@ -20,7 +20,8 @@ _NAMES = {
     "access_key": "access_keys?",
     "cookie": "cookies?",
     "credential": "credentials?",
-    "token": f"(?:access_|refresh_|auth_|id_|session_|bearer_)?token(?=$|_(?:{_OF_TOKENS})$)",
+    "token": "(?:access_|refresh_|auth_|id_|session_|bearer_)?"
+    f"token(?=[0-9]*(?:$|_(?:{_OF_TOKENS})$))",
 }
 """What a key's words are, by the name of the rule. Between two words stands `_`, or nothing."""
 
@@ -69,7 +70,7 @@ class SecretKeys:
             more: As `key_name` returns them.
         """
         more = tuple(more)
-        names = _NAMES | {name: name for name in more}
+        names = NAMES | {name: name for name in more}
         parts = [f"(?P<{_group(name)}>{_loose(words, '_?')})" for name, words in names.items()]
         self._rules = {_group(name): name for name in names}
         self._known = re.compile(f"(?:^|_)(?:{'|'.join(parts)})[0-9]*(?:_|$)")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ import uvicorn
 from api.app import create_app
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
+from tracer.logs import configure_logs
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
@@ -120,3 +123,16 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
         client_of(parts) as client,
     ):
         yield Api(client, parts.writer)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """All that is logged, down to the least."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    root.handlers[:] = []  # configuring closes those that it finds
+    stream = io.StringIO()
+    configure_logs("DEBUG", stream)
+    yield stream
+    root.setLevel(level)
+    root.handlers[:] = handlers

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import orjson
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from pydantic.alias_generators import to_camel
 
 from tracer.otel.carried_records import RECORD
@@ -26,11 +28,17 @@ _IS_PAYLOAD = re.compile(
 """What the keys of attributes end with that hold payloads, in all dialects."""
 
 
+_LONG_INTEGER = re.compile(rb"\x18[\x80-\xff]{5,7}[\x01-\x7f]")
+_LONG_FLOAT = re.compile(rb"!.{7}[BC]", re.DOTALL)
+"""What an `AnyValue` looks like whose number is as long as a card's."""
+
+
 def kept_span(span: Span, redaction: Redaction, policy: PayloadPolicy) -> Span:
     """Return what is kept of a span; itself where that is all of it."""
     # One look at all of it, as it came; what is not ASCII may look as it likes.
     may_hold_secret = redaction.may_hold_secret(span.body.decode("latin-1"))
-    if policy is PayloadPolicy.KEEP and not may_hold_secret:
+    has_long_number = _LONG_INTEGER.search(span.body) or _LONG_FLOAT.search(span.body)
+    if policy is PayloadPolicy.KEEP and not may_hold_secret and not has_long_number:
         return span
     kept = ResourceSpans.FromString(span.body)
     if not _Changing(redaction, policy).is_changed_in(kept):
@@ -53,26 +61,37 @@ class _Changing:
         self._is_changed = False
 
     def is_changed_in(self, kept: ResourceSpans) -> bool:
-        """Mask what a `ResourceSpans` holds, and return whether there was anything."""
-        value = self._redaction.value
-        self._attributes(kept.resource.attributes)
-        for scope_spans in kept.scope_spans:
-            scope = scope_spans.scope
-            self._attributes(scope.attributes)
-            self._text(scope, "name", value)
-            self._text(scope, "version", value)
-            for span in scope_spans.spans:
-                self._text(span, "name", self._redaction.text)
-                self._text(span, "trace_state", value)
-                self._text(span.status, "message", self._redaction.text)
-                self._attributes(span.attributes)
-                for event in span.events:
-                    self._text(event, "name", self._redaction.text)
-                    self._attributes(event.attributes)
-                for link in span.links:
-                    self._text(link, "trace_state", value)
-                    self._attributes(link.attributes)
+        """Mask what a `ResourceSpans` holds, and return whether there was anything.
+
+        Fields that its definition does not know cannot be read and so not masked: they go.
+        """
+        size = kept.ByteSize()
+        kept.DiscardUnknownFields()
+        self._is_changed = kept.ByteSize() != size
+        self._message(kept)
         return self._is_changed
+
+    def _message(self, message: Any) -> None:
+        """Mask what any message holds, whatever its fields."""
+        for field, value in message.ListFields():
+            parts = value if field.is_repeated else [value]
+            if field.message_type is KeyValue.DESCRIPTOR:
+                self._attributes(parts)
+            elif field.message_type is AnyValue.DESCRIPTOR:
+                for part in parts:
+                    self._value(part)
+            elif field.message_type is not None:
+                for part in parts:
+                    self._message(part)
+            elif field.is_repeated and field.type == field.TYPE_STRING:
+                for index, part in enumerate(parts):
+                    value[index] = self._changed(part, self._redaction.text)
+            elif field.type == field.TYPE_STRING:
+                by_form = field.name == "trace_state"
+                masked = self._redaction.value if by_form else self._redaction.text
+                self._text(message, field.name, masked)
+            elif field.type == field.TYPE_BYTES and not isinstance(message, WireSpan):
+                self._bytes(message, field.name)
 
     def _attributes(self, pairs: Any) -> None:
         for pair in pairs:
@@ -123,31 +142,31 @@ class _Changing:
             case "kvlist_value":
                 self._attributes(value.kvlist_value.values)
             case "bytes_value":
-                try:
-                    text = value.bytes_value.decode()
-                except UnicodeDecodeError:
-                    return
-                masked = self._redaction.text(text)
-                if masked != text:
-                    value.bytes_value = masked.encode()
-                    self._is_changed = True
+                self._bytes(value, "bytes_value")
             case "int_value":
-                self._number(value)
+                self._number(value, value.int_value)
+            case "double_value":
+                if value.double_value.is_integer():
+                    self._number(value, int(value.double_value))
 
-    def _number(self, value: AnyValue) -> None:
-        text = str(value.int_value)
-        masked = self._redaction.value(text)
-        if masked != text:
+    def _number(self, value: AnyValue, number: int) -> None:
+        masked = self._changed(str(number), self._redaction.value)
+        if masked != str(number):
             value.string_value = masked
-            self._is_changed = True
+
+    def _bytes(self, message: Any, field: str) -> None:
+        with suppress(UnicodeDecodeError):
+            text = getattr(message, field).decode()
+            setattr(message, field, self._changed(text, self._redaction.text).encode())
 
     def _text(self, message: Any, field: str, masked: Callable[[str], str]) -> None:
-        text = getattr(message, field)
-        if text:
-            new = masked(text)
-            if new != text:
-                setattr(message, field, new)
-                self._is_changed = True
+        if text := getattr(message, field):
+            setattr(message, field, self._changed(text, masked))
+
+    def _changed(self, text: str, masked: Callable[[str], str]) -> str:
+        new = masked(text)
+        self._is_changed |= new != text
+        return new
 
 
 def _may_be_secret(value: AnyValue) -> bool:

@@ -13,6 +13,7 @@ from tracer.access import ApiKey, NewKey, Scope, digest, new_key
 from tracer.clock import Clock, utc_now
 from tracer.errors import BadRequest, RecordNotFound
 from tracer.ids import new_id
+from tracer.redaction import standard_redaction
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.text import storable
@@ -82,7 +83,7 @@ async def _insert(
     given = {
         "project_id": project_id,
         "key": new_id(),
-        "name": storable(name.strip()),
+        "name": standard_redaction().value(storable(name.strip())),
         "scopes": sorted({scope.value for scope in scopes}),
         "digest": digest(secret),
         "now": clock(),

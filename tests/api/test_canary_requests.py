@@ -1,0 +1,136 @@
+"""Secrets in the bodies and headers of requests: every operation that takes JSON, every field."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import httpx2
+
+from api.openapi import openapi_document
+from tests.api.conftest import Api, client_of, measure, serving_parts
+from tests.api.test_running import ended
+from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
+from tests.canaries import SECRETS
+from tests.canary_events import EVERYTHING, VALUES, found_in
+from tests.schema_examples import TextOf, example_of
+from tracer.access import Scope
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
+from tracer.storage.callers import Callers
+from tracer.storage.engine import open_pool
+from tracer.storage.project_stores import ProjectStores
+
+ELSEWHERE = {"record_events", "record_traces"}
+"""What `test_canaries` sends."""
+
+BY_FORM = {"sessionId", "session_id", "name"}
+"""Fields that are no places for keys with their values."""
+
+
+def _long(shape: dict[str, Any], name: str) -> str:
+    if name == "agent":
+        return "nurse"
+    text = VALUES if name in BY_FORM else EVERYTHING
+    return text if len(text) <= shape.get("maxLength", len(text)) else SECRETS[0].text
+
+
+def _no_agent(shape: dict[str, Any], name: str) -> str:
+    return VALUES if name == "agent" else _long(shape, name)
+
+
+def _short(secret: str) -> TextOf:
+    return lambda shape, name: "nurse" if name == "agent" else secret
+
+
+def _bodies(definitions: dict[str, Any], shape: dict[str, Any]) -> Iterator[Any]:
+    """Yield the bodies to send: all secrets in each field, or one where the field is short."""
+    if "$ref" in shape:
+        shape = definitions[shape["$ref"].rsplit("/", 1)[1]]
+    yield example_of(definitions, shape, _long)
+    if "agent" in shape["properties"]:
+        yield example_of(definitions, shape, _no_agent)
+    if any("maxLength" in field for field in shape["properties"].values()):
+        for secret in SECRETS:
+            yield example_of(definitions, shape, _short(secret.text))
+
+
+def requests() -> Iterator[tuple[str, str, Any, dict[str, str]]]:
+    """Yield method, path, body and headers of every request that carries text."""
+    document = openapi_document()
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            if operation["operationId"] in ELSEWHERE or "application/json" not in content:
+                continue
+            headers = {
+                each["name"]: VALUES
+                for each in operation.get("parameters", [])
+                if each["in"] == "header"
+            }
+            shape = content["application/json"]["schema"]
+            for body in _bodies(document["components"]["schemas"], shape):
+                yield method, path, body, headers
+
+
+@asynccontextmanager
+async def administered(database_url: str, home: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client with a key for everything, of a server that keeps keys and projects."""
+    model = ScriptedModel([Script([Turn(EVERYTHING)], times=100)])
+    async with (
+        serving_parts(database_url, home, model, [measure]) as parts,
+        open_pool(database_url) as pool,
+        ProjectStores(pool) as stores,
+    ):
+        store = await stores.of(parts.project_id)
+        key = await store.keys.create("all", [Scope.ADMIN])
+        async with client_of(replace(parts, stores=stores, callers=Callers(pool))) as client:
+            client.headers["Authorization"] = f"Bearer {key.secret}"
+            yield client
+
+
+async def test_none_of_what_requests_say(
+    database_url: str, tmp_path: Path, log: io.StringIO
+) -> None:
+    asked = list(requests())
+    assert len(found_in(json.dumps(asked).encode())) > 15  # they are sent
+    answered: dict[str, list[int]] = {}
+    said = b""
+    async with administered(database_url, tmp_path) as client:
+        for method, path, body, headers in asked:
+            answer = await client.request(method, path, json=body, headers=headers)
+            answered.setdefault(path, []).append(answer.status_code)
+        runs = (await client.get("/api/runs")).json()["items"]
+        for run in runs:
+            run_id = (await ended(client, run["rootPlanId"]))["rootPlanId"]
+            said += await said_of(client, run_id)
+            said += await streamed_of(database_url, run_id)
+
+    assert answered["/api/runs"] == [202, 400]
+    assert answered["/api/v1/chat"] == [200, 400]
+    assert set(answered["/api/keys"]) == {201}
+    assert set(answered["/api/sign-in"]) == {401}
+    assert len(runs) == 2
+    assert found_in(said) == []
+    assert found_in(await kept_in(database_url)) == []
+    assert found_in(log.getvalue().encode()) == []
+    assert found_in(files_in(tmp_path)) == []
+
+
+async def test_none_of_headers_and_addresses_is_logged(api: Api, log: io.StringIO) -> None:
+    places = ("/api/runs?q={}", "/api/tool-calls?name={}", "/api/stats/tools/{}", "/nowhere/{}")
+    names = ("User-Agent", "Referer", "X-Request-Id", "Authorization", "Cookie", "traceparent")
+    for secret in SECRETS:
+        await api.client.delete(f"/api/subjects/{quote(secret.text, safe='')}")
+        for place in places:
+            headers = dict.fromkeys(names, secret.text)
+            await api.client.get(place.format(quote(secret.text, safe="")), headers=headers)
+    said = log.getvalue()
+
+    assert said.count("/api/stats/tools/{name}") == len(SECRETS)
+    assert found_in(said.encode() + unquote(said).encode()) == []

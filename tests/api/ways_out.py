@@ -1,0 +1,123 @@
+"""Everything that leaves a server: the database, its views, and what the API says of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import httpx2
+import psycopg
+from psycopg import sql
+
+from api.live import run_events
+from api.openapi import openapi_document
+from tests.api.run_stream import flattened
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.run_watch import RunWatch
+
+_ENDLESS = "watch_run"
+_IDS = {"step": "stepId", "thinkAct": "thinkActId", "toolCall": "toolCallId"}
+
+
+def files_in(folder: Path) -> bytes:
+    """Return everything in the files of a folder, such as a recorder's spool."""
+    return b"".join(each.read_bytes() for each in folder.rglob("*") if each.is_file())
+
+
+async def kept_in(database_url: str) -> bytes:
+    """Return everything that the database holds, as text: all tables, and the views of `trace`."""
+    kept = []
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        cursor = await connection.execute(
+            "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = 'public'"
+            " UNION ALL SELECT schemaname, viewname FROM pg_views WHERE schemaname = 'trace'"
+        )
+        names = await cursor.fetchall()
+        assert {schema for schema, _ in names} == {"public", "trace"}
+        for name in names:
+            rows = sql.SQL("SELECT t::text FROM {} AS t").format(sql.Identifier(*name))
+            kept += [row for (row,) in await (await connection.execute(rows)).fetchall()]
+    return "\n".join(kept).encode()
+
+
+async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:
+    """Return what the API says of a run: every reading operation of the OpenAPI document.
+
+    A new one is asked by itself, each choice of its parameters included; a new parameter in a path
+    needs a line in `_given`.
+    """
+    tree = (await client.get(f"/api/plans/{run}/tree")).raise_for_status().json()
+    given = _given(run, tree)
+    said = []
+    document = _document()
+    for path, item in document["paths"].items():
+        operation = item.get("get")
+        if operation is None or operation["operationId"] == _ENDLESS:
+            continue
+        parameters = operation.get("parameters", [])
+        placed = {each["name"]: given.get(each["name"]) for each in parameters if _is_path(each)}
+        if None in placed.values():
+            continue  # the run has no such record
+        place = path.format(**{name: quote(str(value)) for name, value in placed.items()})
+        for query in _queries(document, parameters, given):
+            for media_type in operation["responses"]["200"].get("content", {}):
+                answer = await client.get(
+                    f"{place}?{urlencode(query)}", headers={"Accept": media_type}
+                )
+                assert answer.is_success or not placed, (place, answer.text)
+                said.append(answer.content)
+    return b"\n".join(said)
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return openapi_document()
+
+
+def _given(run: UUID, tree: dict[str, Any]) -> dict[str, str]:
+    """Return what parameters are for a run and one record of each kind of it."""
+    given = dict.fromkeys(("rootPlanId", "planId", "a", "b"), str(run))
+    for (kind, record_id), node in flattened(tree).items():
+        if kind in _IDS:
+            given.setdefault(_IDS[kind], record_id)
+        if kind == "toolCall":
+            given.setdefault("name", node["name"])
+            given.setdefault("recordId", record_id)
+    return given | {"q": "masked"}
+
+
+def _is_path(parameter: dict[str, Any]) -> bool:
+    return bool(parameter["in"] == "path")
+
+
+def _queries(
+    document: dict[str, Any], parameters: list[dict[str, Any]], given: dict[str, str]
+) -> Iterator[dict[str, str]]:
+    """Yield the queries of an operation: only what is required, and each choice by itself."""
+    asked = [each for each in parameters if each["in"] == "query"]
+    least = {each["name"]: given[each["name"]] for each in asked if each.get("required")}
+    yield least
+    for each in asked:
+        name, shape = each["name"], each["schema"]
+        if "$ref" in shape:
+            shape = document["components"]["schemas"][shape["$ref"].rsplit("/", 1)[1]]
+        values = chain([given[name]] if name in given else [], shape.get("enum", ()))
+        yield from (least | {name: value} for value in values)
+
+
+async def streamed_of(database_url: str, run: UUID) -> bytes:
+    """Return what somebody who watches a run is told first: all of it."""
+    async with open_pool(database_url) as pool:
+        reader = PostgresReader(ProjectPool(pool))
+        stream = run_events(reader, RunWatch(reader), asyncio.Event(), run, 0)
+        async with aclosing(stream) as events:
+            return b"".join([await anext(events) for _ in range(2)])

@@ -1,0 +1,86 @@
+"""Spans with canaries at every place: found in OTLP's definition, so that a new field has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+from tests.canary_events import EVERYTHING, VALUES
+
+CARD = 4111111111111111
+"""The number of a card, as a number."""
+
+Place = tuple[FieldDescriptor, ...]
+"""The way to a field, from a `ResourceSpans`."""
+
+_MOST_OF_A_KIND = 2
+"""How often a message is within one of its kind: values nest."""
+
+_IDS = ("trace_id", "span_id", "parent_span_id")
+"""Of spans: what is refused that is no id."""
+
+
+def places(message: Descriptor = ResourceSpans.DESCRIPTOR, above: Place = ()) -> Iterator[Place]:
+    """Yield every place of a span, its resource and its scope where something can be said."""
+    for field in message.fields:
+        place = (*above, field)
+        below = field.message_type
+        if below is not None:
+            if sum(each.message_type is below for each in above) < _MOST_OF_A_KIND:
+                yield from places(below, place)
+        elif message is WireSpan.DESCRIPTOR and field.name in _IDS:
+            continue
+        elif field.type in _EXAMPLES:
+            yield place
+
+
+def name_of(place: Place) -> str:
+    return ".".join(field.name for field in place)
+
+
+def request_with(trace_id: bytes, found: list[Place]) -> ExportTraceServiceRequest:
+    """Return a request with a span for each place, which has canaries there."""
+    request = ExportTraceServiceRequest()
+    for number, place in enumerate(found, 1):
+        top = request.resource_spans.add()
+        span = top.scope_spans.add().spans.add()
+        span.trace_id, span.span_id = trace_id, number.to_bytes(8, "big")
+        span.start_time_unix_nano, span.end_time_unix_nano = 10**18, 10**18 + number
+        _fill(top, place)
+        for key, value in _CALL.items():
+            span.attributes.add(key=key).value.string_value = value
+    return request
+
+
+_CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}
+
+
+def _fill(message: Any, place: Place) -> None:
+    for field in place[:-1]:
+        message = getattr(message, field.name)
+        if field.is_repeated:
+            message = message[0] if len(message) else message.add()
+        elif isinstance(message, KeyValue):
+            message.key = "note"
+    leaf = place[-1]
+    example = _EXAMPLES[leaf.type]
+    if leaf.name in ("key", "trace_state"):
+        example = VALUES  # these are no places for keys with their values
+    if leaf.is_repeated:
+        getattr(message, leaf.name).append(example)
+    else:
+        setattr(message, leaf.name, example)
+
+
+_EXAMPLES: dict[int, Any] = {
+    FieldDescriptor.TYPE_STRING: EVERYTHING,
+    FieldDescriptor.TYPE_BYTES: EVERYTHING.encode(),
+    FieldDescriptor.TYPE_INT64: CARD,
+    FieldDescriptor.TYPE_DOUBLE: float(CARD),
+}
