@@ -12,7 +12,9 @@ from pydantic.alias_generators import to_camel
 from tracer.access import ApiKey, Caller, NewKey, Scope
 
 
-class _Schema(BaseModel):
+class ClosedSchema(BaseModel):
+    """What the API shows and takes with exactly these fields."""
+
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
@@ -22,7 +24,7 @@ class _Schema(BaseModel):
     )
 
 
-class CallerSchema(_Schema):
+class CallerSchema(ClosedSchema):
     """Who asks, as the server knows them."""
 
     project: str
@@ -44,14 +46,14 @@ class CallerSchema(_Schema):
         )
 
 
-class SignInRequest(_Schema):
+class SignInRequest(ClosedSchema):
     """What somebody shows to sign in."""
 
     key: Annotated[SecretStr, Field(min_length=1, max_length=200)]
     """A key with the scope `read` or `admin`."""
 
 
-class KeyRequest(_Schema):
+class KeyRequest(ClosedSchema):
     """A key that is wished for."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -60,7 +62,7 @@ class KeyRequest(_Schema):
     """What it allows."""
 
 
-class KeySchema(_Schema):
+class KeySchema(ClosedSchema):
     """A key, without what programs show."""
 
     key_id: UUID
@@ -91,7 +93,7 @@ class NewKeySchema(KeySchema):
         return cls(**KeySchema.of(new.key).model_dump(), secret=new.secret)
 
 
-class KeyList(_Schema):
+class KeyList(ClosedSchema):
     """The keys of the project."""
 
     items: list[KeySchema]

@@ -21,6 +21,7 @@ from api.viewer import is_of_the_viewer
 from tracer.access import Caller
 from tracer.ids import new_id
 from tracer.logs import get_logger, request_bound
+from tracer.redaction import standard_redaction
 
 log = get_logger(__name__)
 
@@ -113,7 +114,10 @@ class Accounting:
             try:
                 await self._app(scope, received, sent)
             except Exception:
-                account.status = account.status or HTTPStatus.INTERNAL_SERVER_ERROR
+                if not account.status:
+                    # `api.problems` answers so, and it stands outside of this.
+                    account.status = HTTPStatus.INTERNAL_SERVER_ERROR
+                    account.problem = "internal_error"
                 raise
             finally:
                 self._in_progress.dec()
@@ -153,7 +157,9 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     found = dict(headers)
     named = found.get(b"x-request-id")
     if named is not None and _ID.fullmatch(named):
-        return named.decode()
+        name = named.decode()
+        if standard_redaction().value(name) == name:  # it is logged
+            return name
     trace = _TRACEPARENT.fullmatch(found.get(b"traceparent", b""))
     return trace[1].decode() if trace else new_id().hex
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from api.terminal import Project, carry_out, said
+from api.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
@@ -25,7 +25,6 @@ analysts = typer.Typer(
 )
 
 Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that logs in.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @analysts.command()

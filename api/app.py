@@ -11,10 +11,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from api import conditional, problems, viewer
+from api.accounting import Accounting
 from api.event_schemas import event_components
 from api.gate import Access, Gate
 from api.intake import Intake
 from api.live_schemas import live_components
+from api.metrics import Metrics
+from api.own_spans import OwnSpans
 from api.routes import (
     cancel_requests,
     chat,
@@ -26,16 +29,19 @@ from api.routes import (
     leases,
     live,
     lynxe,
+    metrics,
     plans,
+    project,
     runs,
     sign_in,
     spans,
     stats,
+    subjects,
     think_acts,
     tool_calls,
     traces,
 )
-from api.routes.parameters import refuse_unknown_parameters
+from api.routes.parameters import name_lineage, refuse_unknown_parameters
 from api.security_schemes import tell_security
 from tracer.assembly import Parts
 
@@ -57,12 +63,18 @@ ROUTES = (
     lynxe,
     sign_in,
     keys,
+    project,
+    subjects,
+    metrics,
 )
 """What asks for something of a project, or for who asks."""
 
 
 def create_app(
-    parts: Parts | None = None, intake: Intake | None = None, access: Access | None = None
+    parts: Parts | None = None,
+    intake: Intake | None = None,
+    access: Access | None = None,
+    spans: OwnSpans | None = None,
 ) -> FastAPI:
     """Return the application.
 
@@ -70,6 +82,7 @@ def create_app(
         parts: What it serves; None only to read the OpenAPI document.
         intake: What bounds the requests that record; one of its own unless given.
         access: Who is let in; unless given, whom the parts know.
+        spans: Makes the server's own spans; unless given, there are none.
     """
     app = FastAPI(
         title="Tracer",
@@ -78,20 +91,27 @@ def create_app(
         # The viewer owns the paths that a browser sees; the document is at /openapi.json.
         docs_url=None,
         redoc_url=None,
+        # FastAPI's own would tell whatever traces this process what was looked for and sent.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         generate_unique_id_function=_operation_id,
     )
     app.state.parts = parts
     app.state.intake = intake or Intake()
     if access is None:
         access = Access(callers=None if parts is None else parts.callers)
+    app.state.spans = spans = spans or OwnSpans()
+    app.state.metrics = counts = Metrics()
+    if parts is not None and parts.stores is not None:
+        parts.stores.on_group = counts.note_commit
     app.add_middleware(Gate, access=access)
+    app.add_middleware(Accounting, metrics=counts, spans=spans)  # before the gate: the outermost
     problems.install(app)
     conditional.install(app)
     app.include_router(health.router)
     for module in ROUTES:
         app.include_router(
             module.router,
-            dependencies=[Depends(refuse_unknown_parameters)],
+            dependencies=[Depends(name_lineage), Depends(refuse_unknown_parameters)],
             responses=problems.documented(
                 HTTPStatus.BAD_REQUEST,
                 HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -13,7 +13,10 @@ from typing import Annotated, NoReturn, Unpack
 import orjson
 import typer
 
+from api.analyst_commands import analysts
+from api.deletion_commands import erase, prune
 from api.key_commands import keys
+from api.project_commands import projects
 from api.serving import DEFAULT_HOST, FREE_PORT, served
 from api.terminal import Project, carry_out, said
 from api.transfer_commands import export_run, import_files
@@ -37,7 +40,11 @@ commands = typer.Typer(
 )
 commands.command(name="export")(export_run)
 commands.command(name="import")(import_files)
+commands.command(name="prune")(prune)
+commands.command(name="erase")(erase)
 commands.add_typer(keys)
+commands.add_typer(analysts)
+commands.add_typer(projects)
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]

@@ -16,7 +16,7 @@ import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
 
 import tracer
-from tracer.store import Revision
+from tracer.lineage import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the ETag that was given."}
@@ -39,6 +39,11 @@ class Known:
         self._request = request
         self._response = response
         self._tags = {_strong(tag) for tag in (tags or "").split(",")}
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether the client has any answer, so that it pays to look whether it is the newest."""
+        return self._tags != {""}
 
     def check(self, *revisions: Revision) -> dict[str, str]:
         """Return the headers of an answer, which the response has too, unless it is known.

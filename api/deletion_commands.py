@@ -10,16 +10,14 @@ import orjson
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from api.terminal import Project, carry_out, said
+from api.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.errors import BadRequest
 from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
+from tracer.storage.admission import Admission
 from tracer.storage.postgres_deletion import PostgresDeletion, Swept
 from tracer.storage.projects import SettingsOfProject
-from tracer.text import storable
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def prune(
@@ -111,7 +109,8 @@ def erase(
                 if run_id is not None:
                     done = await deletion.erase_run(run_id)
                 else:
-                    done = await deletion.erase_subject(storable(subject or ""))
+                    kept_as = Admission(settings.redaction).subject(subject or "")
+                    done = await deletion.erase_subject(kept_as)
         if as_json:
             typer.echo(orjson.dumps(asdict(done)).decode())
         else:

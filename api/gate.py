@@ -88,7 +88,7 @@ class Gate:
             count = await self._let_in(request)
             receive = _counting(receive, count, _max_bytes(request))
         except TracerError as error:
-            response = error_response(request.url.path, error)
+            response = error_response(scope, error)
             await response(scope, receive, send)
         else:
             await self._app(scope, receive, send)

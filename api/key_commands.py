@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.terminal import Project, carry_out, said
+from api.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.access import ApiKey, Scope
 from tracer.assembly import KeyRing
@@ -23,8 +23,6 @@ from tracer.settings import Settings
 keys = typer.Typer(
     name="keys", help="Make, list and revoke the keys that let in.", no_args_is_help=True
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @keys.command()

@@ -34,8 +34,6 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 FLUSH_SECONDS = 3.0
 """How long the last spans may take to be sent at the end."""
 
-INSTALL = 'install them with `pip install "tracer[otel]"`, or unset the variable'
-
 Side = TypeVar("Side")
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -170,10 +168,12 @@ async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
 
         exporter = _exporter(name)
     except ImportError as error:
-        variable = EXPORTERS if environment.get(EXPORTERS) else ENDPOINTS[-1]
+        variable = next(each for each in (EXPORTERS, *ENDPOINTS) if environment.get(each))
         raise ConfigurationError(
-            f"{variable} asks for the server's own spans, and the packages that send them are "
-            f"missing: {INSTALL}."
+            f"{variable} asks for the server's own spans, and the exporter {name!r} is not "
+            "installed. `pip install \"tracer[otel]\"` brings 'otlp_proto_http', which sends them "
+            f"over HTTP. Install what is missing, set {PROTOCOLS[-1]} to http/protobuf, or unset "
+            "the variable."
         ) from error
     resource = Resource.create(
         {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: AGENT}

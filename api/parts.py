@@ -11,6 +11,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.intake import Intake
+from api.metrics import Metrics
+from api.own_spans import OwnSpans
 from tracer.access import Caller, Scope
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NotAllowed
@@ -18,6 +20,7 @@ from tracer.runtime.launcher import CancelWishes, RunLauncher
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
 from tracer.storage.project_stores import ProjectStore
+from tracer.storage.projects import SettingsOfProject
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
 
@@ -66,16 +69,22 @@ async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
     return await parts.stores.of(caller.project_id)
 
 
-async def _reader(parts: AllParts, caller: Reading) -> TraceReader:
-    return (await _store(parts, caller)).reader
+def _spans(request: Request) -> OwnSpans:
+    spans = request.app.state.spans
+    assert isinstance(spans, OwnSpans)
+    return spans
+
+
+async def _reader(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
+    return _spans(request).around((await _store(parts, caller)).reader)
 
 
 async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
     return (await _store(parts, caller)).reader
 
 
-async def _writer(parts: AllParts, caller: Recording) -> TraceWriter:
-    return (await _store(parts, caller)).writer
+async def _writer(request: Request, parts: AllParts, caller: Recording) -> TraceWriter:
+    return _spans(request).around((await _store(parts, caller)).writer)
 
 
 async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
@@ -96,6 +105,12 @@ async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
     return (await parts.stores.of(caller.project_id)).keys
 
 
+async def _kept(parts: AllParts, caller: Known) -> SettingsOfProject:
+    if parts.stores is None:
+        raise ConfigurationError("This server has no projects.")
+    return (await parts.stores.of(caller.project_id)).settings
+
+
 async def _callers(parts: AllParts) -> Callers:
     if parts.callers is None:
         raise ConfigurationError("This server keeps no keys.")
@@ -108,12 +123,21 @@ async def _intake(request: Request) -> Intake:
     return intake
 
 
+async def _metrics(request: Request) -> Metrics:
+    metrics = request.app.state.metrics
+    assert isinstance(metrics, Metrics)
+    return metrics
+
+
 Reader = Annotated[TraceReader, Depends(_reader)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""
 Writer = Annotated[TraceWriter, Depends(_writer)]
 Keys = Annotated[ApiKeys, Depends(_keys)]
+Kept = Annotated[SettingsOfProject, Depends(_kept)]
+"""What the caller's project keeps, and for how long."""
 WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(_intake)]
+Measures = Annotated[Metrics, Depends(_metrics)]

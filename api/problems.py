@@ -12,7 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.types import Scope
 
+from api.accounting import account_of, note_problem
 from tracer import errors
 from tracer.logs import get_logger
 
@@ -89,17 +91,22 @@ def problem_response(
     )
 
 
-def error_response(path: str, error: errors.TracerError) -> Response:
+def problem_of(error: errors.TracerError) -> tuple[HTTPStatus, str]:
+    """Return the status and the code of an error."""
+    return next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+
+
+def error_response(scope: Scope, error: errors.TracerError) -> Response:
     """Return the response that tells of one of our errors.
 
     Args:
-        path: What was asked, for the log.
+        scope: The request.
         error: What came of it.
     """
-    kind = next(k for k in type(error).__mro__ if k in PROBLEMS)
-    status, code = PROBLEMS[kind]
+    status, code = problem_of(error)
+    note_problem(scope, code)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.warning("request_failed", path=path, code=code, error=str(error))
+        log.warning("request_failed", code=code, error=str(error))
     headers: dict[str, str] = {}
     if status is HTTPStatus.SERVICE_UNAVAILABLE:
         headers["Retry-After"] = "1"
@@ -121,7 +128,7 @@ def install(app: FastAPI) -> None:
 
     async def tracer_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.TracerError)
-        return error_response(request.url.path, error)
+        return error_response(request.scope, error)
 
     async def invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -133,6 +140,7 @@ def install(app: FastAPI) -> None:
         first = places[0]
         where = ".".join(first["loc"])
         detail = f"{where}: {first['msg']}. Correct it and send the request again."
+        note_problem(request.scope, "invalid_request")
         return problem_response(
             HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, places=places
         )
@@ -147,14 +155,19 @@ def install(app: FastAPI) -> None:
         elif status is HTTPStatus.METHOD_NOT_ALLOWED:
             allowed = (error.headers or {}).get("Allow", "another method")
             detail = f"This path does not take {request.method}. Use {allowed}."
+        note_problem(request.scope, code)
         return problem_response(status, code, detail, error.headers)
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        log.error("request_crashed", path=request.url.path, exc_info=error)
+        # Outside of the accounting, which the error passed on its way.
+        account = account_of(request.scope)
+        request_id = "" if account is None else account.request_id
+        log.error("request_crashed", request_id=request_id, exc_info=error)
         return problem_response(
             HTTPStatus.INTERNAL_SERVER_ERROR,
             "internal_error",
-            "The server failed. Its log says more under this request's path.",
+            "The server failed. Its log says more under this request's id.",
+            {"X-Request-Id": request_id},
         )
 
     app.add_exception_handler(errors.TracerError, tracer_error)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.terminal import carry_out, said
+from api.terminal import AsJson, carry_out, said
 from tracer import assembly
 from tracer.errors import BadRequest
 from tracer.project_settings import PayloadPolicy, ProjectSettings
@@ -24,9 +24,7 @@ _FOR_EVER = "none"
 
 
 @projects.command(name="list")
-def list_projects(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def list_projects(as_json: AsJson = False) -> None:
     """List the projects, and what they keep."""
 
     async def run(settings: Settings) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 
+from api.access_schemas import ClosedSchema
 from tracer.project_settings import PayloadPolicy
 from tracer.storage.projects import Changes
 
@@ -14,17 +14,7 @@ _DAYS = Field(ge=1, le=36_500)
 _RUNS = Field(ge=1, lt=2**63)
 
 
-class _Schema(BaseModel):
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        from_attributes=True,
-        use_attribute_docstrings=True,
-        extra="forbid",
-    )
-
-
-class ProjectSchema(_Schema):
+class ProjectSchema(ClosedSchema):
     """The caller's project, and what it keeps."""
 
     model_config = ConfigDict(
@@ -42,7 +32,7 @@ class ProjectSchema(_Schema):
     """What is kept of payloads: all, their beginnings and sizes, or their sizes alone."""
 
 
-class ProjectChange(_Schema):
+class ProjectChange(ClosedSchema):
     """What is to be changed of a project's settings. What is missing stays; null means for ever."""
 
     model_config = ConfigDict(
@@ -68,7 +58,7 @@ class ProjectChange(_Schema):
         return said
 
 
-class ErasureSchema(_Schema):
+class ErasureSchema(ClosedSchema):
     """What was deleted on request, and what is left of it."""
 
     model_config = ConfigDict(

@@ -126,6 +126,7 @@ class RunSchema(ShownRecord, Run):
         recordedAt="2026-11-21T22:21:52.47Z",
         recorderId=None,
         revision=42,
+        masked=[],
         sessionId=None,
         subject=None,
         tags=["demo"],
@@ -195,6 +196,7 @@ class PlanWithParent(PlanSchema):
         recordedAt="2026-11-21T22:21:53.11Z",
         recorderId=None,
         revision=17,
+        masked=[],
     )
 
     parent_act_tool_call: ParentActToolCall | None = None

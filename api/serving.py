@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import socket
 from asyncio import Task
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +16,7 @@ import uvicorn
 
 from api.app import create_app
 from api.gate import Access, is_loopback
+from api.own_spans import OwnSpans, own_spans
 from api.shares import Shares
 from api.terminal import said
 from tracer import assembly
@@ -26,6 +28,8 @@ from tracer.settings import Settings
 
 DEFAULT_HOST = "127.0.0.1"
 FREE_PORT = 0
+DRAIN_SECONDS = 5
+"""How long requests in hand have when the server is told to end."""
 
 
 class _Server(uvicorn.Server):
@@ -73,11 +77,12 @@ async def served(
         async with (
             assembly.database(settings, migrated=migrated) as url,
             assembly.parts(settings, url, application, address, project) as parts,
+            own_spans(os.environ) as spans,
         ):
             if first_key:
                 await _make_first_key(parts)
             await _check_address(parts, host)
-            async with _serving(settings, parts, listener) as serving:
+            async with _serving(settings, parts, listener, spans) as serving:
                 yield Served(parts, address, serving)
 
 
@@ -108,14 +113,20 @@ async def _check_address(parts: Parts, host: str) -> None:
 
 @asynccontextmanager
 async def _serving(
-    settings: Settings, parts: Parts, listener: socket.socket
+    settings: Settings, parts: Parts, listener: socket.socket, spans: OwnSpans
 ) -> AsyncIterator[Task[None]]:
     """Serve while inside; give the task that ends when the server does."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     shares = Shares(settings.requests_per_second, settings.bytes_per_second)
-    app = create_app(parts, access=Access(parts.callers, hosts, shares))
-    # A browser's open connections must not hold the end up.
-    config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=5, server_header=False)
+    app = create_app(parts, access=Access(parts.callers, hosts, shares), spans=spans)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,  # `api.accounting` says more, and less
+        # A browser's open connections must not hold the end up.
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        server_header=False,
+    )
     # What is there by now stays: each look for garbage would go through all of it again, for as
     # long as it takes to read a tree. A large tree is no garbage either: look less often.
     gc.freeze()

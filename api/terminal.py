@@ -15,6 +15,7 @@ from tracer.logs import configure_logs
 from tracer.settings import Settings, read_settings
 
 Project = Annotated[str, typer.Option(help="The project.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # What a program reads goes to standard output, what a person reads beside it to standard error.
 said = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -80,7 +80,10 @@ def import_files(
 
 @asynccontextmanager
 async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
-    async with assembly.database(settings) as url, assembly.stores(url, project) as stores:
+    async with (
+        assembly.database(settings) as url,
+        assembly.stores(settings, url, project) as stores,
+    ):
         yield stores
 
 

@@ -63,6 +63,8 @@ class _Fields(BaseModel):
     """Milliseconds; null while it is open."""
     position: int | None
     """The place among its siblings, from 0."""
+    masked: list[str] | None
+    """Where secrets were masked, or payloads not kept; null where nowhere."""
     error: ErrorSchema | None
 
 
@@ -235,6 +237,7 @@ def _example() -> dict[str, object]:
         "abandonedAt": None,
         "durationMs": 1000.0,
         "position": 0,
+        "masked": None,
         "error": None,
         "own": totals,
         "cumulative": totals,

@@ -26,11 +26,13 @@ PARTS = {
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
     "mixed": "writing while the tree is read",
+    "retention": "writing while older runs are pruned",
     "memory": "the server's memory under load",
     "live": "from commit to client",
     "live_page": "from commit to page",
     "viewer": "a run's page in a browser",
     "peers": "the same load on MLflow and Phoenix",
+    "capacity": "what a span and an event cost, and whether another load costs what that says",
     "growth": "the same again with millions of tool calls in the tables",
 }
 """Each is a module here, with a function `measured`."""

@@ -45,8 +45,8 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 [trace(start + run, RECORDS) for run in range(runs)]
                 for start in (first, first + 1_000)
             )
-            rate = _write(sender, server.address, one).result().rate * BATCH
-            writing = _write(sender, server.address, other)
+            rate = write(sender, server.address, one).result().rate * BATCH
+            writing = write(sender, server.address, other)
             read += _read_while(writing, server.address)
             alone.append(rate)
             ratios.append(writing.result().rate * BATCH / rate)
@@ -66,7 +66,8 @@ def _requests(runs: Sequence[list[Span]]) -> list[list[bytes]]:
     return [[otlp(body) for body in bodies(spans, BATCH)] for spans in runs]
 
 
-def _write(sender: Executor, address: str, runs: Sequence[list[Span]]) -> Future[Sent]:
+def write(sender: Executor, address: str, runs: Sequence[list[Span]]) -> Future[Sent]:
+    """Send runs from another process, one after another, with several clients."""
     return sender.submit(send, address, _requests(runs), CLIENTS)
 
 

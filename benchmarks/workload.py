@@ -192,9 +192,14 @@ class _Trace:
         span.attributes.extend(_attributes(attributes))
         self.spans.append(span)
 
-    def text(self, words: int) -> str:
+    def text(self, number: int) -> str:
         """Return so many words."""
-        return " ".join(self.random.choices(_WORDS, k=words))
+        return words(self.random, number)
+
+
+def words(chosen: random.Random, number: int) -> str:
+    """Return so many words, as `chosen` has it."""
+    return " ".join(chosen.choices(_WORDS, k=number))
 
 
 def _messages(*messages: tuple[str, str]) -> str:

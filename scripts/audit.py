@@ -30,10 +30,13 @@ def python_findings(answer: dict[str, Any]) -> Iterator[str]:
     """
     if "dependencies" not in answer:
         raise NotAnswered
-    for package in answer["dependencies"]:
-        if "skip_reason" in package:
-            raise NotAnswered
-        for each in package["vulns"]:
+    packages = answer["dependencies"]
+    if any("skip_reason" in each for each in packages) and not any(
+        each.get("vulns") for each in packages
+    ):
+        raise NotAnswered
+    for package in packages:
+        for each in package.get("vulns", ()):
             fixed = ", ".join(each["fix_versions"]) or "no version yet"
             yield f"{package['name']} {package['version']}: {each['id']}, mended in {fixed}"
 

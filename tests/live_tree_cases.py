@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from tracer.lineage import Node, TreeRows, build_tree
+from tracer.lineage import UNSTORED, Node, TreeRows, build_tree
 
 FILE = Path(__file__).parents[1] / "web" / "src" / "lineage" / "live-tree-cases.jsonl"
 CASES = 30
@@ -102,7 +103,7 @@ def _tree(records: _Records, revision: int) -> Node:
         steps=rows("step"),
         think_acts=rows("thinkAct"),
         tool_calls=rows("toolCall"),
-        revision=revision,
+        revision=replace(UNSTORED, number=revision),
     )
     return build_tree(every, "root")
 

@@ -42,6 +42,7 @@ REDACTION = Redaction()
             "Authorization: [masked: authorization]\nHost: x",
         ),
         ("postgres://u:p%40w@host/db", "postgres://u:[masked: url_password]@host/db"),
+        ("postgres://u:p@ss@host/db", "postgres://u:[masked: url_password]@host/db"),
         ("Bearer abc12345678", "Bearer [masked: bearer_token]"),
         ("İ PASSWORD=hunter2", "İ PASSWORD=[masked: password]"),
         ("\u241b0000 password=a\u241b0000b", "\u241b0000 password=[masked: password]"),

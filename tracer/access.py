@@ -27,7 +27,7 @@ class Scope(StrEnum):
     READ = "read"
     """To read the project's records."""
     ADMIN = "admin"
-    """Both, and to start, cancel and delete runs, and to make and revoke keys."""
+    """Both; to start, cancel and delete runs, to say what is kept, to make and revoke keys."""
 
 
 @dataclass(frozen=True)

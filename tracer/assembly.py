@@ -22,19 +22,28 @@ from tracer.runtime.launcher import CancelWishes, RunLauncher
 from tracer.sessions import SessionStates
 from tracer.settings import Settings
 from tracer.storage import migrate
+from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
 from tracer.storage.embedded_postgres import start_embedded_postgres
+from tracer.storage.embedded_revival import kept_alive
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.http_writer import HttpWriter
 from tracer.storage.notifications import notifications
+from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.project_stores import ProjectStores
-from tracer.storage.projects import list_projects, project_id_of, project_made
+from tracer.storage.projects import (
+    SettingsOfProject,
+    list_projects,
+    project_id_of,
+    project_made,
+)
+from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
@@ -60,6 +69,13 @@ class Parts:
     """The stores of the other projects, where there are any."""
     callers: Callers | None = None
     """Finds out who asks; None where everybody may do everything."""
+    recorder: Recorder | None = None
+    """Records what the application's agents do."""
+    reaper: Reaper | None = None
+    leases: PostgresReaper | None = None
+    """What the reaper looks after; it counts."""
+    pruner: Pruner | None = None
+    """Deletes what projects do not keep; it counts."""
 
     def end_watching(self) -> None:
         """Let all who watch a run leave: the server ends."""
@@ -86,12 +102,14 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
             "database of its own. Unset TRACER_URL to keep records here."
         )
     async with AsyncExitStack() as stack:
-        if settings.database_url is not None:
-            url = settings.database_url.get_secret_value()
+        # What is not a server's daily work goes past a pooler: it may need a session.
+        if (found := settings.direct_database_url or settings.database_url) is not None:
+            url = found.get_secret_value()
         else:
             log.info("embedded_postgres_starts", home=str(settings.home))
             embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
             stack.push_async_callback(asyncio.to_thread, embedded.stop)
+            await stack.enter_async_context(kept_alive(embedded))
             url = embedded.url
         if migrated:
             await asyncio.to_thread(migrate.upgrade, url)
@@ -119,8 +137,11 @@ async def parts(
     Raises:
         ConfigurationError: There is no such project.
     """
-    terms = settings.lease_terms
-    async with open_pool(database_url) as pool, ProjectStores(pool, terms) as stores:
+    terms, redaction = settings.lease_terms, settings.redaction
+    async with (
+        _server_pool(settings, database_url) as pool,
+        ProjectStores(pool, terms, redaction=redaction) as stores,
+    ):
         project_id = await project_id_of(pool, project)
         await stores.tell_of_wall()
         callers = Callers(pool)
@@ -128,21 +149,41 @@ async def parts(
         surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
         store = await stores.of(project_id)
         spool = Spool(spool_path(settings.home, database_url, project_id))
+        recorder = Recorder(store.writer, spool, redaction=redaction)
+        leases = PostgresReaper(pool, lambda runs: stores.on_written(runs))
         async with (
             notifications(pool, database_url, stores) as stores.on_written,
-            Reaper(PostgresReaper(pool, stores.on_written), terms),
+            Reaper(leases, terms) as reaper,
+            Pruner(pool, stores.on_written) as pruner,
             _launcher(
                 settings,
                 application,
                 surroundings,
-                Recorder(store.writer, spool),
+                recorder,
                 store.reader,
-                PostgresSessions(ProjectPool(pool, project_id)),
+                PostgresSessions(ProjectPool(pool, project_id), admission=Admission(redaction)),
             ) as launcher,
         ):
             yield Parts(
-                store.reader, store.writer, launcher, store.watch, project_id, stores, callers
+                store.reader,
+                store.writer,
+                launcher,
+                store.watch,
+                project_id,
+                stores,
+                callers,
+                recorder,
+                reaper,
+                leases,
+                pruner,
             )
+
+
+def _server_pool(settings: Settings, database_url: str) -> Pool:
+    """Return the connections that a server works with, which may go through a pooler."""
+    if settings.direct_database_url is None or settings.database_url is None:
+        return open_pool(database_url)
+    return open_pool(settings.database_url.get_secret_value(), has_sessions=False)
 
 
 @dataclass(frozen=True)
@@ -154,7 +195,9 @@ class Stores:
 
 
 @asynccontextmanager
-async def stores(database_url: str, project: str = DEFAULT_PROJECT) -> AsyncIterator[Stores]:
+async def stores(
+    settings: Settings, database_url: str, project: str = DEFAULT_PROJECT
+) -> AsyncIterator[Stores]:
     """Give the two sides of a project's store in a migrated Postgres.
 
     Raises:
@@ -162,7 +205,8 @@ async def stores(database_url: str, project: str = DEFAULT_PROJECT) -> AsyncIter
     """
     async with open_pool(database_url) as pool:
         seen = ProjectPool(pool, await project_id_of(pool, project))
-        yield Stores(PostgresReader(seen), PostgresWriter(seen))
+        admission = Admission(settings.redaction)
+        yield Stores(PostgresReader(seen), PostgresWriter(seen, admission=admission))
 
 
 class KeyRing:
@@ -191,6 +235,38 @@ async def key_ring(database_url: str) -> AsyncIterator[KeyRing]:
 
 
 @asynccontextmanager
+async def project_settings(
+    database_url: str, project: str | None = None
+) -> AsyncIterator[dict[str, SettingsOfProject]]:
+    """Give what projects keep in a migrated Postgres, by their names.
+
+    Args:
+        database_url: The database.
+        project: One alone; None: all.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
+    async with open_pool(database_url) as pool:
+        if project is None:
+            found = await list_projects(pool)
+        else:
+            found = {project: await project_id_of(pool, project)}
+        yield {name: SettingsOfProject(ProjectPool(pool, each)) for name, each in found.items()}
+
+
+@asynccontextmanager
+async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDeletion]:
+    """Give what deletes a project's runs in a migrated Postgres.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
+    async with open_pool(database_url) as pool:
+        yield PostgresDeletion(ProjectPool(pool, await project_id_of(pool, project)))
+
+
+@asynccontextmanager
 async def launcher_over_http(
     settings: Settings, url: str, application: Application
 ) -> AsyncIterator[RunLauncher]:
@@ -206,11 +282,16 @@ async def launcher_over_http(
         None if secret is None else secret.get_secret_value()
         for secret in (settings.api_key, settings.database_url)
     )
-    async with aclosing(HttpWriter(url, key)) as writer:
+    redaction = settings.redaction
+    async with aclosing(HttpWriter(url, key, redaction=redaction)) as writer:
         spool = Spool(spool_path(settings.home, url))
         surroundings = Surroundings(database_url, url, key)
         async with _launcher(
-            settings, application, surroundings, Recorder(writer, spool), writer
+            settings,
+            application,
+            surroundings,
+            Recorder(writer, spool, redaction=redaction),
+            writer,
         ) as launcher:
             yield launcher
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from itertools import chain
 from operator import is_not
 from typing import Any
+from uuid import UUID
 
 from tracer.records import Kind
 
@@ -36,7 +38,7 @@ class Payloads(StrEnum):
 # Looking a member up in its class takes as long as everything else that is done to a node.
 _PLAN, _STEP, _THINK_ACT, _TOOL_CALL = Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL
 
-_ALWAYS = ("status", "reason", "started_at", "finished_at", "abandoned_at", "position")
+_ALWAYS = ("status", "reason", "started_at", "finished_at", "abandoned_at", "position", "masked")
 
 NODE_FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.PLAN: (
@@ -86,10 +88,11 @@ NODE_FIELDS: dict[Kind, tuple[str, ...]] = {
 }
 """The record fields that a row carries as they are, in camelCase; `status` as it is shown.
 
-A row has besides: `durationMs` (a float, null while open or unstarted); `error`, null or `type`,
-`message` and `stack`; and for each payload field `f` of its kind `f`, `fBytes` (null where the
-record has none) and `fTruncated`. Ids are canonical text, `costUsd` is a float, times are aware.
-With `Payloads.NONE` the payload fields are null, and so are an error's message and stack.
+`masked` is null where nothing was. A row has besides: `durationMs` (a float, null while open or
+unstarted); `error`, null or `type`, `message` and `stack`; and for each payload field `f` of its
+kind `f`, `fBytes` (null where the record has none) and `fTruncated`. Ids are canonical text,
+`costUsd` is a float, times are aware. With `Payloads.NONE` the payload fields are null, and so are
+an error's message and stack.
 """
 
 PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
@@ -107,6 +110,21 @@ PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
 """The long strings of each kind; the tree shows their size too, and whether they were cut."""
 
 
+@dataclass(frozen=True)
+class Revision:
+    """Which state of a run something was read in."""
+
+    root_plan_id: UUID
+    number: int
+    """Grows with every write to the run."""
+    recorded_at: datetime
+    """When the run was first stored: in another database the numbers begin anew."""
+
+
+UNSTORED = Revision(UUID(int=0), 0, datetime.min)
+"""The state of a run that no store has."""
+
+
 @dataclass
 class TreeRows:
     """The rows of a plan and of everything below it, each list ordered by (position, id)."""
@@ -117,8 +135,8 @@ class TreeRows:
     tool_calls: list[Node] = field(default_factory=list)
     opener: Node | None = None
     """The tool call that opened the plan that was asked for."""
-    revision: int = 0
-    """The run's revision when they were read."""
+    revision: Revision = UNSTORED
+    """The state of the run that they were read in."""
 
 
 _WITHIN_PLAN: dict[Kind, tuple[str, ...]] = {
@@ -150,7 +168,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
-    top["revision"] = rows.revision
+    top["revision"] = rows.revision.number
     forest.unhang(top)
     placed = _walk([top])
     unplaced = []

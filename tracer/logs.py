@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TextIO
 from uuid import UUID
 
@@ -32,8 +33,14 @@ PAYLOAD_FIELDS = frozenset({
 SPEAKING_ERRORS = (TracerError, OSError, ImportError)
 """Errors whose text is ours or the system's. Any other text may quote a payload."""
 
-QUIET_LOGGERS = ("alembic", "client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn.error")
+# fmt: off
+QUIET_LOGGERS = (
+    "alembic", "client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn.access", "uvicorn.error",
+)
+# fmt: on
 """Libraries that say too much: each migration context, whole requests, or that they start."""
+
+_of_request: ContextVar[dict[str, str] | None] = ContextVar("tracer_request", default=None)
 
 
 def get_logger(name: str) -> BoundLogger:
@@ -49,9 +56,11 @@ def get_logger(name: str) -> BoundLogger:
             structlog.stdlib.filter_by_level,
             structlog.stdlib.PositionalArgumentsFormatter(),
             merge_contextvars,
+            _merge_request,
             _withhold_payloads,
             _to_standard_library,
         ],
+        cache_logger_on_first_use=True,  # it never changes; making it anew costs as much as a line
     )
     return logger
 
@@ -64,6 +73,27 @@ def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
     """
     with bound_contextvars(**{name: str(value) for name, value in ids.items() if value}):
         yield
+
+
+@contextmanager
+def request_bound(request_id: str) -> Iterator[None]:
+    """Put a request's id on every line logged inside, and what `tell_lineage` says meanwhile."""
+    token = _of_request.set({"request_id": request_id})
+    try:
+        yield
+    finally:
+        _of_request.reset(token)
+
+
+def tell_lineage(**ids: UUID | None) -> None:
+    """Put ids on what is logged for this request from here on; None takes one off again."""
+    told = _of_request.get()
+    if told is not None:
+        for name, value in ids.items():
+            if value is None:
+                told.pop(name, None)
+            else:
+                told[name] = str(value)
 
 
 def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
@@ -94,12 +124,17 @@ def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
                 if in_terminal
                 else structlog.processors.JSONRenderer(default=str),
             ],
-            pass_foreign_args=True,
         )
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _merge_request(_logger: object, _method: str, event: EventDict) -> EventDict:
+    for name, value in (_of_request.get() or {}).items():
+        event.setdefault(name, value)
+    return event
 
 
 def _withhold_payloads(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -117,14 +152,7 @@ def _to_standard_library(
 
 
 def _from_standard_library(_logger: object, _method: str, event: EventDict) -> EventDict:
-    record: logging.LogRecord = event["_record"]
-    arguments = event.pop("positional_args", ())
-    if record.name == "uvicorn.access" and len(arguments) == 5:
-        client, method, target, _http_version, status = arguments
-        # Without the query, which may hold what somebody searches for.
-        path = str(target).partition("?")[0]
-        event.update(event="request", client=client, method=method, path=path, status=status)
-    event.update(getattr(record, "fields", {}))
+    event.update(getattr(event["_record"], "fields", {}))
     return event
 
 

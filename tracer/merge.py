@@ -76,7 +76,7 @@ RULES: dict[Kind, MergeRules] = {
         greatest=("session_id", "subject", "traceparent"),
         ending=(),
         least=(),
-        union=("tags",),
+        union=("tags", "masked"),
     ),
     Kind.PLAN: MergeRules(
         id_field="plan_id",
@@ -94,11 +94,13 @@ RULES: dict[Kind, MergeRules] = {
             "recorder_id",
         ),
         ending=(*_ENDING, "summary", *_ERROR),
+        union=("masked",),
     ),
     Kind.STEP: MergeRules(
         id_field="step_id",
         greatest=("plan_id", "position", "agent_name", "request", "recorder_id"),
         ending=(*_ENDING, "result", *_ERROR),
+        union=("masked",),
     ),
     Kind.THINK_ACT: MergeRules(
         id_field="think_act_id",
@@ -112,6 +114,7 @@ RULES: dict[Kind, MergeRules] = {
             "cost_usd",
             *_ERROR,
         ),
+        union=("masked",),
     ),
     Kind.TOOL_CALL: MergeRules(
         id_field="tool_call_id",
@@ -136,7 +139,7 @@ RULES: dict[Kind, MergeRules] = {
         ),
         latest=("attempt", "effective_arguments"),
         late=("late_finished_at", "late_status", "late_result"),
-        union=("forged_arguments",),
+        union=("forged_arguments", "masked"),
     ),
 }
 

@@ -16,7 +16,7 @@ PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message"}
 """The fields of events and records that are payloads: neither what a run is called nor what an
 error says."""
 
-NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]$"
+NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
 """How a text ends of which not all is kept; in Python's and in Postgres's expressions."""
 
 _NOT_KEPT = re.compile(NOT_KEPT)
@@ -29,15 +29,19 @@ def kept_of(text: str, policy: PayloadPolicy) -> str:
     """Return what is kept of a payload; doing so again changes nothing."""
     if policy is PayloadPolicy.KEEP or not text:
         return text
-    size = size_of(text)
     if policy is PayloadPolicy.DROP:
-        return f"[masked: payload of {size} bytes]"
-    if size <= PREVIEW_BYTES or _NOT_KEPT.search(text[-MARK_CHARACTERS:]):
-        return text
-    return f"{preview(text)}[masked: rest of {size} bytes]"
+        return f"[masked: payload of {size_of(text)} bytes]"
+    size = len(text.encode())
+    # What is longer only ends as if it had been cut.
+    most = PREVIEW_BYTES + (MARK_CHARACTERS if _mark(text) else 0)
+    return text if size <= most else f"{preview(text)}[masked: rest of {size} bytes]"
 
 
 def size_of(text: str) -> int:
     """Return how many bytes a text has, or had before it was cut."""
-    found = _NOT_KEPT.search(text[-MARK_CHARACTERS:])
-    return int(found[1]) if found is not None else len(text.encode())
+    mark = _mark(text)
+    return int(mark[1]) if mark is not None else len(text.encode())
+
+
+def _mark(text: str) -> re.Match[str] | None:
+    return _NOT_KEPT.search(text[-MARK_CHARACTERS:])

@@ -67,6 +67,10 @@ class Record(SQLModel):
     """When the server first stored it."""
     revision: int = Field(default=0, sa_type=BigInteger)
     """The run's revision at the write that changed this record last."""
+    masked: list[str] = Field(
+        default_factory=list, sa_type=ARRAY(Text), sa_column_kwargs={"server_default": "{}"}
+    )
+    """Where secrets were masked, or payloads not kept: `arguments:/password`, sorted."""
 
     @property
     def shown_status(self) -> str:
@@ -138,6 +142,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """What an agent set out to do: the root plan of a run, or a sub-plan."""
 
     plan_id: UUID
+    """The plan's own id; that of a root plan is the run's."""
     parent_plan_id: UUID | None = None
     """The plan whose tool call or step opened this one; null for the root plan."""
     tool_call_id: UUID | None = None
@@ -149,6 +154,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     depth: int | None = None
     """How many sub-plans lie above it: 0 for the root plan."""
     title: str | None = Field(default=None, sa_type=Text)
+    """What it is called where plans are listed."""
     user_request: str | None = Field(default=None, sa_type=Text)
     """What was asked, in the words that were used."""
     agent_name: str | None = Field(default=None, sa_type=Text)
@@ -156,6 +162,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     template: str | None = Field(default=None, sa_type=Text)
     """The plan template that it was made from."""
     template_version: str | None = Field(default=None, sa_type=Text)
+    """Which version of the template."""
     summary: str | None = Field(default=None, sa_type=Text)
     """What came of it."""
 
@@ -164,11 +171,13 @@ class AgentExecutionRecord(Record, Outcome):
     """A step: one item of a plan, carried out by one agent."""
 
     step_id: UUID
+    """The step's own id."""
     plan_id: UUID | None = None
     """The plan that it is a step of; null while only its id is known."""
     position: int | None = None
     """The place among the plan's steps, from 0."""
     agent_name: str | None = Field(default=None, sa_type=Text)
+    """The agent that carries it out."""
     request: str | None = Field(default=None, sa_type=Text)
     """What the agent was asked to do."""
     result: str | None = Field(default=None, sa_type=Text)
@@ -179,6 +188,7 @@ class ThinkActRecord(Record, Outcome):
     """One round of an agent: the model thinks, then chooses tools."""
 
     think_act_id: UUID
+    """The round's own id."""
     step_id: UUID | None = None
     """The step that it is a round of; null while only its id is known."""
     position: int | None = None
@@ -192,7 +202,9 @@ class ThinkActRecord(Record, Outcome):
     messages: str | None = Field(default=None, sa_type=Text)
     """The messages that the model was given, as the text of a JSON array."""
     input_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    """Tokens that the model was given."""
     output_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    """Tokens that it answered with."""
     cost_usd: Decimal | None = Field(default=None, sa_type=Numeric)
     """The cost reported, or else computed from the price list, in US dollars."""
 
@@ -201,6 +213,7 @@ class ActToolInfo(Record, Outcome, Inferred):
     """One tool call: one request to run one tool."""
 
     tool_call_id: UUID
+    """The call's own id."""
     step_id: UUID | None = None
     """The step that made it; null while only its id is known."""
     think_act_id: UUID | None = None
@@ -240,6 +253,22 @@ class ActToolInfo(Record, Outcome, Inferred):
     late_result: str | None = Field(default=None, sa_type=Text)
     """What it returned then, or the error that it raised."""
 
+
+TEXTS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(
+        name
+        for name, field in record.model_fields.items()
+        if field.annotation in (str | None, list[str]) and name != "masked"
+    )
+    for kind, record in [
+        (Kind.RUN, Run),
+        (Kind.PLAN, PlanExecutionRecord),
+        (Kind.STEP, AgentExecutionRecord),
+        (Kind.THINK_ACT, ThinkActRecord),
+        (Kind.TOOL_CALL, ActToolInfo),
+    ]
+}
+"""The fields of each kind that hold text, or lists of text."""
 
 RECORDS: dict[Kind, type[Any]] = {
     Kind.PLAN: PlanExecutionRecord,

@@ -97,7 +97,7 @@ SECRET_VALUES: tuple[SecretValue, ...] = (
         "url_password",
         r"/[^ \t\r\n/@]*:[^ \t\r\n/@]+@",
         re.compile(
-            r""":(?:\\?/){2}[^\s/:@"'\\]{0,200}:(?P<masked>[^\s/@"'\\]{1,500})@""",
+            r""":(?:\\?/){2}[^\s/:@"'\\]{0,200}:(?P<masked>[^\s/"'\\]{1,500})@""",
         ),
     ),
     SecretValue(

@@ -3,7 +3,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tracer.errors import ConfigurationError
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.redaction import Redaction, names_given, patterns_given
 
 
 def _check_database_url(url: SecretStr) -> SecretStr:
@@ -53,6 +54,16 @@ def _check_model(model: str) -> str:
     return model
 
 
+def _check_keys(keys: str) -> str:
+    names_given(keys)
+    return keys
+
+
+def _check_patterns(patterns: SecretStr) -> SecretStr:
+    patterns_given(patterns.get_secret_value())
+    return patterns
+
+
 def default_home() -> Path:
     """Return where the embedded Postgres and the recorder's spool live unless told otherwise.
 
@@ -75,6 +86,11 @@ class Settings(BaseSettings):
 
     database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
         default=None, description="The Postgres to keep records in; unset: an embedded one."
+    )
+    direct_database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
+        default=None,
+        description="The same Postgres without the pooler, where TRACER_DATABASE_URL leads to one "
+        "that lends connections for a transaction, such as PgBouncer.",
     )
     url: Annotated[str, AfterValidator(_check_url)] | None = Field(
         default=None, description="The tracer server to record to over HTTP, with no database here."
@@ -116,6 +132,26 @@ class Settings(BaseSettings):
     model: Annotated[str, AfterValidator(_check_model)] | None = Field(
         default=None, description="The model that plans and thinks; unset: the demo's script."
     )
+
+    redact: Literal["on", "off"] = Field(
+        default="on", description="Whether secrets are masked in what is recorded."
+    )
+    redact_keys: Annotated[str, AfterValidator(_check_keys)] = Field(
+        default="",
+        description="More keys whose values are secrets, separated by commas.",
+    )
+    redact_values: Annotated[SecretStr, AfterValidator(_check_patterns)] = Field(
+        default=SecretStr(""),
+        description="More regular expressions of what is a secret, separated by spaces.",
+    )
+
+    @property
+    def redaction(self) -> Redaction:
+        """What masks secrets."""
+        if self.redact == "off":
+            return Redaction.off()
+        patterns = patterns_given(self.redact_values.get_secret_value())
+        return Redaction(names_given(self.redact_keys), patterns)
 
     @property
     def lease_terms(self) -> LeaseTerms:

@@ -16,7 +16,7 @@ from pydantic import field_validator
 
 from tracer.events import Event
 from tracer.leases import Lease
-from tracer.lineage import PAYLOAD_FIELDS, Node, Payloads, TreeRows
+from tracer.lineage import PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
 from tracer.otel.spans import Span
 from tracer.pages import Page
 from tracer.records import (
@@ -49,6 +49,27 @@ class WriteAnswer:
 
     stored: int
     refused: list[Refusal] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What was deleted because somebody asked for it, and what is left of it."""
+
+    runs: int = 0
+    records: int = 0
+    """Plans, steps, rounds and tool calls."""
+    spans: int = 0
+    """OpenTelemetry spans as they came."""
+    left: int = 0
+    """What is still there of these runs wherever there may be something: 0."""
+
+    def __add__(self, other: Erasure) -> Erasure:
+        return Erasure(
+            self.runs + other.runs,
+            self.records + other.records,
+            self.spans + other.spans,
+            self.left + other.left,
+        )
 
 
 class TraceWriter(Protocol):
@@ -93,6 +114,15 @@ class TraceWriter(Protocol):
         Raises:
             RecordNotFound: There is no such run, or it was deleted before.
             StoreUnavailable: As above.
+        """
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject, as `delete_run` does, and what their conversations keep.
+
+        Runs whose root plan has not come yet have no subject: those are deleted by asking again.
+
+        Raises:
+            StoreUnavailable: As above; what is deleted stays so. Asking again goes on with it.
         """
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
@@ -164,17 +194,6 @@ class ToolCallInPlace:
     """From the root plan down to the call itself, as far as it is known."""
     sub_plans: list[PlanExecutionRecord]
     """In order of position, then id."""
-
-
-@dataclass(frozen=True)
-class Revision:
-    """Which state of a run something was read in."""
-
-    root_plan_id: UUID
-    number: int
-    """Grows with every write to the run."""
-    recorded_at: datetime
-    """When the run was first stored: in another database the numbers begin anew."""
 
 
 @dataclass(frozen=True)

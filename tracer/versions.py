@@ -18,6 +18,7 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.masked_places import with_places
 from tracer.records import Kind
 from tracer.status import Reason, Status
 
@@ -30,6 +31,11 @@ Version = tuple[Kind, UUID, Fields]
 
 def versions(event: Event) -> Iterator[Version]:
     """Yield what `event` says; the parents that it names are placeholders with their links."""
+    for kind, record_id, fields in _versions(event):
+        yield kind, record_id, with_places(kind, fields)
+
+
+def _versions(event: Event) -> Iterator[Version]:
     recorder = {"recorder_id": event.recorder_id}
     if event.plan_id != event.root_plan_id:
         # So that the run can be read, should its root plan never come.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from pydantic import AfterValidator
 
 from tracer.errors import BadRequest
 from tracer.events import Moment
+from tracer.logs import tell_lineage
 from tracer.text import storable
 
 RootPlanId = Annotated[UUID, Path(alias="rootPlanId", description="The run's root plan.")]
@@ -32,6 +34,23 @@ async def refuse_unknown_parameters(request: Request) -> None:
     if unknown:
         offered = f"Use one of {', '.join(sorted(known))}." if known else "It takes none."
         raise BadRequest(f"There is no query parameter {storable(unknown[0])!r} here. {offered}")
+
+
+async def name_lineage(request: Request) -> None:
+    """Put the ids in a request's path on every line that is logged for it."""
+    for name, value in request.path_params.items():
+        if name in _IDS:
+            with suppress(ValueError):  # what else is there is refused, and not told
+                tell_lineage(**{_IDS[name]: UUID(value)})
+
+
+_IDS = {
+    "rootPlanId": "root_plan_id",
+    "planId": "plan_id",
+    "thinkActId": "think_act_id",
+    "toolCallId": "tool_call_id",
+    "recorderId": "recorder_id",
+}
 
 
 StoredText = Annotated[str, AfterValidator(storable)]

@@ -58,8 +58,10 @@ async def read_tree(
     ] = Payloads.PREVIEW,
 ) -> Response:
     """Read the hierarchy from any plan down."""
-    headers = known.check(await reader.read_revision(Kind.PLAN, plan_id))
+    if known.is_anything:
+        known.check(await reader.read_revision(Kind.PLAN, plan_id))
     rows = await reader.read_tree(plan_id, payloads)
+    headers = known.check(rows.revision)
     # In a thread: others need not wait while a large tree is built.
     written = await asyncio.to_thread(_written, rows, str(plan_id), depth)
     return Response(written, media_type="application/json", headers=headers)

@@ -8,9 +8,10 @@ from http import HTTPStatus
 
 from fastapi import APIRouter, Request, Response
 
+from api.accounting import note_problem
 from api.otlp import ENCODINGS, TRACES_BODY, answers
-from api.parts import RecordingIntake, Writer
-from api.problems import PROBLEMS
+from api.parts import Measures, RecordingIntake, Writer
+from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
 from tracer.otel.wire_spans import Decoded
@@ -39,7 +40,9 @@ router = APIRouter(prefix="/v1/traces", tags=["traces"])
         HTTPStatus.SERVICE_UNAVAILABLE,
     ),
 )
-async def record_traces(request: Request, writer: Writer, intake: RecordingIntake) -> Response:
+async def record_traces(
+    request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures
+) -> Response:
     """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
 
     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
@@ -59,9 +62,11 @@ async def record_traces(request: Request, writer: Writer, intake: RecordingIntak
             share.hold(decoded.size)
             refused = await _record(writer, decoded)
     except TracerError as error:
-        status, _ = next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+        status, code = problem_of(error)
+        note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
+    metrics.note_ingest("spans", decoded.count - len(refused), refused)
     return encoding.success(decoded.count, refused)
 
 

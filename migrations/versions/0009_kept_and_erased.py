@@ -45,7 +45,7 @@ BELOW = (
 )
 
 DOWNGRADE = f"""
-UPDATE run SET session_id = NULL WHERE deleted_at IS NOT NULL;
+UPDATE run SET session_id = NULL, subject = NULL WHERE deleted_at IS NOT NULL;
 DROP INDEX plan_execution_record_by_run;
 CREATE INDEX plan_execution_record_by_run
     ON plan_execution_record (project_id, root_plan_id, revision) WHERE recorded_at > '-infinity';

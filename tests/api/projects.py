@@ -71,6 +71,7 @@ class Project:
                 "recordId": self.run.think_act,
                 "keyId": self.key_id,
                 "name": f"{self.canary}-measure",
+                "subject": self.canary,
             }[name]
         )
 
@@ -95,6 +96,7 @@ class Project:
             "chat": [(b'{"message":"Measure"}', json)],
             "sign_in": [(b'{"key":"tracer_nobody"}', json)],
             "create_key": [(b'{"name":"another","scopes":["read"]}', json)],
+            "change_project": [(b'{"keepDays":1}', json)],
         }[operation]
 
     def _lines(self) -> bytes:
@@ -158,6 +160,7 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     """Return a project that has a run of events, one of spans, a lease and a key."""
     run = sample_run(finished=False)
     run.events = [EVENT.validate_json(_marked(event_json(each), canary)) for each in run.events]
+    run.events[0] = run.events[0].model_copy(update={"subject": canary})
     writer = PostgresWriter(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
@@ -171,6 +174,10 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
         await connection.execute(
             "INSERT INTO removed_record VALUES (%s, %s, %s, 'step', 1)",
             [project_id, run.root, new_id()],
+        )
+        await connection.execute(
+            "INSERT INTO analyst (role_name, project_id, was_made) VALUES (%s, %s, false)",
+            [f"{canary}-analyst", project_id],
         )
     return project
 
@@ -193,8 +200,9 @@ class Attack:
         return f"{self.operations} operations, {self.requests} requests, {len(self.leaks)} leaks"
 
 
-WITHOUT_RECORDS = {"renew_lease", "read_tool_history"}
-"""What may succeed with the other's ids: a lease of one's own, and the numbers of a tool's name."""
+WITHOUT_RECORDS = {"renew_lease", "read_tool_history", "delete_subject"}
+"""What may succeed with the other's ids: a lease of one's own, the numbers of a tool's name, and
+none of a subject's runs."""
 
 WRITING = ("record_events", "record_traces")
 """Last, since whoever names the other's ids makes records of their own by them."""

@@ -192,6 +192,7 @@ STRANGE: list[dict[str, Any]] = [
     {"endTimeUnixNano": str(2**64)},
     {"startTimeUnixNano": str(2**63)},
     {"attributes": [{"key": "n", "value": {"intValue": str(2**70)}}]},
+    {"attributes": [{"key": "n", "value": {"doubleValue": 10**400}}]},
     {"attributes": {"not": "a list"}},
     {"events": [7]},
     {"links": [{"traceId": "zz"}]},

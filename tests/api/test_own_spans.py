@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from api.app import create_app
-from api.own_spans import AGENT, OwnSpans, own_spans, wanted_exporter
+from api.own_spans import AGENT, ENDPOINTS, PROTOCOLS, OwnSpans, own_spans, wanted_exporter
 from tests.api.conftest import serving_parts
 from tests.sample_runs import sample_run
 from tracer.errors import ConfigurationError
@@ -197,6 +197,10 @@ def test_the_environment_says_where_spans_go(
 async def test_a_missing_exporter_is_said_in_a_sentence() -> None:
     with pytest.raises(ConfigurationError, match=r"OTEL_TRACES_EXPORTER .*tracer\[otel\]"):
         async with own_spans({"OTEL_TRACES_EXPORTER": "zipkin"}):
+            pass
+    grpc = dict.fromkeys(PROTOCOLS, "grpc") | {ENDPOINTS[0]: "http://x"}
+    with pytest.raises(ConfigurationError, match=rf"{ENDPOINTS[0]} .*'otlp_proto_grpc'"):
+        async with own_spans(grpc):
             pass
 
 

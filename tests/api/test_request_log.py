@@ -108,7 +108,8 @@ async def test_a_crash_is_answered_and_told_with_the_request_s_id(
         for event in ("request_crashed", "request")
     )
     assert crashed["request_id"] == request["request_id"] == answer.headers["x-request-id"]
-    assert (request["status"], crashed["level"]) == (500, "error")
+    assert (request["status"], request["code"]) == (500, answer.json()["code"])
+    assert crashed["level"] == "error"
 
 
 @pytest.mark.parametrize(

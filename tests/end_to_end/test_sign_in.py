@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 
-import psycopg
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.api.test_cli import tracer
+from tests.databases import fresh_database
 from tests.end_to_end.axe import violations
-from tests.end_to_end.conftest import record_demo
+from tests.sample_runs import sample_run
 from tests.servers import tracer_server
+from tracer.access import NewKey, Scope
+from tracer.storage.api_keys import ApiKeys
+from tracer.storage.engine import open_pool
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A server that wants a key, and a run on it."""
+
+    address: str
+    database_url: str
+    run: str
+
+
+@pytest.fixture(scope="module")
+def closed(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Closed]:
+    home = tmp_path_factory.mktemp("closed")
+    with fresh_database(postgres_server_url, _template) as url:
+        run = asyncio.run(_prepare(url))
+        with tracer_server(url, home) as address:
+            yield Closed(address, url, run)
+
+
+async def _prepare(url: str) -> str:
+    """Make a key, so that one is needed, and return a run."""
+    run = sample_run()
+    async with open_pool(url) as pool:
+        await ApiKeys(ProjectPool(pool)).create("the first", [Scope.ADMIN])
+        await PostgresWriter(ProjectPool(pool)).write(run.events)
+    return str(run.root)
 
 
 @pytest.fixture
-def closed(database_url: str, tmp_path: Path) -> Iterator[tuple[str, str, str]]:
-    """A server that wants a key: its address, a key, and the id of a run."""
-    run = record_demo(database_url, tmp_path)
-    make = ("keys", "create", "looking", "--scope", "read")
-    key = tracer(tmp_path, *make, TRACER_DATABASE_URL=database_url).stdout.strip()
-    with tracer_server(database_url, tmp_path) as address:
-        yield address, key, run
+async def keys(closed: Closed) -> AsyncIterator[ApiKeys]:
+    async with open_pool(closed.database_url) as pool:
+        yield ApiKeys(ProjectPool(pool))
+
+
+@pytest.fixture
+async def key(keys: ApiKeys) -> NewKey:
+    return await keys.create("looking", [Scope.READ])
 
 
 async def test_a_link_leads_to_the_sign_in_and_back_and_out_again(
-    page: Page, closed: tuple[str, str, str]
+    page: Page, closed: Closed, key: NewKey
 ) -> None:
-    address, key, run = closed
-    await page.goto(f"{address}/runs/{run}?panes=tree")
+    await page.goto(f"{closed.address}/runs/{closed.run}?panes=tree")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert "/sign-in?to=" in page.url
 
@@ -38,35 +72,33 @@ async def test_a_link_leads_to_the_sign_in_and_back_and_out_again(
     await expect(page.get_by_role("alert")).to_contain_text("not known")
     await expect(page.get_by_label("Key")).to_be_focused()
 
-    await page.get_by_label("Key").fill(key)
+    await page.get_by_label("Key").fill(key.secret)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("treeitem").first).to_be_visible()
-    assert f"/runs/{run}" in page.url
+    assert f"/runs/{closed.run}" in page.url
     [cookie] = await page.context.cookies()
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    assert cookie["value"] not in key
+    assert cookie["value"] not in key.secret
     kept = "JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}])"
-    for secret in (key, cookie["value"]):
+    for secret in (key.secret, cookie["value"]):
         assert secret not in await page.evaluate(kept)
 
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-    await page.goto(f"{address}/")
+    await page.goto(f"{closed.address}/")
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert await page.context.cookies() == []
 
 
 async def test_a_revoked_key_leads_who_looks_back_to_the_sign_in(
-    page: Page, closed: tuple[str, str, str], database_url: str
+    page: Page, closed: Closed, keys: ApiKeys, key: NewKey
 ) -> None:
-    address, key, _ = closed
-    await page.goto(f"{address}/sign-in")
-    await page.get_by_label("Key").fill(key)
+    await page.goto(f"{closed.address}/sign-in")
+    await page.get_by_label("Key").fill(key.secret)
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("table")).to_be_visible()
 
-    with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE api_key SET revoked_at = now()")
+    await keys.revoke(key.key.key_id)
 
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
@@ -74,7 +106,7 @@ async def test_a_revoked_key_leads_who_looks_back_to_the_sign_in(
 @pytest.mark.parametrize("language", ["en", "zh-CN"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_the_page_keeps_the_policy_and_is_accessible(
-    browser: Browser, closed: tuple[str, str, str], language: str, scheme: str
+    browser: Browser, closed: Closed, key: NewKey, language: str, scheme: str
 ) -> None:
     context = await browser.new_context(
         locale=language, color_scheme="dark" if scheme == "dark" else "light"
@@ -82,13 +114,13 @@ async def test_the_page_keeps_the_policy_and_is_accessible(
     page = await context.new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
-    await page.goto(f"{closed[0]}/sign-in?to=//elsewhere.example")
+    await page.goto(f"{closed.address}/sign-in?to=//elsewhere.example")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
 
     assert await violations(page) == []
     assert [each for each in said if "Content Security Policy" in each] == []
-    await page.locator("#key").fill(closed[1])
+    await page.locator("#key").fill(key.secret)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("table")).to_be_visible()
-    assert page.url.startswith(f"{closed[0]}/")
+    assert page.url.startswith(f"{closed.address}/")
     await context.close()

@@ -204,7 +204,7 @@ async def test_nothing_but_the_diary_says_who_the_callers_are(
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
     # Nothing came as spans here, and nobody needs a key.
     nothing = {name for name, text in searched.items() if not text}
-    assert nothing == {"api_key", "otel_span", "removed_record", "sign_in"}
+    assert nothing == {"analyst", "api_key", "otel_span", "removed_record", "sign_in"}
     for name, text in searched.items():
         for canary in CANARIES:
             at = text.find(canary)

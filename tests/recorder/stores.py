@@ -9,7 +9,7 @@ from tracer.errors import StoreUnavailable
 from tracer.events import Event
 from tracer.leases import Lease
 from tracer.records import Run
-from tracer.store import Refusal, TraceWriter, WriteAnswer
+from tracer.store import Erasure, Refusal, TraceWriter, WriteAnswer
 
 
 class CommandedStore(TraceWriter):
@@ -71,6 +71,9 @@ class CommandedStore(TraceWriter):
             await self.grew.wait_for(lambda: len(self.renewals) >= times)
 
     async def delete_run(self, root_plan_id: object) -> None:
+        raise NotImplementedError
+
+    async def delete_subject(self, subject: object) -> Erasure:
         raise NotImplementedError
 
     async def write_spans(self, spans: object) -> WriteAnswer:

@@ -102,6 +102,9 @@ class CancellingStore:
     async def delete_run(self, root_plan_id: Any) -> None:
         raise NotImplementedError
 
+    async def delete_subject(self, subject: Any) -> Any:
+        raise NotImplementedError
+
     async def write_spans(self, spans: Any) -> Any:
         raise NotImplementedError
 

@@ -24,6 +24,9 @@ class StoreThatIsDown:
     async def delete_run(self, root_plan_id: Any) -> None:
         raise StoreUnavailable
 
+    async def delete_subject(self, subject: Any) -> Any:
+        raise StoreUnavailable
+
     async def write_spans(self, spans: Any) -> Any:
         raise StoreUnavailable
 

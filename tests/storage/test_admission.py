@@ -9,12 +9,16 @@ from itertools import permutations
 import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
+from tests.otel.made_traces import made, spans_from
 from tests.store_contract.transfers import export_of
 from tracer.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.lineage import Payloads
 from tracer.otel.decode import decode_protobuf
+from tracer.otel.span_fields import root_plan_id
+from tracer.payloads import kept_of
 from tracer.project_settings import PayloadPolicy
-from tracer.records import ActToolInfo
+from tracer.record_json import read_record, record_json
+from tracer.records import ActToolInfo, Kind
 from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
 from tracer.storage.engine import open_pool
@@ -113,6 +117,13 @@ async def test_a_project_keeps_of_payloads_what_it_wants(
     assert [row["argumentsBytes"] for row in tree.tool_calls] == [size]
 
 
+def test_a_long_payload_that_only_ends_as_if_it_had_been_cut_is_cut() -> None:
+    long = f"{'x' * 5000}[masked: rest of 7 bytes]"
+    cut = kept_of(long, PayloadPolicy.PREVIEW)
+    assert cut == f"{'x' * 2048}[masked: rest of {len(long)} bytes]"
+    assert kept_of(cut, PayloadPolicy.PREVIEW) == cut
+
+
 @pytest.mark.parametrize("policy", PayloadPolicy)
 async def test_spans_are_kept_as_the_project_wants_them(policy: PayloadPolicy) -> None:
     open_store = MemoryStore(admission=Admission(Redaction.off()))
@@ -127,6 +138,19 @@ async def test_spans_are_kept_as_the_project_wants_them(policy: PayloadPolicy) -
     assert found_in(b"".join(span.body for span in kept)) == []
     is_dropped = [b"[masked: payload of " in span.body for span in kept]
     assert any(is_dropped) is (policy is PayloadPolicy.DROP)
+
+
+async def test_what_an_export_says_of_the_records_of_spans_is_masked(database_url: str) -> None:
+    spans = spans_from(made(1, "a tool"))
+    async with open_pool(database_url) as pool:
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        await writer.write_spans(spans)
+        run_id = root_plan_id(spans[0].trace_id)
+        plan = (await reader.read_plan(run_id)).plan
+        line = {**json.loads(record_json(Kind.PLAN, plan)), "inferredFrom": f"ghp_{'a' * 30}"}
+        await writer.restore_spans(spans, [read_record(line)])
+        restored = (await reader.read_plan(run_id)).plan
+        assert restored.inferred_from == "[masked: github_token]"
 
 
 async def test_nothing_is_masked_where_that_is_off() -> None:

@@ -15,10 +15,12 @@ from psycopg import sql
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
 from tracer.errors import BadRequest, ConfigurationError
+from tracer.storage.analyst_role import READER_ROLE
 from tracer.storage.analysts import Analysts
 from tracer.storage.engine import Pool
 from tracer.storage.migrate import upgrade
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import project_made
 
@@ -185,6 +187,21 @@ async def test_a_role_that_could_see_more_is_no_analyst(ward: Ward, pool: Pool) 
                     await ward.analysts.add(role, "other")
             finally:
                 await connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_the_roles_of_the_walls_are_no_analysts(ward: Ward) -> None:
+    for role in (PROGRAM_ROLE, READER_ROLE):
+        with pytest.raises(BadRequest, match="can't log in"):
+            await ward.analysts.add(role, "other")
+
+
+async def test_an_analyst_whose_role_is_gone_is_removed_all_the_same(
+    ward: Ward, pool: Pool
+) -> None:
+    async with pool.connection() as connection:  # as after a restore in another cluster
+        await connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(ward.role)))
+    assert (await ward.analysts.remove(ward.role)).role == ward.role
+    assert await ward.analysts.list_analysts() == []
 
 
 async def test_what_is_no_name_of_a_role_is_told(ward: Ward) -> None:

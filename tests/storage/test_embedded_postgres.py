@@ -101,6 +101,14 @@ def test_a_killed_server_comes_back_with_what_was_committed(home: Path) -> None:
         assert _answer(second.url, "SELECT number FROM kept") == 7
 
 
+def test_a_server_that_did_not_come_to_write_who_it_is_starts_again(home: Path) -> None:
+    with start_embedded_postgres(home) as server:
+        kill_postgres(home)
+        (home / f"postgres-{embedded_postgres.MAJOR_VERSION}/data/postmaster.pid").write_text("")
+        server.revive()
+        assert _answer(server.url) == "here"
+
+
 @pytest.mark.parametrize("name", ["x" * 120, "a name, with (signs)"])
 def test_a_path_that_no_socket_can_have_is_no_matter(home: Path, name: str) -> None:
     with start_embedded_postgres(home / name) as server:

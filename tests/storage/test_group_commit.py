@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from uuid import UUID
 
 import pytest
@@ -157,3 +158,27 @@ async def test_who_gives_up_while_it_is_written_takes_nobody_along(
 async def test_nothing_to_write_waits_for_nobody(together: GroupCommit[Item], disk: Disk) -> None:
     assert await together.write([]) == []
     assert disk.groups == []
+
+
+async def test_a_group_is_counted_and_is_nobody_s_own(disk: Disk) -> None:
+    whose: ContextVar[str] = ContextVar("whose", default="nobody's")
+    groups: list[int] = []
+
+    async def write(items: list[Numbered[Item]]) -> list[Refusal]:
+        said.append(whose.get())
+        return await disk.write(items)
+
+    said: list[str] = []
+    together = GroupCommit(
+        write, lambda item: UUID(int=item[0]), lambda seconds, items: groups.append(items)
+    )
+    whose.set("mine")
+    lanes = await fill_lanes(together, disk)
+    waiting = await queue(together, [(100, "a"), (100, "b")], [(101, "c")])
+    assert together.waiting == 2
+    disk.let.set()
+    await asyncio.gather(*lanes, *waiting)
+
+    assert together.waiting == 0
+    assert groups == [*[1] * LANES, 3]
+    assert set(said) == {"nobody's"}

@@ -182,4 +182,5 @@ async def test_a_real_server_takes_what_it_can_of_many_megabytes(
 
 
 def new_noise(size: int) -> str:
-    return base64.b85encode(os.urandom(size)).decode()[:size]
+    # Of letters and digits alone: what has no beginning in it can look like no secret.
+    return base64.b64encode(os.urandom(size), altchars=b"ab").decode()[:size]

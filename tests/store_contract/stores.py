@@ -118,7 +118,7 @@ async def all_records(store: Store) -> dict[Any, dict[str, Any]]:
         assert run == await store.reader.read_run(run.root_plan_id)
         found["run", run.root_plan_id] = content(run)
         rows = await store.reader.read_tree(run.root_plan_id, Payloads.FULL)
-        assert rows.revision == run.revision
+        assert rows.revision.number == run.revision
         for plan in rows.plans:
             record = (await store.reader.read_plan(UUID(plan["planId"]))).plan
             found["plan", run.root_plan_id, record.plan_id] = content(record)

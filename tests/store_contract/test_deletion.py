@@ -11,7 +11,7 @@ from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
-from tracer.errors import RecordNotFound
+from tracer.errors import BadRequest, RecordNotFound
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.otel.span_fields import root_plan_id
@@ -92,7 +92,7 @@ async def test_what_other_projects_have_does_not_exist(new_store: NewStore) -> N
 
 async def test_every_run_of_a_subject_goes_and_no_other(store: Store) -> None:
     mine, more, others, nobodys = (Moments() for _ in range(4))
-    subject = "p/1 ü\\u0000?"
+    subject = "p/1 ü\\u0000\0\ud800?"
     await store.record(mine.plan_started(subject=subject), mine.step_started(), mine.call_started())
     await store.record(more.plan_started(subject=subject), more.plan_finished())
     await store.record(others.plan_started(subject="p"), others.call_started())
@@ -135,3 +135,8 @@ async def test_a_subject_of_another_project_is_somebody_else(new_store: NewStore
     await theirs.record(run.plan_started(subject="p-1"))
     assert await mine.writer.delete_subject("p-1") == Erasure()
     assert (await theirs.reader.read_run(run.root)).subject == "p-1"
+
+
+async def test_a_subject_that_was_kept_masked_is_not_said_to_be_erased(store: Store) -> None:
+    with pytest.raises(BadRequest, match="card_number"):
+        await store.writer.delete_subject("4111 1111 1111 1111")

@@ -13,6 +13,7 @@ from tracer.errors import RecordNotFound
 from tracer.events import ErrorInfo
 from tracer.ids import new_id, sequential_ids
 from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads
+from tracer.records import Kind
 from tracer.status import Status
 
 
@@ -55,7 +56,7 @@ async def test_a_row_carries_exactly_what_lineage_says(store: Store) -> None:
     assert failed["durationMs"] == 10.0
     assert failed["startedAt"].tzinfo is not None
     assert failed["startedAt"].utcoffset() == START.utcoffset()
-    assert rows.revision == (await store.reader.read_run(run.root)).revision
+    assert rows.revision == await store.reader.read_revision(Kind.RUN, run.root)
 
 
 def camel(field: str) -> str:
@@ -146,6 +147,17 @@ async def test_short_and_empty_strings_are_never_cut_short_of_what_they_are(
     [call] = (await store.reader.read_tree(run.root, payloads)).tool_calls
     assert (call["resultBytes"], call["resultTruncated"]) == (0, False)
     assert call["argumentsTruncated"] is (payloads in (Payloads.NONE, Payloads.DIGEST))
+
+
+async def test_a_text_that_says_how_long_it_was_is_taken_at_its_word(store: Store) -> None:
+    run = Moments()
+    size, other = 999_999_999_999_999, "[masked: rest of 7 bytes]\n"
+    await store.record(
+        run.call_started(arguments=f"[masked: payload of {size} bytes]"),
+        run.call_finished(result=other),
+    )
+    [call] = (await store.reader.read_tree(run.root, Payloads.PREVIEW)).tool_calls
+    assert (call["argumentsBytes"], call["resultBytes"]) == (size, len(other))
 
 
 async def test_a_sub_plan_s_tree_is_that_plan_and_what_is_below_it(store: Store) -> None:

@@ -22,7 +22,7 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
-from tracer.store import TraceReader, TraceWriter, WriteAnswer
+from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
 from tracer.tools.definition import Tool
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run_scope import ToolResources
@@ -50,6 +50,9 @@ class NotingWriter:
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         await self.inner.delete_run(root_plan_id)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        return await self.inner.delete_subject(subject)
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         return await self.inner.request_cancel(root_plan_id)

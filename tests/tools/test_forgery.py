@@ -15,6 +15,7 @@ from pydantic import AliasChoices, Field
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
+from tracer.redaction import standard_redaction
 from tracer.tools.definition import tool
 from tracer.tools.hidden import (
     Hidden,
@@ -71,7 +72,7 @@ async def check_forged(on: Service, arguments: str, forged: list[str], rest: Any
     assert outcome.error is None
     assert json.loads(outcome.result or "") == rest
     assert row["forgedArguments"] == sorted(forged)
-    assert row["arguments"] == arguments
+    assert row["arguments"] == standard_redaction().text(arguments)
     assert len(on.endings(outcome)) == 1
 
 

@@ -47,7 +47,7 @@ async def test_without_a_caller_no_hook_no_provider_and_no_tool_is_asked(tmp_pat
         outcome = await on.tools.call("secret")
 
     assert (outcome.status, outcome.reason) == ("failed", "missing_identity")
-    assert "with identity(token_id=…)" in outcome.for_model
+    assert "with identity(…)" in outcome.for_model
     assert asked == []
     assert len(on.endings(outcome)) == 1
 

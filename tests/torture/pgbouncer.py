@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.databases import open_directory
@@ -25,9 +26,12 @@ PATIENCE = 20.0
 @contextmanager
 def pgbouncer(database_url: str) -> Iterator[str]:
     """Give the address of `database_url` behind a pooler in transaction mode."""
-    program = subprocess.run(
-        [ROOT / "scripts" / "ensure_pgbouncer.sh"], check=True, capture_output=True, text=True
-    ).stdout.split("\n")[-2]
+    ensured = subprocess.run(
+        [ROOT / "scripts" / "ensure_pgbouncer.sh"], check=False, capture_output=True, text=True
+    )
+    if ensured.returncode:  # only root can install it, and not everywhere
+        pytest.skip(ensured.stderr.strip())
+    program = ensured.stdout.split("\n")[-2]
     direct = conninfo_to_dict(database_url)
     port = _free_port()
     with open_directory() as folder:

@@ -13,6 +13,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
+import tracer
 from tests.api.run_stream import Folded, flattened, watching
 from tests.recorder.test_dead_processes import until
 from tests.sample_runs import sample_run
@@ -102,6 +103,30 @@ async def test_a_wish_and_a_death_that_one_hears_of_are_known_to_the_other(
 
     assert wished.json() == {"rootPlanIds": [str(run.root)]}
     assert after == revision + 1, "both reapers cleared it"
+
+
+async def test_programs_that_write_to_the_database_through_the_pooler_are_not_in_each_other_s_way(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    programs, plans = 6, 15
+
+    def record(program: int) -> None:
+        with tracer.connect() as tracing:
+            for number in range(plans):
+                with tracing.plan(f"{program}.{number}"):
+                    pass
+
+    monkeypatch.delenv("TRACER_URL", raising=False)
+    monkeypatch.setenv("TRACER_HOME", str(tmp_path))
+    monkeypatch.setenv("TRACER_DIRECT_DATABASE_URL", database_url)
+    with pgbouncer(database_url) as pooled:
+        monkeypatch.setenv("TRACER_DATABASE_URL", pooled)
+        await asyncio.gather(*(asyncio.to_thread(record, each) for each in range(programs)))
+
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 def client_of(address: str) -> httpx2.AsyncClient:

@@ -14,6 +14,7 @@ from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
 from tracer.leases import LeaseTerms
 from tracer.recorder.spool import Spool, spool_path
+from tracer.redaction import Redaction
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
 
@@ -44,15 +45,24 @@ def connect(
         settings = _given(settings, url)
     key = api_key or (settings.api_key and settings.api_key.get_secret_value())
     database_url = settings.database_url and settings.database_url.get_secret_value()
+    redaction = settings.redaction
     open_writer: OpenWriter
     if settings.url is None and database_url:
         place = database_url
-        open_writer = partial(_postgres_writer, database_url, settings.lease_terms)
+        has_sessions = settings.direct_database_url is None
+        open_writer = partial(
+            _postgres_writer, database_url, settings.lease_terms, redaction, has_sessions
+        )
     else:
         place = settings.url or LOCAL_SERVER
-        open_writer = partial(_http_writer, place, key or None)
+        open_writer = partial(_http_writer, place, key or None, redaction)
     carry_work_into_threads()
-    return Tracing(open_writer, lambda: Spool(spool_path(settings.home, place)), buffered=buffered)
+    return Tracing(
+        open_writer,
+        lambda: Spool(spool_path(settings.home, place)),
+        buffered=buffered,
+        redaction=redaction,
+    )
 
 
 def _given(settings: Settings, url: str) -> Settings:
@@ -74,18 +84,23 @@ def _given(settings: Settings, url: str) -> Settings:
 
 
 @asynccontextmanager
-async def _http_writer(url: str, api_key: str | None) -> AsyncIterator[TraceWriter]:
+async def _http_writer(
+    url: str, api_key: str | None, redaction: Redaction
+) -> AsyncIterator[TraceWriter]:
     from tracer.storage.http_writer import HttpWriter
 
-    async with aclosing(HttpWriter(url, api_key)) as writer:
+    async with aclosing(HttpWriter(url, api_key, redaction=redaction)) as writer:
         yield writer
 
 
 @asynccontextmanager
-async def _postgres_writer(url: str, terms: LeaseTerms) -> AsyncIterator[TraceWriter]:
+async def _postgres_writer(
+    url: str, terms: LeaseTerms, redaction: Redaction, has_sessions: bool
+) -> AsyncIterator[TraceWriter]:
+    from tracer.storage.admission import Admission
     from tracer.storage.engine import open_pool
     from tracer.storage.postgres_writer import PostgresWriter
     from tracer.storage.project_pool import ProjectPool
 
-    async with open_pool(url) as pool:
-        yield PostgresWriter(ProjectPool(pool), terms=terms)
+    async with open_pool(url, has_sessions=has_sessions) as pool:
+        yield PostgresWriter(ProjectPool(pool), terms=terms, admission=Admission(redaction))

@@ -18,6 +18,7 @@ from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_place
 from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
+from tracer.redaction import Redaction
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
@@ -46,6 +47,7 @@ class Connection:
         buffered: bool = False,
         clock: Clock = utc_now,
         ids: IdSource = new_id,
+        redaction: Redaction | None = None,
     ) -> None:
         """Start the recorder.
 
@@ -56,13 +58,14 @@ class Connection:
                 last moments is then lost when it is killed.
             clock: Tells when an event happened.
             ids: Mints ids.
+            redaction: What masks secrets; None: the standard.
 
         Raises:
             Exception: Whatever `open_writer` raises.
         """
         self.ids = ids
         self._start: Callable[[], RecorderThread] = partial(
-            RecorderThread, open_writer, open_spool, clock, ids
+            RecorderThread, open_writer, open_spool, clock, ids, redaction
         )
         self._is_buffered = buffered
         self._is_closed = False

@@ -25,6 +25,7 @@ from tracer.logs import get_logger
 from tracer.recorder.counts import error_place, ids_of
 from tracer.recorder.recorder import BATCH_EVENTS, CLOSING_SECONDS, Recorder
 from tracer.recorder.spool import Spool
+from tracer.redaction import Redaction
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
@@ -58,7 +59,12 @@ class RecorderThread:
     """Takes events from any thread, in the order in which they come, until it is closed."""
 
     def __init__(
-        self, open_writer: OpenWriter, open_spool: OpenSpool, clock: Clock, ids: IdSource
+        self,
+        open_writer: OpenWriter,
+        open_spool: OpenSpool,
+        clock: Clock,
+        ids: IdSource,
+        redaction: Redaction | None = None,
     ) -> None:
         """Start it, and wait until it records.
 
@@ -71,6 +77,7 @@ class RecorderThread:
         self._open_spool = open_spool
         self._clock = clock
         self._ids = ids
+        self._redaction = redaction
         self._queue: deque[_Queued] = deque()
         self._taken: Sequence[_Queued] = ()
         self._asked: set[Future[Any]] = set()
@@ -206,7 +213,11 @@ class RecorderThread:
         async with (
             self._open_writer() as self._writer,
             Recorder(
-                self._writer, self._open_spool(), clock=self._clock, ids=self._ids
+                self._writer,
+                self._open_spool(),
+                clock=self._clock,
+                ids=self._ids,
+                redaction=self._redaction,
             ) as self.recorder,
         ):
             ready.set_result(None)

@@ -13,6 +13,8 @@ from uuid import UUID
 import orjson
 
 from tracer.errors import BadRequest
+from tracer.masked_places import with_places
+from tracer.merge import RULES
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.record_json import ExportedRecord, read_record, reduce_records
@@ -54,9 +56,10 @@ def carried_records(spans: Mapping[bytes, Span]) -> Carried | None:
     root_id = next(iter(found.values())).root_plan_id
     run = reduced[Kind.RUN][root_id, root_id]
     return Carried(
-        run={name: run.get(name) for name in _OF_RUN} | {"tags": run.get("tags") or []},
+        run={name: run.get(name) for name in _OF_RUN}
+        | {name: run.get(name) or [] for name in RULES[Kind.RUN].union},
         records={
-            kind: {record_id: _projected(fields) for (_, record_id), fields in part.items()}
+            kind: {record_id: _projected(kind, fields) for (_, record_id), fields in part.items()}
             for kind, part in reduced.items()
             if kind in RECORDS
         },
@@ -81,8 +84,8 @@ def _of(span: Span, attribute: str) -> Iterable[ExportedRecord]:
         yield record
 
 
-def _projected(fields: Fields) -> Fields:
-    return {"inferred": False, **fields}
+def _projected(kind: Kind, fields: Fields) -> Fields:
+    return with_places(kind, {"inferred": False, **fields})
 
 
 def _record_of(

@@ -29,7 +29,10 @@ _VALUE_BYTES = 100
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
-_NOT_OF_THAT_SHAPE = (json_format.Error, Error, ValueError, TypeError, RecursionError)
+_NOT_OF_THAT_SHAPE = (
+    *(json_format.Error, Error),
+    *(ValueError, TypeError, OverflowError, RecursionError),
+)
 """What making a message of JSON raises, and what serializing and parsing it does."""
 
 

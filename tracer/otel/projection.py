@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from tracer.masked_places import with_places
 from tracer.otel.agents import Agent, find_agents, first_message, name_of, start_of
 from tracer.otel.carried_records import carried_records
 from tracer.otel.dialects.reading import Role
@@ -146,6 +147,9 @@ class _Making:
             self._add_root_step()
         self._set_positions()
         self._set_depths()
+        for kind in (Kind.PLAN, Kind.STEP):
+            for fields in self.records[kind].values():
+                with_places(kind, fields)
         return Projected(
             root_plan_id=self.root_id,
             is_agent_work=bool(self.agents.by_id or self.agents.loose),
@@ -305,10 +309,11 @@ class _Making:
         forest = self.forest
         first = [self.root_agent.span_id] if self.root_agent and self.root_agent.is_there else []
         readings = [forest.readings[each] for each in (*first, *forest.order)]
-        return {
+        run: Fields = {
             "session_id": stored(next((r.conversation for r in readings if r.conversation), None)),
             "subject": stored(next((r.subject for r in readings if r.subject), None)),
         }
+        return with_places(Kind.RUN, run)
 
     def record_of(self) -> dict[bytes, tuple[Kind, UUID]]:
         """Return the record that each span became, or belongs to."""

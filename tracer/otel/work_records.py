@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
 
+from tracer.masked_places import with_places
 from tracer.otel.choices import LATEST_ROUND, Choice, Rounds
 from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.forest import Above, Forest
@@ -89,7 +90,9 @@ class KnownWork:
         for position, model in enumerate(models):
             think_act_id = ids(Kind.THINK_ACT, model)
             source = forest.spans[model], forest.readings[model], step_id, position
-            work.think_acts[think_act_id] = self._once(think_act_id, _think_act_fields, *source)
+            work.think_acts[think_act_id] = self._once(
+                Kind.THINK_ACT, think_act_id, _think_act_fields, *source
+            )
         rounds = Rounds(forest, models)
         siblings: Counter[UUID] = Counter()
         for call in calls:
@@ -107,14 +110,19 @@ class KnownWork:
             siblings[parent] += 1
             call_id = ids(Kind.TOOL_CALL, call)
             made_of = forest.spans[call], forest.readings[call], choice, links, position
-            work.tool_calls[call_id] = self._once(call_id, _tool_call_fields, *made_of)
+            work.tool_calls[call_id] = self._once(
+                Kind.TOOL_CALL, call_id, _tool_call_fields, *made_of
+            )
         return work
 
-    def _once(self, record_id: UUID, make: Callable[..., Fields], *source: object) -> Fields:
+    def _once(
+        self, kind: Kind, record_id: UUID, make: Callable[..., Fields], *source: object
+    ) -> Fields:
         """Return what `make` makes of the source, made anew only where that is another."""
         known = self._fields.get(record_id)
         if known is None or known[0] != source:
-            known = self._fields[record_id] = source, make(*source)
+            made = with_places(kind, make(*source))
+            known = self._fields[record_id] = source, made
         return known[1]
 
 

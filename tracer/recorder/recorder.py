@@ -21,10 +21,12 @@ from tracer.clock import Clock, utc_now
 from tracer.events import Event
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
+from tracer.masked_events import changed_event, masking
 from tracer.recorder.counts import RecorderCounts, error_place, ids_of
 from tracer.recorder.drainer import Drainer, LateWrite, failure
 from tracer.recorder.lease import LeaseKeeper
 from tracer.recorder.spool import Spool
+from tracer.redaction import Redaction, standard_redaction
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
@@ -72,6 +74,7 @@ class Recorder:
         clock: Clock = utc_now,
         ids: IdSource = new_id,
         patience: float = 0.25,
+        redaction: Redaction | None = None,
     ) -> None:
         """Connect a store and the spool that stands in for it.
 
@@ -81,13 +84,16 @@ class Recorder:
             clock: Tells when an event happened.
             ids: Mints the recorder's id.
             patience: How many seconds an event waits for the store before it is spooled.
+            redaction: What masks secrets, before anything is spooled or sent; None: the standard.
         """
         self.recorder_id = ids()
         self.clock = clock
         self.counts = RecorderCounts()
         self._writer = writer
-        self._spool = spool
+        self.spool = spool
         self._patience = patience
+        self.redaction = redaction or standard_redaction()
+        self._masked = masking(self.redaction)
         self._drainer = Drainer(writer, spool, self.counts)
         self._lease = LeaseKeeper(writer, self.recorder_id)
         self._queue: deque[_Waiting] = deque()
@@ -96,7 +102,7 @@ class Recorder:
         self._writing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._drainer = Drainer(self._writer, self._spool, self.counts)
+        self._drainer = Drainer(self._writer, self.spool, self.counts)
         self._lease = LeaseKeeper(self._writer, self.recorder_id)
         self._changed = asyncio.Event()
         self._is_open = True
@@ -140,6 +146,11 @@ class Recorder:
         """
         if not events:
             return
+        try:
+            events = tuple([changed_event(event, self._masked) for event in events])
+        except Exception as error:
+            self.counts.note_drop(events, f"masking failed: {error_place(error)}")
+            return
         if not self._is_open:
             await self._keep(events)
             return
@@ -157,7 +168,7 @@ class Recorder:
         await self._drainer.finish(CLOSING_SECONDS)
         await self._lease.end()
         try:
-            await self._spool.close()
+            await self.spool.close()
         except Exception as error:
             log.error("spool_close_failed", error=error_place(error))
         log.info("recorder_closed", recorder_id=str(self.recorder_id), **asdict(self.counts))
@@ -225,7 +236,7 @@ class Recorder:
     async def _keep(self, events: Sequence[Event]) -> Sequence[UUID]:
         """Put events into the spool and return their ids there; those left out are dropped."""
         try:
-            appended = await self._spool.append(events)
+            appended = await self.spool.append(events)
         except Exception as error:
             self.counts.note_drop(events, f"the spool failed: {error_place(error)}")
             return []

@@ -134,6 +134,12 @@ class Spool:
         """Forget what has these ids; ids that are not there do not matter."""
         await self._call(lambda: self._remove(ids))
 
+    def size(self) -> int:
+        """Return how many bytes the file has, events that left it included."""
+        with suppress(FileNotFoundError):
+            return self._path.stat().st_size
+        return 0
+
     async def count(self) -> int:
         """Return how many events are in the spool."""
         return await self._call(self._count)

@@ -251,7 +251,7 @@ class RunLauncher:
             raise BadRequest("Nothing is asked: put into words what the agents are to do.")
         if agent is not None:
             self._application.agent(agent)
-        title = _title(request)
+        title = _title(self._recorder.redaction.text(request))  # before it is cut in two
         plan: Plan | None = None
         agent_name: str | None = PLANNER
         if given is not None:

@@ -1,4 +1,4 @@
-"""The tables of who may do what: projects, keys, sign-ins.
+"""The tables of who may do what: projects, keys, sign-ins, analysts.
 
 They are small and the same for all: on Citus they are reference tables, so that their unique
 constraints need no `root_plan_id`.
@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
+    BigInteger,
     CheckConstraint,
     ForeignKeyConstraint,
     LargeBinary,
@@ -29,6 +30,11 @@ class ProjectRow(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("name", name="project_has_its_own_name"),
         CheckConstraint("length(name) BETWEEN 1 AND 100", name="project_has_a_name"),
+        CheckConstraint("keep_days BETWEEN 1 AND 36500", name="project_keeps_some_days"),
+        CheckConstraint("keep_runs > 0", name="project_keeps_some_runs"),
+        CheckConstraint(
+            "payloads IN ('keep', 'preview', 'drop')", name="project_has_a_payload_policy"
+        ),
     )
     model_config = RecordConfig(use_attribute_docstrings=True)
 
@@ -36,7 +42,15 @@ class ProjectRow(SQLModel, table=True):
     project_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """What its records carry."""
     name: str = Field(sa_type=Text)
+    """What it is called by who makes keys for it."""
     created_at: datetime = Field(sa_type=MOMENT_TYPE)
+    """When it was made."""
+    keep_days: int | None = None
+    """Runs are pruned that many days after they ended; null: by age never."""
+    keep_runs: int | None = Field(default=None, sa_type=BigInteger)
+    """Of more runs than that, the oldest are pruned; null: however many there are."""
+    payloads: str = Field(sa_type=Text, sa_column_kwargs={"server_default": "keep"})
+    """What is kept of payloads that are recorded: `keep`, `preview` or `drop`."""
 
 
 class ApiKeyRow(SQLModel, table=True):
@@ -56,6 +70,7 @@ class ApiKeyRow(SQLModel, table=True):
     model_config = RecordConfig(use_attribute_docstrings=True)
 
     key_id: UUID = Field(primary_key=True)
+    """The key's own id, which opens nothing."""
     project_id: int
     """The project that it opens."""
     name: str = Field(sa_type=Text)
@@ -65,6 +80,7 @@ class ApiKeyRow(SQLModel, table=True):
     digest: bytes = Field(sa_type=LargeBinary)
     """The SHA-256 of the key, which is kept nowhere."""
     created_at: datetime = Field(sa_type=MOMENT_TYPE)
+    """When it was made."""
     last_used_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When it was used last, to the minute."""
     revoked_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
@@ -87,3 +103,20 @@ class SignInRow(SQLModel, table=True):
     """The key that was shown: the sign-in ends with it."""
     expires_at: datetime = Field(sa_type=MOMENT_TYPE)
     """When it ends by itself."""
+
+
+class AnalystRow(SQLModel, table=True):
+    """A role of the database that sees one project, by the views and tables."""
+
+    __tablename__ = "analyst"
+    __table_args__ = (
+        ForeignKeyConstraint(["project_id"], ["project.project_id"], name="analyst_of_project"),
+    )
+    model_config = RecordConfig(use_attribute_docstrings=True)
+
+    role_name: str = Field(sa_type=Text, primary_key=True)
+    """The role, as it logs in."""
+    project_id: int
+    """The project that it sees."""
+    was_made: bool
+    """Whether the role was made with this row, and goes with it."""

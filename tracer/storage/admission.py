@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tracer.errors import BadRequest
 from tracer.events import Event
 from tracer.masked_events import Change, changed_event, masking
 from tracer.masked_places import with_places
@@ -19,6 +20,7 @@ from tracer.project_settings import PayloadPolicy
 from tracer.record_json import ExportedRecord
 from tracer.records import TEXTS
 from tracer.redaction import Redaction, standard_redaction
+from tracer.text import storable
 
 
 class Admission:
@@ -57,6 +59,20 @@ class Admission:
             elif value:
                 fields[name] = [change(name, item) for item in value]
         return replace(record, fields=with_places(record.kind, fields))
+
+    def subject(self, subject: str) -> str:
+        """Return a subject as its runs have it.
+
+        Raises:
+            BadRequest: Of what it says nothing is kept that tells it from others.
+        """
+        kept = self._redaction.value(storable(subject))
+        if kept != storable(subject):
+            raise BadRequest(
+                f"No run has this subject: what looks like a secret is kept as {kept!r}, and that "
+                "of others may be, too. Name this one to delete all of them."
+            )
+        return kept
 
     def session_id(self, session_id: str) -> str:
         """Return the id of a conversation without secrets, as its runs have it."""

@@ -58,8 +58,8 @@ class Analysts:
             project: The project's name.
 
         Raises:
-            BadRequest: The role sees a project already, can't be made by that name, or could become
-                another one, or do more than log in: it could see other projects.
+            BadRequest: The role sees a project already, can't be made by that name, can't log in,
+                or could become another one, or do more than log in: it could see other projects.
             ConfigurationError: There is no such project, or the database's user may not make roles.
             StoreUnavailable: The database does not answer.
         """
@@ -76,8 +76,8 @@ class Analysts:
                 await _make(connection, role, password)
             elif gap[0]:
                 raise BadRequest(
-                    f"The role {role!r} may do more than log in, or is a member of other roles: it "
-                    "could see other projects. Give another one, or a name that is not taken."
+                    f"The role {role!r} can't log in, may do more, or is a member of other roles: "
+                    "it could see other projects. Give another one, or a name that is not taken."
                 )
             grant = "GRANT {} TO {} WITH INHERIT TRUE, SET FALSE, ADMIN FALSE"
             await _on_role(connection, grant, READER_ROLE, role)
@@ -99,9 +99,10 @@ class Analysts:
             if found is None:
                 raise BadRequest(f"{role!r} is no analyst.")
             removed = Analyst(*found)
-            await _on_role(connection, "REVOKE {} FROM {}", READER_ROLE, role)
-            if removed.was_made:
-                await _on_role(connection, "DROP ROLE {}", role)
+            if await _one(connection, _ROLE, role):  # a backup has the row alone
+                await _on_role(connection, "REVOKE {} FROM {}", READER_ROLE, role)
+                if removed.was_made:
+                    await _on_role(connection, "DROP ROLE {}", role)
         return removed
 
     async def list_analysts(self) -> list[Analyst]:
@@ -170,15 +171,19 @@ def _told_in_a_sentence(role: str) -> Iterator[None]:
         ) from error
 
 
-# What a role could become, or may do beside logging in, would be a gap in the wall.
+# What a role could become, or may do beside logging in, would be a gap in the wall; and what does
+# not log in may be the program's own role, which would see that project from every other.
 _GAP = f"""
-SELECT role.rolsuper OR role.rolbypassrls OR role.rolreplication OR role.rolcreaterole
+SELECT NOT role.rolcanlogin OR role.rolsuper OR role.rolbypassrls OR role.rolreplication
+    OR role.rolcreaterole
     OR EXISTS (
         SELECT FROM pg_auth_members AS membership
         WHERE membership.member = role.oid AND membership.roleid::regrole::text <> '{READER_ROLE}'
     )
     OR EXISTS (SELECT FROM pg_class WHERE oid = 'run'::regclass AND relowner = role.oid)
 FROM pg_roles AS role WHERE role.rolname = %s"""
+
+_ROLE = "SELECT 1 FROM pg_roles WHERE rolname = %s"
 
 _REMOVE = """
 DELETE FROM analyst USING project

@@ -136,6 +136,7 @@ SWEEPS = {
 LOCK_SESSIONS = f"""
 SELECT FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)
 ORDER BY session_id FOR UPDATE"""
+"""Comes before states are deleted: so no two that delete wait for each other in a circle."""
 
 CLOSE = f"""
 UPDATE run SET swept_at = %(now)s, session_id = NULL, subject = NULL WHERE {_OF_RUNS}"""

@@ -203,7 +203,7 @@ class _Cluster:
             pid, _, _ = (self.data / "postmaster.pid").read_text().partition("\n")
         except FileNotFoundError:
             return False
-        return pid.isdecimal() and _is_running_postgres(int(pid))
+        return _is_running_postgres(pid)
 
     def stop_server(self) -> None:
         self._run(
@@ -219,8 +219,8 @@ class _Cluster:
         """
         for file in (self.data / "postmaster.pid", self.socket_directory / ".s.PGSQL.5432.lock"):
             if file.exists():
-                pid, rest = file.read_text().split("\n", 1)
-                if not _is_running_postgres(int(pid)):
+                pid, _, rest = file.read_text().partition("\n")
+                if not _is_running_postgres(pid):
                     file.write_text(f"{NO_PROCESS}\n{rest}")
 
     def _answers(self) -> bool:
@@ -315,9 +315,11 @@ def _first_closed(path: Path) -> Path | None:
     return next(closed, None)
 
 
-def _is_running_postgres(pid: int) -> bool:
+def _is_running_postgres(pid: str) -> bool:
+    if not pid.isdecimal():
+        return False  # the file was never written to its end
     try:
-        process = psutil.Process(pid)
+        process = psutil.Process(int(pid))
         return process.name() == "postgres" and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

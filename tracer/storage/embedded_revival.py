@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.embedded_postgres import EmbeddedPostgres
 
@@ -34,7 +33,7 @@ async def _keep_looking(embedded: EmbeddedPostgres) -> None:
         try:
             await asyncio.to_thread(embedded.revive)
             is_up = True
-        except (StoreUnavailable, OSError) as error:
+        except Exception as error:  # whatever it is, it tries again
             if is_up:
                 log.error("embedded_postgres_down", error=str(error))
             is_up = False

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import httpx2
@@ -18,15 +19,24 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from tracer.errors import RecordNotFound, RunNotActive, SchemaOutOfDate, StoreUnavailable
+from tracer.errors import (
+    BadRequest,
+    RecordNotFound,
+    RunNotActive,
+    SchemaOutOfDate,
+    StoreUnavailable,
+)
 from tracer.events import Event, event_json
 from tracer.leases import Lease
 from tracer.logs import get_logger
 from tracer.otel.encode import encode_protobuf
 from tracer.otel.spans import Span
 from tracer.records import Run
+from tracer.redaction import Redaction
 from tracer.status import ABANDONED, Status
-from tracer.store import Refusal, WriteAnswer
+from tracer.storage.admission import Admission
+from tracer.store import Erasure, Refusal, WriteAnswer
+from tracer.text import storable
 
 log = get_logger(__name__)
 
@@ -65,6 +75,7 @@ class _Lease(BaseModel):
 
 class _Problem(BaseModel):
     code: str
+    detail: str = ""
 
 
 class _RefusedAsAWhole(Exception):
@@ -77,6 +88,7 @@ class _RefusedAsAWhole(Exception):
 
 
 _ANSWER = TypeAdapter(WriteAnswer)
+_ERASURE = TypeAdapter(Erasure)
 
 
 class HttpWriter:
@@ -92,6 +104,7 @@ class HttpWriter:
         api_key: str | None = None,
         *,
         transport: httpx2.AsyncBaseTransport | None = None,
+        redaction: Redaction | None = None,
     ) -> None:
         """Name the server; nothing is connected yet.
 
@@ -99,7 +112,10 @@ class HttpWriter:
             url: Where it is, such as `http://127.0.0.1:8420`.
             api_key: Sent with each request, where the server wants one.
             transport: Carries the requests; unless given, connections of its own.
+            redaction: What masks secrets in spans; None: the standard. Events are masked by whoever
+                records them.
         """
+        self._admission = Admission(redaction)
         self._url = url
         self._client = httpx2.AsyncClient(
             base_url=url,
@@ -128,7 +144,8 @@ class HttpWriter:
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
-        bodies = [(index, encode_protobuf([span])) for index, span in enumerate(spans)]
+        admitted = self._admission.spans(spans)
+        bodies = [(index, encode_protobuf([span])) for index, span in enumerate(admitted)]
         refused = await self._divided(bodies, self._write_spans)
         return WriteAnswer(len(spans) - len(refused), refused)
 
@@ -201,6 +218,16 @@ class HttpWriter:
         if _code(response) == "not_found":
             raise RecordNotFound("run", root_plan_id)
         _content(response, HTTPStatus.NO_CONTENT)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        response = await self._ask("DELETE", f"api/subjects/{quote(storable(subject), safe='')}")
+        if (problem := _problem(response)) is not None and problem.code == "bad_request":
+            raise BadRequest(problem.detail)
+        try:
+            return _ERASURE.validate_json(_content(response, HTTPStatus.OK))
+        except ValidationError as error:
+            raise _unexpected(response) from error
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
@@ -277,10 +304,15 @@ def _unexpected(response: httpx2.Response) -> StoreUnavailable:
 
 def _code(response: httpx2.Response) -> str | None:
     """Return the code of the problem that a response tells; None where it tells none."""
+    problem = _problem(response)
+    return None if problem is None else problem.code
+
+
+def _problem(response: httpx2.Response) -> _Problem | None:
     if not response.headers.get("content-type", "").startswith("application/problem+json"):
         return None
     try:
-        return _Problem.model_validate_json(response.content).code
+        return _Problem.model_validate_json(response.content)
     except ValidationError:
         return None
 

@@ -71,6 +71,11 @@ JOIN recorder_lease AS lease
 WHERE part.root_plan_id = $2 AND part.project_id = $1
 ORDER BY lease.recorder_id"""
 
+COUNT_LEASES = """
+SELECT count(*) FILTER (WHERE seen_at + length > statement_timestamp()),
+    count(*) FILTER (WHERE seen_at + length <= statement_timestamp())
+FROM recorder_lease"""
+
 _LIVES = "lease.seen_at + lease.length > moment.now"
 # `$2`: since when somebody has been looking without a break.
 _IS_DEAD = "greatest(lease.seen_at, $2::timestamptz) + lease.length <= moment.now"

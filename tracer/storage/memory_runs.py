@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,8 @@ from tracer.storage.memory_spans import KeptSpans
 from tracer.storage.memory_tree import Records
 from tracer.storage.projected_runs import shown_of_run
 from tracer.storage.run_changes import Removed
+from tracer.store import Erasure
+from tracer.text import storable
 from tracer.versions import Fields
 
 
@@ -48,7 +51,29 @@ class KeptRun:
         """Return what runs that have the same record are ordered by."""
         return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
 
+    def is_of(self, subject: str) -> bool:
+        """Return whether it is one of a subject's runs."""
+        return self.fields.get("subject") == storable(subject)
+
     def as_run(self) -> Run:
         """Return the run with what it shows of its records."""
         shown = shown_of_run(self.root_plan_id, self.parts)
         return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)
+
+
+def why_no_events(kept: KeptRun | None) -> str | None:
+    """Return the code with which a run refuses events; None: it takes them."""
+    if kept is None:
+        return None
+    return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
+
+
+def bury(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
+    """Leave tombstones of some runs, and return what there was."""
+    for kept in chosen:
+        runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
+    return Erasure(
+        len(chosen),
+        sum(len(part) for kept in chosen for part in kept.parts.values()),
+        sum(len(kept.spans.by_id) for kept in chosen),
+    )

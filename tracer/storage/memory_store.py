@@ -16,7 +16,7 @@ from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
-from tracer.lineage import Payloads, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import Reduced, merged, reduce_events
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
@@ -31,16 +31,12 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
+from tracer.storage.admission import Admission
 from tracer.storage.agreements import KIND_WORDS, LATEST, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory_leases import MemoryLeases, is_taken_up
-from tracer.storage.memory_lists import (
-    page,
-    run_is_wanted,
-    tool_call_is_wanted,
-    tool_call_preview,
-)
-from tracer.storage.memory_runs import KeptRun
+from tracer.storage.memory_lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
+from tracer.storage.memory_runs import KeptRun, bury, why_no_events
 from tracer.storage.memory_spans import dated, replace_records
 from tracer.storage.memory_stats import stats_of_tools, tool_history
 from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
@@ -48,9 +44,9 @@ from tracer.storage.run_changes import changes_between
 from tracer.storage.signs_of_life import signs_of, signs_of_spans
 from tracer.store import (
     AnyRecord,
+    Erasure,
     PlanWithOpener,
     Refusal,
-    Revision,
     RunChanges,
     RunFilter,
     ToolCallFilter,
@@ -77,16 +73,18 @@ class MemoryStore:
         clock: Clock = utc_now,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock = utc_now,
+        admission: Admission | None = None,
     ) -> None:
         self._project_id = project_id
         self._clock = clock
         self._leases = MemoryLeases(terms)
         self._lease_clock = lease_clock
+        self._admission = admission or Admission()
         self._runs: dict[UUID, KeptRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
-        accepted, refused = self._divided(events)
+        accepted, refused = self._divided(self._admission.events(events))
         reduced = reduce_events(accepted)
         for event in accepted:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
@@ -96,24 +94,18 @@ class MemoryStore:
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
-        accepted, refused = self._divided(records)
+        accepted, refused = self._divided(self._admission.records(records))
         self._write(reduce_records(accepted), merged_whole)
         return WriteAnswer(len(accepted), refused)
 
     def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
         """Return what is taken, and why the rest is not."""
-        codes = [self._why_no_events(each.root_plan_id) for each in written]
+        codes = [why_no_events(self._runs.get(each.root_plan_id)) for each in written]
         return [each for each, code in zip(written, codes, strict=True) if code is None], [
             Refusal(index, code, REFUSED_RUNS[code])
             for index, code in enumerate(codes)
             if code is not None
         ]
-
-    def _why_no_events(self, run_id: UUID) -> str | None:
-        kept = self._runs.get(run_id)
-        if kept is None:
-            return None
-        return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
 
     def _write(self, reduced: Reduced, merge: Merge) -> None:
         now = self._clock()
@@ -149,7 +141,7 @@ class MemoryStore:
     def _write_spans(self, spans: Sequence[Span], now: datetime) -> WriteAnswer:
         refused: list[Refusal] = []
         by_run: dict[UUID, list[Span]] = {}
-        for index, span in enumerate(spans):
+        for index, span in enumerate(self._admission.spans(spans)):
             run_id = root_plan_id(span.trace_id)
             if run_id in self._runs and self._runs[run_id].is_deleted:
                 refused.append(Refusal(index, "run_deleted", REFUSED_SPANS))
@@ -220,8 +212,12 @@ class MemoryStore:
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
-        self._open_run(root_plan_id)
-        self._runs[root_plan_id] = KeptRun(root_plan_id, {}, is_deleted=True)
+        bury(self._runs, [self._open_run(root_plan_id)])
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        kept_as = self._admission.subject(subject)
+        return bury(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
@@ -274,7 +270,7 @@ class MemoryStore:
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
         kept = self._find(Kind.PLAN, plan_id)
-        return tree_rows(kept.records(), plan_id, payloads, kept.fields["revision"])
+        return tree_rows(kept.records(), plan_id, payloads, _revision(kept))
 
     async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
         """Return a step whole; see `TraceReader.read_step`."""
@@ -294,7 +290,7 @@ class MemoryStore:
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
         """Return the revision of a record's run; see `TraceReader.read_revision`."""
         kept = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
-        return Revision(kept.root_plan_id, kept.fields["revision"], kept.fields["recorded_at"])
+        return _revision(kept)
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
         """Return the revisions of runs; see `TraceReader.read_revisions`."""
@@ -396,3 +392,7 @@ class MemoryStore:
         if not found:
             raise RecordNotFound(KIND_WORDS[kind], record_id)
         return min(found, key=lambda kept: kept.preference(kind, record_id))
+
+
+def _revision(kept: KeptRun) -> Revision:
+    return Revision(kept.root_plan_id, kept.fields["revision"], kept.fields["recorded_at"])

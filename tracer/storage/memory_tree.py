@@ -12,8 +12,9 @@ from uuid import UUID
 
 from pydantic.alias_generators import to_camel
 
-from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, TreeRows
+from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
 from tracer.merge import RULES
+from tracer.payloads import size_of
 from tracer.records import Kind
 from tracer.store import AnyRecord
 from tracer.text import PREVIEW_BYTES, preview
@@ -22,14 +23,14 @@ Records = dict[Kind, dict[UUID, Any]]
 """The records of one run below the run itself (`tracer.store.AnyRecord`), by kind and id."""
 
 
-def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: int) -> TreeRows:
+def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Revision) -> TreeRows:
     """Return the rows of a plan and of everything below it; of a root plan, all rows of the run.
 
     Args:
         records: The records of the plan's run.
         plan_id: One of its plans.
         payloads: How much of the long strings the rows carry.
-        revision: The run's.
+        revision: Their run's.
     """
     top = records[Kind.PLAN][plan_id]
     opener = records[Kind.TOOL_CALL].get(top.tool_call_id)
@@ -91,6 +92,7 @@ def _linked(records: dict[UUID, Any], link: str, parents: dict[UUID, Any]) -> di
 def _node(kind: Kind, record: AnyRecord, payloads: Payloads) -> Node:
     node: Node = {to_camel(field): _plain(getattr(record, field)) for field in NODE_FIELDS[kind]}
     node["status"] = record.shown_status
+    node["masked"] = record.masked or None
     node["durationMs"] = None
     if record.started_at and record.finished_at:
         node["durationMs"] = (record.finished_at - record.started_at) / timedelta(milliseconds=1)
@@ -113,7 +115,7 @@ def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[st
         text = getattr(record, field)
         size = None if text is None else len(text.encode())
         values[field] = _shown(text, payloads)
-        values[f"{field}_bytes"] = size
+        values[f"{field}_bytes"] = None if text is None else size_of(text)
         values[f"{field}_truncated"] = size is not None and size > _LIMITS[payloads]
     return values
 

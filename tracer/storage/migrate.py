@@ -20,6 +20,8 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate
+from tracer.storage.analyst_role import let_analysts_in
+from tracer.storage.analyst_views import make_views
 from tracer.storage.engine import PoolConnection, libpq_url, store_errors
 from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
@@ -43,6 +45,8 @@ def upgrade(url: str, revision: str = "head") -> None:
             raise_wall(connection)
             if after != before:
                 _comment(connection)
+                make_views(connection)
+            let_analysts_in(connection)
 
 
 def downgrade(url: str, revision: str) -> None:

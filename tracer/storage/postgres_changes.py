@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
-from tracer.lineage import Payloads
+from tracer.lineage import Payloads, Revision
 from tracer.merge import RULES
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import KIND_WORDS
@@ -16,7 +16,7 @@ from tracer.storage.engine import PoolConnection
 from tracer.storage.postgres_tree import fetched_rows, rows_query
 from tracer.storage.run_changes import changes_between
 from tracer.storage.tables import TABLES
-from tracer.store import Revision, RunChanges
+from tracer.store import RunChanges
 
 
 async def read_run_changes(
@@ -84,6 +84,7 @@ _RUN_OF = {Kind.RUN: f"SELECT root_plan_id, revision, recorded_at FROM run WHERE
     FROM {TABLES[kind]} AS part
     JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
     WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s
+        AND run.deleted_at IS NULL
     ORDER BY part.status = 'unknown', part.root_plan_id LIMIT 1"""
     for kind in RECORDS
 }

@@ -206,6 +206,7 @@ class PostgresDeletion:
                 await connection.execute(sql.LEAVE_LEASES, values)
                 if with_sessions:
                     values |= {"sessions": _session_ids(buried)}
+                    await connection.execute(sql.LOCK_SESSIONS, values)
                     await connection.execute(sql.FORGET_SESSIONS, values)
         if buried:
             self._on_written(buried.keys())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from tracer.leases import Lease, LeaseTerms
 from tracer.records import RECORDS
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.lease_statements import (
+    COUNT_LEASES,
     FORGET_LEASES,
     FORGET_PARTS,
     LEASES_OF_RUN,
@@ -86,12 +88,6 @@ class PostgresLeases:
             *([*recorders], [*run_ids], self._terms.pause),
         ]
 
-    async def note(self, connection: PoolConnection, signs: Signs) -> set[UUID]:
-        """Note signs of life in a transaction that locked their runs, as `noting` says."""
-        cursor = AsyncRawCursor(connection)
-        await cursor.execute(*self.noting(signs), prepare=True)
-        return {recorder_id for (recorder_id,) in await cursor.fetchall()}
-
     def remember(self, signs: Signs, lasting: Collection[UUID]) -> None:
         """Take note, after the commit, that signs need not be noted again for a moment.
 
@@ -110,6 +106,22 @@ async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID)
     cursor = AsyncRawCursor(connection)
     await cursor.execute(LEASES_OF_RUN, [project_id, run_id])
     return [Lease(*row) for row in await cursor.fetchall()]
+
+
+@dataclass(frozen=True)
+class LeaseCounts:
+    """How many leases there are."""
+
+    alive: int
+    expired: int
+    """Those whose recorders left something open, and are shown as dead."""
+
+
+async def count_leases(pool: Pool) -> LeaseCounts:
+    """Count the leases of all projects."""
+    async with borrowed(pool) as connection:
+        ((alive, expired),) = await _rows(connection, COUNT_LEASES, [])
+    return LeaseCounts(alive, expired)
 
 
 class PostgresReaper:
@@ -131,6 +143,10 @@ class PostgresReaper:
         self._pool = pool
         self._on_written = on_written
         self._clock = clock
+        self.abandoned = 0
+        """What recorders left open in a run and was marked, since the process began."""
+        self.cleared = 0
+        """The same that was cleared, since they came back."""
 
     async def now(self) -> datetime:
         """Return what time it is; see `LeaseKeeping.now`."""
@@ -174,6 +190,9 @@ class PostgresReaper:
             recorders = list({recorder_id for _, _, recorder_id, _ in parts})
             given = [self._moment(), since, recorders]
             await AsyncRawCursor(connection).execute(SETTLE_SOME, given)
+        marked = sum(part[3] is not None for part in parts if tuple(part[:3]) in changed)
+        self.abandoned += marked
+        self.cleared += len(changed) - marked
         if changed:
             self._on_written({run_id for _, run_id, _ in changed})
         return True

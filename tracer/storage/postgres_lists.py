@@ -14,6 +14,7 @@ from tracer.pages import Cursor, Page
 from tracer.records import Run
 from tracer.status import ABANDONED, Status
 from tracer.storage.agreements import SEARCHED, check_status, moment_of
+from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import PoolConnection
 from tracer.storage.row_records import select
 from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES
@@ -105,6 +106,7 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
     """Return how tool calls are listed."""
     listing = Listing("act_tool_info", "tool_call_id", by_start=True, looked_at=5_000)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add(IN_NO_GRAVE)
     _add_range(listing, wanted, cursor)
     _add_status(listing, listing.along, wanted.status)
     listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.leases import Lease
-from tracer.lineage import Payloads, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import RULES
 from tracer.otel.spans import Span
 from tracer.pages import Page
@@ -25,6 +25,7 @@ from tracer.records import (
 )
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.ancestors import Place, path_down_to
+from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import (
     ANSWER_SECONDS,
     PoolConnection,
@@ -48,7 +49,6 @@ from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import (
     AnyRecord,
     PlanWithOpener,
-    Revision,
     RunChanges,
     RunFilter,
     ToolCallFilter,
@@ -121,7 +121,7 @@ class PostgresReader:
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
-            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL"""
+            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {IN_NO_GRAVE}"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with reading(self._project) as connection:
@@ -237,7 +237,7 @@ class PostgresReader:
         """Return the record with an id; where runs share it, the first that is no placeholder."""
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
-            WHERE {id_field} = %(id)s AND project_id = %(project_id)s
+            WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {IN_NO_GRAVE}
             ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
         given = {"id": record_id, "project_id": self._project_id}
         return _only(KIND_WORDS[kind], record_id, await select(connection, record, query, given))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracer.clock import Clock, utc_now
 from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
+from tracer.storage.admission import Admission
 from tracer.storage.engine import store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
 
@@ -18,9 +19,11 @@ class PostgresSessions:
         self,
         project: ProjectPool,
         clock: Clock = utc_now,
+        admission: Admission | None = None,
     ) -> None:
         self._project = project
         self._clock = clock
+        self._admission = admission or Admission()
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
         """Return a session's state; see `SessionStates.read_state`."""
@@ -34,17 +37,20 @@ class PostgresSessions:
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
-        given = self._given(session_id) | {"state": state_text(initial), "now": self._clock()}
+        first = self._admission.state(state_text(initial))
+        given = self._given(session_id) | {"state": first, "now": self._clock()}
         with store_errors():
             async with in_project(self._project) as connection:
                 cursor = await connection.execute(_MAKE_OR_LOCK, given)
                 [(text,)] = await cursor.fetchall()
                 state = apply(state_from(text), changes)
-                await connection.execute(_KEEP, given | {"state": state_text(state)})
-        return state
+                kept = self._admission.state(state_text(state))
+                await connection.execute(_KEEP, given | {"state": kept})
+        return state_from(kept)
 
     def _given(self, session_id: str) -> dict[str, Any]:
-        return {"project_id": self._project.project_id, "session": stored_session_id(session_id)}
+        session = self._admission.session_id(stored_session_id(session_id))
+        return {"project_id": self._project.project_id, "session": session}
 
 
 _THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"

@@ -11,9 +11,11 @@ from pydantic.alias_generators import to_camel
 from sqlalchemy import Enum, Uuid
 
 from tracer.errors import RecordNotFound
-from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, TreeRows
+from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
 from tracer.merge import RULES
+from tracer.payloads import MARK_CHARACTERS, NOT_KEPT
 from tracer.records import Kind
+from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import PoolConnection
 from tracer.storage.tables import ALWAYS, METADATA, TABLES
 from tracer.text import PREVIEW_BYTES, preview
@@ -36,6 +38,12 @@ _SHOWN = {
     Payloads.FULL: "{}",
     Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
 }
+# As it was before the project's policy cut it, which the text itself says.
+_SIZE = (
+    f"CASE WHEN masked = '{{{{}}}}' THEN octet_length({{0}}) ELSE coalesce(substring(right({{0}},"
+    f" {MARK_CHARACTERS}) from '{NOT_KEPT.replace('{', '{{').replace('}', '}}')}')::bigint,"
+    " octet_length({0})) END"
+)
 _CUT = {
     Payloads.NONE: "{} <> ''",
     Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
@@ -59,7 +67,8 @@ async def read_tree_rows(
     found = await cursor.fetchone()
     if found is None:
         raise RecordNotFound("plan", plan_id)
-    run_id, opener_id, revision, plan_ids = found
+    run_id, opener_id, number, recorded_at, plan_ids = found
+    revision = Revision(run_id, number, recorded_at)
     given = {"project_id": project_id, "run": run_id, "plans": plan_ids, "opener": opener_id}
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
     cursors = {}
@@ -125,6 +134,7 @@ def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
     if "cost_usd" in row:
         row["cost_usd"] = "cost_usd::float8"
     row["duration_ms"] = _DURATION
+    row["masked"] = "nullif(masked, '{}')"  # nothing to read in nearly all rows
     texts = payload_expressions(kind, payloads)
     message, stack = (texts.pop(field, "NULL") for field in _ERROR_TEXTS)
     row |= texts
@@ -148,17 +158,17 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
         for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
             row[field] = _SHOWN[payloads].format(field)
     for field in PAYLOAD_FIELDS[kind]:
-        row[f"{field}_bytes"] = f"octet_length({field})"
+        row[f"{field}_bytes"] = _SIZE.format(field)
         row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
     return row
 
 
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
 
-_FIND = """
+_FIND = f"""
 WITH RECURSIVE found AS (
     SELECT root_plan_id, plan_id, tool_call_id FROM plan_execution_record
-    WHERE plan_id = %(plan)s AND project_id = %(project_id)s
+    WHERE plan_id = %(plan)s AND project_id = %(project_id)s AND {IN_NO_GRAVE}
     ORDER BY status = 'unknown', root_plan_id LIMIT 1
 ), below AS (
     SELECT root_plan_id, plan_id FROM found WHERE plan_id <> root_plan_id
@@ -168,7 +178,8 @@ WITH RECURSIVE found AS (
         ON plan.parent_plan_id = below.plan_id AND plan.root_plan_id = below.root_plan_id
     WHERE plan.project_id = %(project_id)s
 )
-SELECT found.root_plan_id, found.tool_call_id, run.revision, ARRAY(SELECT plan_id FROM below)
+SELECT found.root_plan_id, found.tool_call_id, run.revision, run.recorded_at,
+    ARRAY(SELECT plan_id FROM below)
 FROM found JOIN run
     ON run.project_id = %(project_id)s AND run.root_plan_id = found.root_plan_id"""
 """The plan's run, and the ids of the plans below a sub-plan. UNION ends on circles."""

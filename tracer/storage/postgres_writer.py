@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from itertools import zip_longest
@@ -20,25 +21,33 @@ from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
+from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
 from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
 from tracer.storage.known_records import KnownRecords
+from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
+from tracer.storage.projects import SettingsOfProject
 from tracer.storage.restore_statements import restore_rows
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
-from tracer.storage.tables import ALWAYS, TABLES
 from tracer.storage.upserts import LOCK_RUNS, merging
 from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
-from tracer.store import Refusal, WriteAnswer
+from tracer.store import Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
 
+WRITE_SECONDS = 20.0
+"""How long a write may wait: a client should hear that it has to come again, while it listens."""
+
 OnWritten = Callable[[Collection[UUID]], None]
 """Is told after the commit which runs a write may have changed."""
+
+OnGroup = Callable[[str, float, int], None]
+"""Is told of a group that was written: `events` or `spans`, seconds, and how many there were."""
 
 
 class PostgresWriter:
@@ -51,6 +60,9 @@ class PostgresWriter:
         on_written: OnWritten = lambda _: None,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock | None = None,
+        on_group: OnGroup = lambda _written, _seconds, _items: None,
+        admission: Admission | None = None,
+        settings: SettingsOfProject | None = None,
     ) -> None:
         """Connect to the database.
 
@@ -60,37 +72,55 @@ class PostgresWriter:
             on_written: Is told of what was written.
             terms: How long a sign of life counts.
             lease_clock: What leases go by; None: the database's own clock.
+            on_group: Is told of each group of writes.
+            admission: What masks secrets; None: the standard.
+            settings: What the project keeps of payloads; None: to be read by itself.
         """
         self._project = project
         self._project_id = project.project_id
         self._on_written = on_written
+        self._admission = admission or Admission()
+        self._settings = settings or SettingsOfProject(project)
         self._clock = clock
         self._leases = PostgresLeases(self._project_id, terms, lease_clock)
-        self._spans = PostgresSpans(self._project, clock, self._leases)
+        self._spans = PostgresSpans(self._project, clock, self._leases, partial(on_group, "spans"))
+        self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
         self._together = GroupCommit[Event](
             partial(refused_of, written="event", write=self._write),
             lambda event: event.root_plan_id,
+            partial(on_group, "events"),
         )
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait for their turn."""
+        return self._together.waiting + self._spans.waiting
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
-            refused = await self._together.write(events)
+            async with asyncio.timeout(WRITE_SECONDS):
+                policy = (await self._settings.known()).payloads
+                refused = await self._together.write(self._admission.events(events, policy))
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
         with store_errors():
-            refused = await refused_of(list(enumerate(records)), "record", self._restore)
+            policy = (await self._settings.known()).payloads
+            admitted = self._admission.records(records, policy)
+            refused = await refused_of(list(enumerate(admitted)), "record", self._restore)
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer(len(records) - len(refused), sorted(refused, key=lambda r: r.index))
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store `spans`; see `TraceWriter.write_spans`."""
         with store_errors():
-            refused = await self._spans.write(spans)
+            async with asyncio.timeout(WRITE_SECONDS):
+                policy = (await self._settings.known()).payloads
+                refused = await self._spans.write(self._admission.spans(spans, policy))
         self._on_written({root_plan_id(span.trace_id) for span in spans})
         return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
 
@@ -99,7 +129,9 @@ class PostgresWriter:
     ) -> WriteAnswer:
         """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
         with store_errors():
-            refused = await self._spans.restore(spans, reduce_records(records))
+            policy = (await self._settings.known()).payloads
+            said = reduce_records(self._admission.records(records, policy))
+            refused = await self._spans.restore(self._admission.spans(spans, policy), said)
         self._on_written({root_plan_id(span.trace_id) for span in spans})
         return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
 
@@ -190,9 +222,11 @@ class PostgresWriter:
         """Return what was written to runs that take no events."""
         codes = await self._codes(closed) if closed else {}
         return [
-            Refusal(index, codes[each.root_plan_id], REFUSED_RUNS[codes[each.root_plan_id]])
+            Refusal(index, code, REFUSED_RUNS[code])
             for index, each in written
-            if each.root_plan_id in codes
+            if each.root_plan_id in closed
+            # A tombstone may have been forgotten since.
+            for code in [codes.get(each.root_plan_id, "run_deleted")]
         ]
 
     async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
@@ -210,15 +244,11 @@ class PostgresWriter:
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
-        given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
-        with store_errors():
-            async with in_project(self._project, seconds=None) as connection:
-                cursor = await connection.execute(_BURY, given)
-                if await cursor.fetchone() is None:
-                    raise RecordNotFound("run", root_plan_id)
-                for deletion in _DELETIONS:
-                    await connection.execute(deletion, given)
-        self._on_written({root_plan_id})
+        await self._deletion.erase_run(root_plan_id)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        return await self._deletion.erase_subject(self._admission.subject(subject))
 
     async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""
@@ -246,14 +276,6 @@ class PostgresWriter:
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
-_DELETIONS = [
-    *(
-        f"DELETE FROM {table} WHERE {_IN_RUN}"
-        for table in ("otel_span", "removed_record", "recorder_run")
-    ),
-    *(f"DELETE FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}" for kind in RECORDS),
-]
-
 _THE_RUN = f"{_IN_RUN} AND deleted_at IS NULL"
 
 _WISH_CANCEL = f"""
@@ -261,11 +283,3 @@ UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
 WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
 
 _RUN = f"SELECT {', '.join(Run.model_fields)} FROM run WHERE {_THE_RUN}"
-
-_BURY = f"""
-UPDATE run SET deleted_at = %(now)s, revision = revision + 1, status = 'unknown', reason = NULL,
-    started_at = NULL, finished_at = NULL, abandoned_at = NULL, recorder_id = NULL, title = NULL,
-    agent_name = NULL, session_id = NULL, subject = NULL, tags = '{{}}', traceparent = NULL,
-    cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0, cost_usd = 0, tool_calls = 0,
-    failures = 0
-WHERE {_THE_RUN} RETURNING root_plan_id"""

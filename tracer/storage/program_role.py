@@ -27,11 +27,12 @@ HOW_TO_MEND = (
 )
 
 _RIGHTS = {
+    "analyst": "SELECT",
     "api_key": (
         "SELECT (key_id, project_id, name, scopes, created_at, last_used_at, revoked_at),"
         " INSERT, UPDATE (revoked_at)"
     ),
-    "project": "SELECT",
+    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads)",
 }
 """What the role may do where that is less than reading and writing rows."""
 
@@ -73,34 +74,50 @@ def raise_wall(connection: Connection) -> None:
         return
     schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
     connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {PROGRAM_ROLE}"))
-    secured = set(
-        connection.scalars(
-            text("SELECT polrelid::regclass::text FROM pg_policy WHERE polname = :policy"),
-            {"policy": POLICY},
-        )
-    )
+    secured = secured_tables(connection, POLICY)
     for table in METADATA.sorted_tables:
         if "project_id" in table.columns:
             if table.name not in secured:
                 _secure(connection, table)
+            elif PROGRAM_ROLE not in secured[table.name]:  # it was everybody's until 0011
+                connection.execute(text(f"ALTER POLICY {POLICY} ON {table.name} TO {PROGRAM_ROLE}"))
             rights = _RIGHTS.get(table.name, _EVERY_RIGHT)
             connection.execute(text(f"GRANT {rights} ON {table.name} TO {PROGRAM_ROLE}"))
+
+
+def secured_tables(connection: Connection, policy: str) -> dict[str, list[str]]:
+    """Return the tables that have a policy, and whom it is for: none for everybody."""
+    found = connection.execute(
+        text(
+            "SELECT polrelid::regclass::text, ARRAY(SELECT rolname::text FROM pg_roles"
+            " WHERE oid = ANY(polroles)) FROM pg_policy WHERE polname = :policy"
+        ),
+        {"policy": policy},
+    )
+    return {row[0]: row[1] for row in found}
 
 
 def _secure(connection: Connection, table: Table) -> None:
     connection.execute(text(f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"))
     connection.execute(
         text(
-            f"CREATE POLICY {POLICY} ON {table.name}"
+            f"CREATE POLICY {POLICY} ON {table.name} TO {PROGRAM_ROLE}"
             " USING (project_id = current_setting('tracer.project_id')::integer)"
         )
     )
 
 
+def make_role(connection: Connection, name: str) -> bool:
+    """Return whether there is a role, which is made where it may be made."""
+    is_there = text(f"SELECT to_regrole('{name}') IS NOT NULL")
+    if not connection.scalar(is_there):
+        _try(connection, f"CREATE ROLE {name} NOLOGIN NOINHERIT")
+    return bool(connection.scalar(is_there))
+
+
 def _ensure_role(connection: Connection) -> bool:
     """Return whether the user can become the role, which is made where it may be made."""
-    if not connection.scalar(text(f"SELECT to_regrole('{PROGRAM_ROLE}') IS NOT NULL")):
-        _try(connection, f"CREATE ROLE {PROGRAM_ROLE} NOLOGIN NOINHERIT")
+    make_role(connection, PROGRAM_ROLE)
     can_become = text(
         f"SELECT coalesce(pg_has_role(to_regrole('{PROGRAM_ROLE}')::oid, 'SET'), false)"
     )

@@ -6,7 +6,7 @@ Their number is bounded by that of the projects, which nobody makes over HTTP.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,12 +18,16 @@ from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.logs import get_logger
+from tracer.redaction import Redaction
+from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys, make_first_key
 from tracer.storage.engine import Pool, store_errors
+from tracer.storage.postgres_leases import LeaseCounts, count_leases
 from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.postgres_writer import OnGroup, PostgresWriter
 from tracer.storage.program_role import HOW_TO_MEND
 from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.projects import SettingsOfProject
 from tracer.storage.run_watch import RunWatch
 from tracer.store import TraceReader, TraceWriter
 
@@ -38,6 +42,18 @@ class ProjectStore:
     writer: TraceWriter
     watch: RunWatch
     keys: ApiKeys
+    settings: SettingsOfProject
+
+
+@dataclass(frozen=True)
+class StoreFigures:
+    """How the stores of all projects are doing in this process."""
+
+    pool: Mapping[str, int]
+    """What the pool of connections says of itself."""
+    writes_waiting: int
+    watchers: int
+    """How many watch a run."""
 
 
 class ProjectStores:
@@ -48,6 +64,7 @@ class ProjectStores:
         pool: Pool,
         terms: LeaseTerms = DEFAULT_TERMS,
         project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
+        redaction: Redaction | None = None,
     ) -> None:
         """Take a pool that all projects share.
 
@@ -55,16 +72,21 @@ class ProjectStores:
             pool: The database.
             terms: How long recorders' leases last.
             project_pool: How one project sees the database.
+            redaction: What masks secrets; None: the standard.
         """
         self._pool = pool
         self._terms = terms
+        self._redaction = redaction
         self._project_pool = project_pool
         self._stores: dict[int, ProjectStore] = {}
+        self._writers: list[PostgresWriter] = []
         self._opening = asyncio.Lock()
         self._watches = AsyncExitStack()
         self._is_watched = asyncio.Event()
         self.on_written: Callable[[Collection[UUID]], None] = self.wake
         """Is told of each project's writes; it wakes those who watch, unless it is replaced."""
+        self.on_group: OnGroup = lambda _written, _seconds, _items: None
+        """Is told of each group that was written together; nobody is, unless it is replaced."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,6 +133,23 @@ class ProjectStores:
         """Make a key for everything in a project where there never was any key, else None."""
         return await make_first_key(self._pool, project_id)
 
+    def figures(self) -> StoreFigures:
+        """Return how the stores are doing."""
+        return StoreFigures(
+            pool=self._pool.get_stats(),
+            writes_waiting=sum(writer.waiting for writer in self._writers),
+            watchers=sum(store.watch.watchers for store in self._stores.values()),
+        )
+
+    async def count_leases(self) -> LeaseCounts:
+        """Count the leases of all projects.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            return await count_leases(self._pool)
+
     def wake(self, root_plan_ids: Collection[UUID]) -> None:
         """Wake those who watch any of the runs; two projects may have a run of the same id."""
         for store in self._stores.values():
@@ -130,9 +169,14 @@ class ProjectStores:
         reader = PostgresReader(project)
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._watches.enter_async_context(watch)
+        settings = SettingsOfProject(project)
         writer = PostgresWriter(
             project,
             on_written=lambda runs: self.on_written(runs),
             terms=self._terms,
+            on_group=lambda *group: self.on_group(*group),
+            admission=Admission(self._redaction),
+            settings=settings,
         )
-        return ProjectStore(reader, writer, watch, ApiKeys(project))
+        self._writers.append(writer)
+        return ProjectStore(reader, writer, watch, ApiKeys(project), settings)

@@ -14,6 +14,7 @@ from typing import Self
 from uuid import UUID
 
 from tracer.clock import Clock
+from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, store_errors
 from tracer.storage.lease_statements import FORGET_LEASES
@@ -74,20 +75,27 @@ class Pruner:
             StoreUnavailable: The database does not answer; what was done is done.
         """
         for project_id in (await list_projects(self._pool)).values():
-            project = ProjectPool(self._pool, project_id)
-            deletion = PostgresDeletion(project, self._on_written, self._clock)
-            settings = await SettingsOfProject(project).read()
-            began = time.monotonic()
-            async with aclosing(deletion.prune(settings)) as pruning:
-                async for swept in pruning:
-                    self.done += swept
-                    began = await _rested(began)
-            while await deletion.forget_tombstones():
-                began = await _rested(began)
+            try:
+                await self._look_after(ProjectPool(self._pool, project_id))
+            except StoreUnavailable:
+                raise
+            except Exception as error:  # whatever it is, the other projects have nothing to do with
+                log.error("project_not_pruned", project_id=project_id, error=type(error).__name__)
         with store_errors():
             async with borrowed(self._pool) as connection:
                 await connection.execute(FORGET_LEASES)
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
+
+    async def _look_after(self, project: ProjectPool) -> None:
+        deletion = PostgresDeletion(project, self._on_written, self._clock)
+        settings = await SettingsOfProject(project).read()
+        began = time.monotonic()
+        async with aclosing(deletion.prune(settings)) as pruning:
+            async for swept in pruning:
+                self.done += swept
+                began = await _rested(began)
+        while await deletion.forget_tombstones():
+            began = await _rested(began)
 
     async def _keep_looking(self) -> None:
         is_answered = True

@@ -50,9 +50,12 @@ class Reaper:
         self._leases = leases
         self._lease = terms.lease
         self._pause = min(LOOK_SECONDS, terms.lease.total_seconds() / 4)
-        self._since: datetime | None = None
-        self._looked_at = datetime.min
+        self._since = datetime.min
         self._looking: asyncio.Task[None] | None = None
+        self.looked_at: datetime | None = None
+        """When it looked last, by the leases' clock; None: it could not yet."""
+        self.failures = 0
+        """How often it could not."""
 
     async def __aenter__(self) -> Self:
         self._looking = asyncio.create_task(self._keep_looking(), name="tracer-reaper")
@@ -75,11 +78,11 @@ class Reaper:
             StoreUnavailable: The store does not answer.
         """
         now = await self._leases.now()
-        if self._since is None or now - self._looked_at > self._lease:
+        if self.looked_at is None or now - self.looked_at > self._lease:
             # It was away, or the store was: nobody was heard meanwhile.
             self._since = now
         await self._leases.look_after_leases(self._since)
-        self._looked_at = now
+        self.looked_at = now
 
     async def _keep_looking(self) -> None:
         is_answered = True
@@ -90,6 +93,7 @@ class Reaper:
                 if is_answered:
                     log.warning("leases_not_looked_after", error=type(error).__name__)
                 is_answered = False
+                self.failures += 1
             else:
                 is_answered = True
             await asyncio.sleep(self._pause)

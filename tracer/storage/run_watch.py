@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from types import TracebackType
 from typing import Self
 from uuid import UUID
@@ -43,7 +44,8 @@ class RunWatch:
         self._polling: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._polling = asyncio.create_task(self._poll())
+        # Whoever it is that first asks for a project: the task is not of that request.
+        self._polling = asyncio.create_task(self._poll(), context=Context())
         return self
 
     async def __aexit__(
@@ -61,6 +63,11 @@ class RunWatch:
     def is_over(self) -> bool:
         """Whether watching has ended: nobody is woken any more."""
         return self._is_over
+
+    @property
+    def watchers(self) -> int:
+        """How many watch."""
+        return sum(map(len, self._watchers.values()))
 
     @property
     def watched(self) -> set[UUID]:

@@ -101,6 +101,7 @@ _OF_RUN = (
     "session_id",
     "subject",
     "tags",
+    "masked",
     "traceparent",
     "cancel_requested_at",
     "is_agent_work",
@@ -114,6 +115,7 @@ _OF_RUN = (
 
 _NEW = {column: f"given.{column}" for column in _OF_RUN} | {
     "tags": "coalesce(given.tags, '{}')",
+    "masked": "coalesce(given.masked, '{}')",
     "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
 }
 

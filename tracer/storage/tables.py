@@ -1,4 +1,4 @@
-"""The tables: one per kind of record, spans, removed records, the state of sessions.
+"""The tables: one per kind of record, spans, removed records.
 
 Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
 reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
@@ -16,7 +16,6 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     CheckConstraint,
     Column,
@@ -42,8 +41,10 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
-from tracer.storage.access_tables import ApiKeyRow, ProjectRow, SignInRow
+from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, SignInRow
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
+from tracer.storage.removal_tables import RemovedRecordRow
+from tracer.storage.session_tables import SessionStateRow
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",
@@ -86,6 +87,7 @@ END)"""
 IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
 _LISTED = "deleted_at IS NULL"
+IS_BURIED = "deleted_at IS NOT NULL AND swept_at IS NULL"
 
 
 def _by_run(table: str) -> Index:
@@ -105,6 +107,12 @@ def _along(name: str, id_field: str, moment: str, where: str | None, *leading: s
     columns = map(text, (*leading, moment))
     condition = None if where is None else text(where)
     return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
+
+
+def _of_whom(column: str, where: str, *then: str) -> Index:
+    """Index runs by a text: as with the names of tools, by its first 63 bytes."""
+    beginning = text(f"({column}::name)")
+    return Index(f"run_by_{column}", "project_id", beginning, *then, postgresql_where=text(where))
 
 
 def _key(column: str) -> PrimaryKeyConstraint:
@@ -143,6 +151,15 @@ class RunRow(_Stored, Run, table=True):
         # enumerations is not leakproof.
         _along("run_open", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_OPEN}"),
         _along("run_failed", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_FAILED}"),
+        _of_whom("session_id", "session_id IS NOT NULL"),
+        _of_whom("subject", "subject IS NOT NULL", "root_plan_id"),
+        Index("run_buried", "project_id", "root_plan_id", postgresql_where=text(IS_BURIED)),
+        Index(
+            "run_by_swept_at",
+            "project_id",
+            "swept_at",
+            postgresql_where=text("swept_at IS NOT NULL"),
+        ),
     )
 
     source: str = Field(default="events", sa_type=Text)
@@ -151,6 +168,8 @@ class RunRow(_Stored, Run, table=True):
     """False for a trace without any agent, model or tool: it is listed only on request."""
     deleted_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When it was deleted; the row stays as a tombstone, which refuses late events."""
+    swept_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When the last row below a deleted run was gone; till then nobody is shown what is left."""
 
 
 class PlanRow(_Stored, PlanExecutionRecord, table=True):
@@ -181,11 +200,18 @@ class PlanRow(_Stored, PlanExecutionRecord, table=True):
         ),
         CheckConstraint("parent_plan_id <> plan_id", name="plan_is_not_its_own_parent"),
         CheckConstraint("position >= 0 AND depth >= 0", name="plan_has_counts"),
-        _by_run("plan_execution_record"),
+        # Without a condition, for the check when an old tombstone goes. Led by the run alone it is
+        # never as good as the primary key.
+        Index("plan_execution_record_by_run", "root_plan_id", "revision"),
         _by("plan_execution_record", "parent_plan_id", partly=True),
         _by("plan_execution_record", "tool_call_id", partly=True),
         _by("plan_execution_record", "opened_by_step_id", partly=True),
-        Index("plan_execution_record_by_start", "project_id", text(START)),
+        Index(
+            "plan_execution_record_by_start",
+            "project_id",
+            text(START),
+            postgresql_where=text("tool_call_id IS NOT NULL"),
+        ),
     )
 
     plan_id: UUID = Field(primary_key=True)
@@ -301,9 +327,11 @@ class SpanRow(SQLModel, table=True):
     root_plan_id: UUID = Field(primary_key=True)
     """The run: the trace id."""
     span_id: bytes = Field(sa_type=LargeBinary, primary_key=True)
+    """The span's own id, within its trace."""
     parent_span_id: bytes | None = Field(default=None, sa_type=LargeBinary)
     """The span that it names as its parent, whether that has come or not."""
     name: str = Field(sa_type=Text)
+    """What its program calls it."""
     start_time: int = Field(sa_type=BigInteger)
     """Nanoseconds since 1970."""
     end_time: int = Field(sa_type=BigInteger)
@@ -312,56 +340,6 @@ class SpanRow(SQLModel, table=True):
     """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
     recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
     """When the server first stored it."""
-
-
-class RemovedRecordRow(SQLModel, table=True):
-    """A record that a later projection of its run's spans had no more: for who watches the run."""
-
-    __tablename__ = "removed_record"
-    __table_args__ = (
-        PrimaryKeyConstraint("root_plan_id", "record_id", "project_id"),
-        ForeignKeyConstraint(
-            ["project_id", "root_plan_id"],
-            ["run.project_id", "run.root_plan_id"],
-            name="removed_record_refers_to_run",
-            deferrable=True,
-            initially="DEFERRED",
-        ),
-        CheckConstraint(
-            "kind IN ('plan', 'step', 'thinkAct', 'toolCall')", name="removed_record_has_a_kind"
-        ),
-    )
-    model_config = RecordConfig(use_attribute_docstrings=True)
-
-    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
-    """The project that the run belongs to."""
-    root_plan_id: UUID = Field(primary_key=True)
-    """The run."""
-    record_id: UUID = Field(primary_key=True)
-    """The record; where it came back since, its table has it again."""
-    kind: str = Field(sa_type=Text)
-    """What it was: `plan`, `step`, `thinkAct` or `toolCall`."""
-    revision: int = Field(sa_type=BigInteger)
-    """The run's revision at the write that removed it last."""
-
-
-class SessionStateRow(SQLModel, table=True):
-    """What tools and hooks keep of a conversation, from one run of it to the next."""
-
-    __tablename__ = "session_state"
-    __table_args__ = (PrimaryKeyConstraint("session_id", "project_id"),)
-    model_config = RecordConfig(use_attribute_docstrings=True)
-
-    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
-    """The project that the session belongs to."""
-    session_id: str = Field(sa_type=Text, primary_key=True)
-    """The conversation; without one, the id of the run."""
-    state: object = Field(sa_column=Column(JSON, nullable=False))
-    """A JSON object. No `jsonb`: that cannot hold NUL, or a number exactly."""
-    revision: int = Field(sa_type=BigInteger)
-    """How many times it was changed."""
-    updated_at: datetime = Field(sa_type=MOMENT_TYPE)
-    """When it was changed last, by the server's clock."""
 
 
 def _comment(row_class: type[SQLModel]) -> None:
@@ -389,6 +367,7 @@ for _row_class in (
     ProjectRow,
     ApiKeyRow,
     SignInRow,
+    AnalystRow,
 ):
     _comment(_row_class)
 

@@ -294,7 +294,7 @@ def token_of(identity: Identity | None) -> str:
     if identity is None:
         raise MissingIdentity(
             "Nobody said who the caller is, which this tool needs to know: start the run, or call "
-            "the tool, within `with identity(token_id=…)`."
+            "the tool, within `with identity(…)`."
         )
     if identity.is_over:
         raise MissingIdentity("The scope that said who the caller is has ended: enter another.")

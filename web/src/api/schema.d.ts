@@ -592,6 +592,75 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/project": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Project
+         * @description Read what the key's project keeps, and for how long.
+         */
+        get: operations["read_project"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Project
+         * @description Change what the project keeps. Other servers go by it within two seconds.
+         */
+        patch: operations["change_project"];
+        trace?: never;
+    };
+    "/api/subjects/{subject}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Delete Subject
+         * @description Delete every run of a subject with all below it, and what their conversations keep.
+         *
+         *     What comes late of them is refused from then on. The answer says what was deleted, and what is
+         *     left, which is counted in every table.
+         */
+        delete: operations["delete_subject"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Metrics
+         * @description Return what the server counts of itself, in Prometheus's text format.
+         *
+         *     The figures are of all projects together, so they are for keys of the server's own project.
+         */
+        get: operations["read_metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -803,6 +872,35 @@ export interface components {
          * @enum {string}
          */
         Difference: "name" | "arguments" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
+        /**
+         * ErasureSchema
+         * @description What was deleted on request, and what is left of it.
+         * @example {
+         *       "left": 0,
+         *       "records": 57,
+         *       "runs": 3,
+         *       "spans": 0
+         *     }
+         */
+        ErasureSchema: {
+            /** Runs */
+            runs: number;
+            /**
+             * Records
+             * @description Plans, steps, rounds and tool calls.
+             */
+            records: number;
+            /**
+             * Spans
+             * @description OpenTelemetry spans as they came.
+             */
+            spans: number;
+            /**
+             * Left
+             * @description What is still there, counted in every table after the deletion: 0.
+             */
+            left: number;
+        };
         /**
          * ErrorSchema
          * @description What went wrong.
@@ -1404,6 +1502,12 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
         };
         /**
+         * PayloadPolicy
+         * @description What is kept of arguments, results, messages and the like.
+         * @enum {string}
+         */
+        PayloadPolicy: "keep" | "preview" | "drop";
+        /**
          * Payloads
          * @description How much of each long string a tree carries.
          * @enum {string}
@@ -1444,6 +1548,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Kind
@@ -1589,8 +1698,14 @@ export interface components {
              */
             revision: number;
             /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
              * Planid
              * Format: uuid
+             * @description The plan's own id; that of a root plan is the run's.
              */
             planId: string;
             /**
@@ -1618,7 +1733,10 @@ export interface components {
              * @description How many sub-plans lie above it: 0 for the root plan.
              */
             depth: number | null;
-            /** Title */
+            /**
+             * Title
+             * @description What it is called where plans are listed.
+             */
             title: string | null;
             /**
              * Userrequest
@@ -1635,7 +1753,10 @@ export interface components {
              * @description The plan template that it was made from.
              */
             template: string | null;
-            /** Templateversion */
+            /**
+             * Templateversion
+             * @description Which version of the template.
+             */
             templateVersion: string | null;
             /**
              * Summary
@@ -1659,6 +1780,7 @@ export interface components {
          *       "durationMs": 2100,
          *       "finishedAt": "2026-11-21T22:21:55.2Z",
          *       "inferred": false,
+         *       "masked": [],
          *       "parentActToolCall": {
          *         "arguments": "{\"patient\": \"p-1\"}",
          *         "name": "medication_check",
@@ -1742,8 +1864,14 @@ export interface components {
              */
             revision: number;
             /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
              * Planid
              * Format: uuid
+             * @description The plan's own id; that of a root plan is the run's.
              */
             planId: string;
             /**
@@ -1771,7 +1899,10 @@ export interface components {
              * @description How many sub-plans lie above it: 0 for the root plan.
              */
             depth: number | null;
-            /** Title */
+            /**
+             * Title
+             * @description What it is called where plans are listed.
+             */
             title: string | null;
             /**
              * Userrequest
@@ -1788,7 +1919,10 @@ export interface components {
              * @description The plan template that it was made from.
              */
             template: string | null;
-            /** Templateversion */
+            /**
+             * Templateversion
+             * @description Which version of the template.
+             */
             templateVersion: string | null;
             /**
              * Summary
@@ -1804,6 +1938,58 @@ export interface components {
             readonly durationMs: number | null;
             /** @description What went wrong. */
             readonly error: components["schemas"]["ErrorSchema"] | null;
+        };
+        /**
+         * ProjectChange
+         * @description What is to be changed of a project's settings. What is missing stays; null means for ever.
+         * @example {
+         *       "keepDays": 90
+         *     }
+         * @example {
+         *       "payloads": "drop"
+         *     }
+         */
+        ProjectChange: {
+            /**
+             * Keepdays
+             * @description Delete runs that many days after they ended.
+             */
+            keepDays?: number | null;
+            /**
+             * Keepruns
+             * @description Delete the oldest of more runs than that.
+             */
+            keepRuns?: number | null;
+            /**
+             * @description What to keep of payloads that are recorded from now on.
+             * @default keep
+             */
+            payloads: components["schemas"]["PayloadPolicy"];
+        };
+        /**
+         * ProjectSchema
+         * @description The caller's project, and what it keeps.
+         * @example {
+         *       "keepDays": 90,
+         *       "name": "ward",
+         *       "payloads": "preview"
+         *     }
+         */
+        ProjectSchema: {
+            /** Name */
+            name: string;
+            /**
+             * Keepdays
+             * @description Runs are deleted that many days after they ended; null: by age never.
+             */
+            keepDays: number | null;
+            /**
+             * Keepruns
+             * @description Of more runs than that, the oldest are deleted; null: however many there are.
+             */
+            keepRuns: number | null;
+            /** @description What is kept of payloads: all, their beginnings and sizes, or their sizes alone. */
+            payloads: components["schemas"]["PayloadPolicy"];
         };
         /**
          * Readiness
@@ -1928,6 +2114,7 @@ export interface components {
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
          *       "inputTokens": 5120,
+         *       "masked": [],
          *       "outputTokens": 830,
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
          *       "revision": 42,
@@ -2021,6 +2208,11 @@ export interface components {
              * @default 0
              */
             revision: number;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
             /**
              * Title
              * @description The root plan's title.
@@ -2282,6 +2474,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Kind
@@ -2362,6 +2559,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Kind
@@ -2449,8 +2651,14 @@ export interface components {
              */
             revision: number;
             /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
              * Thinkactid
              * Format: uuid
+             * @description The round's own id.
              */
             thinkActId: string;
             /**
@@ -2483,9 +2691,15 @@ export interface components {
              * @description The messages that the model was given, as the text of a JSON array.
              */
             messages: string | null;
-            /** Inputtokens */
+            /**
+             * Inputtokens
+             * @description Tokens that the model was given.
+             */
             inputTokens: number | null;
-            /** Outputtokens */
+            /**
+             * Outputtokens
+             * @description Tokens that it answered with.
+             */
             outputTokens: number | null;
             /**
              * Costusd
@@ -2566,8 +2780,14 @@ export interface components {
              */
             revision: number;
             /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
              * Toolcallid
              * Format: uuid
+             * @description The call's own id.
              */
             toolCallId: string;
             /**
@@ -2710,6 +2930,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * Kind
@@ -2881,8 +3106,14 @@ export interface components {
              */
             revision: number;
             /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
              * Toolcallid
              * Format: uuid
+             * @description The call's own id.
              */
             toolCallId: string;
             /**
@@ -4033,6 +4264,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -4169,6 +4405,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -4228,6 +4469,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -4289,6 +4535,11 @@ export interface components {
              * @description The place among its siblings, from 0.
              */
             position: number | null;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept; null where nowhere.
+             */
+            masked: string[] | null;
             error: components["schemas"]["ErrorSchema"] | null;
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -7676,6 +7927,309 @@ export interface operations {
             };
             /** @description Not Found */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_project: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    change_project: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ProjectChange"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    delete_subject: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Whose runs, as `subject` says. */
+                subject: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErasureSchema"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    read_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/plain": string;
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
                 headers: {
                     [name: string]: unknown;
                 };

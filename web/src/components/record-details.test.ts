@@ -105,6 +105,17 @@ test('a call says what hooks made of it, and what it changed', async () => {
   }
 })
 
+test('what was masked is said, and where', async () => {
+  const call = toolCall('call', { masked: ['arguments:/password', 'result'] })
+  const tree = plan('root', { unplaced: [call] })
+
+  const said = 'Masked or not kept: arguments:/password, result'
+  expect((await detailsOf('call', tree)).text()).toContain(said)
+  expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain(
+    '已遮蔽或未保留：arguments:/password',
+  )
+})
+
 test('a call that no hook touched shows nothing of hooks', async () => {
   const text = (await detailsOf('call', plan('root', { unplaced: [toolCall('call')] }))).text()
 

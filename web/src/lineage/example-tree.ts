@@ -24,6 +24,7 @@ const ALIKE = {
   abandonedAt: null,
   durationMs: 1000,
   position: 0,
+  masked: null,
   revision: 1,
   error: null,
   own: NOTHING,
