@@ -105,11 +105,12 @@ class Accounting:
             await send(message)
 
         method = scope["method"] if scope["method"] in METHODS else OTHER
+        scheme = scope.get("scheme", "http")  # ASGI's default
         begin = time.perf_counter()
         self._in_progress.inc()
         with (
             request_bound(account.request_id),
-            self._spans.of_request(method, scope["scheme"], scope["headers"]) as span,
+            self._spans.of_request(method, scheme, scope["headers"]) as span,
         ):
             try:
                 await self._app(scope, received, sent)
