@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
+from api.large_answers import JsonInParts
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
@@ -64,7 +65,7 @@ async def read_tree(
     headers = known.check(rows.revision)
     # In a thread: others need not wait while a large tree is built.
     written = await asyncio.to_thread(_written, rows, str(plan_id), depth)
-    return Response(written, media_type="application/json", headers=headers)
+    return JsonInParts(written, headers=headers)
 
 
 def _written(rows: TreeRows, plan_id: str, depth: int | None) -> bytes:
