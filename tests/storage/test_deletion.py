@@ -194,7 +194,7 @@ GIVEN = {
         (sql.CUTS[1], {"act_tool_info_by_run"}),
         (sql.COUNT_LEFT, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),
     ],
-    ids=lambda value: "" if isinstance(value, str) else " ".join(value),
+    ids=lambda value: "" if isinstance(value, str) else " ".join(sorted(value)),
 )
 async def test_what_deletes_goes_along_indexes_behind_the_wall(
     pool: Pool, statement: str, indexes: set[str]
