@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 PART_BYTES = 2**18
+"""About what a socket on one machine takes at once."""
 
 
 class JsonInParts(Response):

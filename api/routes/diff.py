@@ -12,6 +12,7 @@ from fastapi import APIRouter, Path, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.diff_schemas import DIFF_EXAMPLE, RunDiff
+from api.large_answers import JsonInParts
 from api.parts import Reader
 from api.problems import documented
 from api.tree_json import tree_json
@@ -46,7 +47,7 @@ async def diff_runs(
     headers = known.check(*revisions)
     left, right = [await reader.read_tree(run_id, Payloads.DIGEST) for run_id in (a, b)]
     written = await asyncio.to_thread(_written, left, str(a), right, str(b))
-    return Response(written, media_type="application/json", headers=headers)
+    return JsonInParts(written, headers=headers)
 
 
 def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Path, Response
 
+from api.large_answers import JsonInParts
 from api.lynxe_schemas import (
     AGENT_EXAMPLE,
     PLAN_EXAMPLE,
@@ -49,7 +50,7 @@ async def read_lynxe_plan(plan_id: AnyPlanId, reader: Reader) -> Response:
     opener = rows.opener or calls.get(top["toolCallId"])
     messages = await reader.read_messages(UUID(top["rootPlanId"]))
     record = plan_record(top, opener, messages)
-    return Response(tree_json(record, CHILDREN), media_type="application/json")
+    return JsonInParts(tree_json(record, CHILDREN))
 
 
 @router.get(
@@ -68,7 +69,7 @@ async def read_lynxe_agent(step_id: AnyStepId, reader: Reader) -> Response:
         raise RecordNotFound("step", step_id)
     messages = await reader.read_messages(step.root_plan_id)
     record = agent_record(node, messages)
-    return Response(tree_json(record, CHILDREN), media_type="application/json")
+    return JsonInParts(tree_json(record, CHILDREN))
 
 
 def _known_as(kind: str, text: str) -> UUID:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ import pytest
 from api.serving import DRAIN_SECONDS
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
+from tests.torture.lengths import IS_LONG
 from tracer.events import event_json
 from tracer.recorder.recorder import CLOSING_SECONDS
 
@@ -92,7 +92,7 @@ async def test_writes_in_hand_are_answered_and_streams_end_when_the_server_is_to
     assert "recorder_closed" in log
 
 
-@pytest.mark.skipif(not os.environ.get("TRACER_TORTURE"), reason="takes as long as the deadline")
+@pytest.mark.skipif(not IS_LONG, reason="takes as long as the deadline")
 async def test_a_write_that_does_not_end_holds_up_no_longer_than_the_deadline(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -56,6 +57,9 @@ class Load:
     @property
     def seconds(self) -> float:
         return monotonic() - self.started
+
+    def has_acknowledged(self, number: int) -> bool:
+        return self.acknowledged >= number
 
     def figures(self, seconds: float) -> dict[str, object]:
         """Return what is to be said of it, when it took so long."""
@@ -151,7 +155,7 @@ async def disturb(load: Load, times: int, disturbance: Callable[[int], Awaitable
     """Disturb so often, evenly over the load: each time while writers are about to write."""
     for number in range(times):
         due = load.total * (number + 1) // (times + 1)
-        await until(lambda due=due: load.acknowledged >= due, seconds=STUCK_SECONDS)  # type: ignore[misc]
+        await until(partial(load.has_acknowledged, due), seconds=STUCK_SECONDS)
         await disturbance(number)
         load.disturbances += 1
 
