@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.recording import RecordedStore, recording, tree_of, trees_of
+from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording, tree_of, trees_of
 from tracer.client.tracing import Tracing
 from tracer.client.work import Chosen, current_work
 from tracer.errors import Denied
@@ -81,17 +82,26 @@ async def test_cancelling_a_task_cancels_what_runs_in_it(recorded: Recording) ->
 async def test_who_is_cancelled_while_entering_a_block_leaves_nothing_open(
     tmp_path: Path,
 ) -> None:
+    is_held, goes_on = threading.Event(), threading.Event()
+
+    async def hold(_: object) -> None:
+        is_held.set()
+        goes_on.wait(PLENTY_SECONDS)  # blocks the recorder's thread: nothing becomes durable
+
     with recording(tmp_path) as (tracing, store):
 
         async def work() -> None:
             async with tracing.plan("one"):
                 raise AssertionError("it was cancelled before")
 
+        tracing.run(hold)
+        assert await asyncio.to_thread(is_held.wait, PLENTY_SECONDS)
         task = asyncio.create_task(work())
         await asyncio.sleep(0)  # it has entered, and waits for its record
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        goes_on.set()
         tree = await tree_of(store)
 
     assert tree["status"] == "cancelled"
