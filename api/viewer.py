@@ -32,7 +32,10 @@ PAGES = (
 )
 """The paths that the viewer's router knows; each is answered with its one page."""
 
-FILES = ("favicon.svg", "favicon-running.svg", "favicon-failed.svg", "theme.js")
+FILES = (
+    *("favicon.svg", "favicon-running.svg", "favicon-failed.svg"),
+    *("first-answers.js", "theme.js"),
+)
 """What is served beside the page under its own name (`web/public`)."""
 
 HEADERS = {
@@ -55,8 +58,6 @@ FOR_EVER = {
 }
 """The headers of what the build names by its content."""
 
-RUN_ID = re.compile(r"[0-9A-Fa-f-]{36}")
-
 MISSING = (
     "<!doctype html><title>Tracer</title>"
     "<p>The viewer is not built. Run <code>make setup</code>.</p>"
@@ -72,11 +73,11 @@ def mount(app: FastAPI, built: Path = BUILT) -> None:
     """
     index = built / "index.html"
 
-    async def page(request: Request) -> Response:
+    async def page(_: Request) -> Response:
         if not index.is_file():
             log.warning("viewer_not_built", expected=str(index))
             return HTMLResponse(MISSING, headers=HEADERS)
-        return FileResponse(index, headers={**HEADERS, **_first_questions(request)})
+        return FileResponse(index, headers=HEADERS)
 
     for path in PAGES:
         app.add_route(path, page, methods=["GET"], include_in_schema=False)
@@ -100,15 +101,6 @@ def is_of_the_viewer(path: str) -> bool:
 
 
 _PAGE = re.compile("|".join(re.sub("{[^}]*}", "[^/]+", page) for page in PAGES))
-
-
-def _first_questions(request: Request) -> dict[str, str]:
-    """Return the header that makes a browser ask for a run before the viewer is there to ask."""
-    run = request.path_params.get("root_plan_id", "")
-    if not RUN_ID.fullmatch(run):
-        return {}
-    paths = (f"/api/runs/{run}", f"/api/plans/{run}/tree")
-    return {"Link": ", ".join(f"<{each}>; rel=preload; as=fetch; crossorigin" for each in paths)}
 
 
 class _Assets(StaticFiles):

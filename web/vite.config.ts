@@ -42,6 +42,8 @@ export default defineConfig({
   test: {
     // A test reads the style sheets; by default they would be empty.
     css: true,
+    // For a machine that is busy with other tests.
+    testTimeout: 60_000,
     include: ['src/**/*.test.ts'],
   },
 })

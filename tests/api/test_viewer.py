@@ -55,17 +55,6 @@ async def test_a_path_outside_the_viewer_can_not_be_read(api: Api) -> None:
         assert (await api.get(path)).status_code == 404
 
 
-async def test_a_run_s_page_names_what_its_viewer_will_ask_first(api: Api) -> None:
-    link = (await api.get(f"/runs/{RUN}")).headers["link"]
-
-    assert link.split(", ") == [
-        f"</api/runs/{RUN}>; rel=preload; as=fetch; crossorigin",
-        f"</api/plans/{RUN}/tree>; rel=preload; as=fetch; crossorigin",
-    ]
-    for path in ("/", "/runs/x", "/runs/%3E%0d%0ax:y", f"/compare/{RUN}"):
-        assert "link" not in (await api.get(path)).headers
-
-
 async def test_an_asset_is_kept_for_ever_and_comes_packed_to_who_can_unpack(tmp_path: Path) -> None:
     (tmp_path / "assets").mkdir()
     (tmp_path / "assets" / "index-1.js").write_text("the code")

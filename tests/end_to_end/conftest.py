@@ -34,7 +34,7 @@ BROWSER_OPTIONS = [
 ]
 
 # For a machine that is busy with the other tests; what is there is seen at once.
-PATIENCE = 20_000
+PATIENCE = 60_000
 expect.set_options(timeout=PATIENCE)
 
 
@@ -121,7 +121,7 @@ def browser_path() -> str:
 async def browser(browser_path: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=browser_path, args=BROWSER_OPTIONS
+            executable_path=browser_path, args=BROWSER_OPTIONS, timeout=2 * PATIENCE
         )
         yield browser
         await browser.close()

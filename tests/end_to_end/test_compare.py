@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -236,3 +237,18 @@ async def test_the_comparison_speaks_both_languages(
     await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
     await expect(page).to_have_title(f"{name}: Compared · Tracer")
     await context.close()
+
+
+async def test_a_small_screen_shows_whole_in_what_records_differ(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = await _pair(records)
+    await page.set_viewport_size({"width": 360, "height": 740})
+    await _open(page, site, left, right)
+    counts = page.locator('[role="row"] .below')
+    await expect(counts.first).to_have_attribute("title", re.compile(r"^\d+ differences? below$"))
+    cut = await page.locator('[role="row"] .marks, [role="row"] .below').evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+    )
+
+    assert cut == 0

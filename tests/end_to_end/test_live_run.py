@@ -5,7 +5,14 @@ from datetime import timedelta
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import details, expect_focus, open_run, row, selected
+from tests.end_to_end.tree_page import (
+    details,
+    expect_focus,
+    open_run,
+    row,
+    selected,
+    settled_box,
+)
 from tests.sample_runs import START, SampleRun, sample_run
 from tracer.events import Event, PlanFinished, PlanStarted, StepFinished, ToolCallFinished
 from tracer.ids import new_id
@@ -110,13 +117,13 @@ async def test_an_update_leaves_the_row_that_is_looked_at_where_it_is(
     await open_run(page, site.address, run.root, select=run.sub_plans[59])
     await row(page, watched).click()
     await expect(row(page, run.sub_plans[59])).to_be_in_viewport()
-    before = await row(page, watched).bounding_box()
+    before = await settled_box(row(page, watched))
 
     started = _new_sub_plan(run, 59)
     await records.write(started)
 
     await expect(row(page, started.plan_id)).to_be_visible()
-    assert await row(page, watched).bounding_box() == before
+    assert await settled_box(row(page, watched)) == before
 
 
 async def test_while_the_server_is_away_the_run_stays_and_then_catches_up(

@@ -14,7 +14,7 @@ from playwright.async_api import CDPSession, Page, Route, expect
 
 from tests.end_to_end.conftest import Site
 from tests.end_to_end.live_recording import LiveRecording, live_recording
-from tests.end_to_end.tree_page import open_run, row, selected
+from tests.end_to_end.tree_page import open_run, row, selected, settled_box
 from tests.servers import start_server
 from tests.torture.lengths import IS_LONG, say
 
@@ -54,7 +54,7 @@ async def test_every_record_appears_though_the_server_is_restarted_in_between(
             await expect(row(page, recording.calls[0])).to_be_visible()
 
             server.process.terminate()
-            server.process.wait(timeout=20)
+            server.process.wait(timeout=60)
             await expect(page.get_by_role("alert")).to_contain_text("The server does not answer")
             await recording.go_on(1)
             port = urlsplit(server.address).port
@@ -70,7 +70,7 @@ async def test_every_record_appears_though_the_server_is_restarted_in_between(
             await expect(page.get_by_role("alert")).to_have_count(0)
     finally:
         server.process.terminate()
-        server.process.wait(timeout=20)
+        server.process.wait(timeout=60)
 
 
 async def test_neither_selection_nor_scroll_nor_focus_is_lost_while_rows_come(
@@ -81,12 +81,13 @@ async def test_neither_selection_nor_scroll_nor_focus_is_lost_while_rows_come(
     await open_run(page, site.address, f"{recording.root}?level=all", select=None)
     await page.evaluate("document.querySelector('[role=tree]').scrollTop = 1000")
     await row(page, watched).click()
-    before = await row(page, watched).bounding_box()
+    await expect(row(page, watched)).to_be_focused()
+    before = await settled_box(row(page, watched))
 
     await recording.go_on(SECONDS if SECONDS < 60 else 60)
 
     await expect(row(page, watched)).to_have_attribute("aria-setsize", str(len(recording.calls)))
-    assert await row(page, watched).bounding_box() == before
+    assert await settled_box(row(page, watched)) == before
     await expect(selected(page)).to_have_attribute("data-key", str(watched))
     await expect(row(page, watched)).to_be_focused()
 

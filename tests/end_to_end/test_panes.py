@@ -7,7 +7,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.end_to_end.axe import violations
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import details, expect_focus, open_run, row
+from tests.end_to_end.tree_page import details, expect_focus, open_run, row, settled_box
 from tests.sample_runs import sample_run
 
 NAMES = "Room for the names and for the waterfall"
@@ -19,14 +19,11 @@ def _divider(page: Page, name: str) -> Locator:
 
 
 async def _start(place: Locator) -> float:
-    box = await place.bounding_box()
-    assert box is not None
-    return box["x"]
+    return (await settled_box(place))["x"]
 
 
 async def _drag(page: Page, divider: Locator, distance: float) -> None:
-    box = await divider.bounding_box()
-    assert box is not None
+    box = await settled_box(divider)
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     await page.mouse.move(x, y)
     await page.mouse.down()

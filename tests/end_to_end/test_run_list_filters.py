@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import expect_query
+from tests.end_to_end.tree_page import expect_query, settled_box
 from tests.sample_runs import START, SampleRun, sample_run
 from tracer.clock import utc_now
 
@@ -18,9 +19,7 @@ def _run(page: Page, run: SampleRun) -> Locator:
 
 async def _height(page: Page, run: SampleRun) -> float:
     """Return how far down on the screen a run is."""
-    box = await _run(page, run).bounding_box()
-    assert box is not None
-    return box["y"]
+    return (await settled_box(_run(page, run)))["y"]
 
 
 async def _open(page: Page, address: str, query: str = "") -> None:
@@ -98,10 +97,10 @@ async def test_older_runs_come_by_scrolling_and_each_once(
     await expect(_run(page, runs[-1])).to_be_visible()
     await expect(_run(page, runs[0])).to_have_count(0)
 
-    for _ in range(2):
-        await page.get_by_role("row").last.scroll_into_view_if_needed()
     await page.get_by_role("main").hover()
-    await page.mouse.wheel(0, 20_000)
+    async with asyncio.timeout(60):
+        while await _run(page, runs[0]).count() == 0:
+            await page.mouse.wheel(0, 20_000)
     await expect(_run(page, runs[0])).to_have_count(1)
     await expect(page.get_by_role("row")).to_have_count(121)
     await expect(page.get_by_role("button", name="Show more")).to_have_count(0)

@@ -16,6 +16,7 @@ from tests.end_to_end.tree_page import (
     open_run,
     query_of,
     row,
+    settled_box,
 )
 from tests.sample_runs import START, sample_run
 from tracer.events import ToolCallFinished, ToolCallStarted
@@ -75,8 +76,7 @@ async def test_no_bar_is_too_small_to_be_seen_and_odd_times_break_nothing(
     for call in (instant, backwards, run.failed_call):
         left, right = await extent(page, call)
         assert right - left >= 2
-    lane = await row(page, later).locator(".lane").bounding_box()
-    assert lane is not None
+    lane = await settled_box(row(page, later).locator(".lane"))
     assert (await extent(page, later))[1] <= lane["x"] + lane["width"] + 1
 
 
@@ -117,8 +117,7 @@ async def test_time_is_zoomed_by_buttons_keys_wheel_and_a_drawn_range(
     await page.get_by_role("button", name="Show the whole time").click()
     await expect_query(page, time=None)
 
-    axis = await page.locator(".axis").bounding_box()
-    assert axis is not None
+    axis = await settled_box(page.locator(".axis"))
     await page.mouse.move(axis["x"] + axis["width"] * 0.25, axis["y"] + 5)
     await page.mouse.down()
     await page.mouse.move(axis["x"] + axis["width"] * 0.5, axis["y"] + 5)
@@ -133,8 +132,7 @@ async def test_time_is_zoomed_by_buttons_keys_wheel_and_a_drawn_range(
 
 async def _lane(page: Page, key: object) -> tuple[float, float, float]:
     """Return where a row's lane begins, how wide it is, and its middle's height."""
-    box = await row(page, key).locator(".lane").bounding_box()
-    assert box is not None
+    box = await settled_box(row(page, key).locator(".lane"))
     return box["x"], box["width"], box["y"] + box["height"] / 2
 
 
@@ -229,3 +227,22 @@ async def test_a_closed_row_says_how_many_failures_it_hides(
 
     await row(page, run.step).locator("[data-arrow]").click()
     await expect(row(page, run.step)).to_contain_text("1 failure below")
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+async def test_the_time_scale_has_two_names_or_more_and_each_is_whole(
+    page: Page, site: Site, width: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": 800})
+    # The last of the names is near the end, where it has no room after its line.
+    await page.goto(f"{site.address}/runs/{site.demo_run}?waterfall=on&time=0-104")
+    names = page.locator("[data-axis] .tick")
+    await expect(names.nth(1)).to_be_visible()
+    outside = await names.evaluate_all(
+        """names => names.filter(each => {
+            const [name, axis] = [each, each.parentElement].map(it => it.getBoundingClientRect())
+            return name.left < axis.left - 1 || name.right > axis.right + 1
+        }).length"""
+    )
+
+    assert outside == 0

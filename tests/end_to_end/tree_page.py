@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import FloatRect, Locator, Page, expect
 
 ROW_HEIGHT = 28
 
@@ -73,10 +73,18 @@ def bar(page: Page, key: object) -> Locator:
     return row(page, key).locator(".bar")
 
 
+async def settled_box(place: Locator) -> FloatRect:
+    """Return where something is on the screen, once it moves no more."""
+    handle = await place.element_handle()
+    await handle.wait_for_element_state("stable")
+    box = await handle.bounding_box()
+    assert box is not None
+    return box
+
+
 async def extent(page: Page, key: object) -> tuple[float, float]:
     """Return from where to where a record's bar reaches, in pixels."""
-    box = await bar(page, key).bounding_box()
-    assert box is not None
+    box = await settled_box(bar(page, key))
     return box["x"], box["x"] + box["width"]
 
 

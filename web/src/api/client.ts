@@ -1,5 +1,6 @@
 /** The questions that the viewer asks the API. */
 import createClient from 'openapi-fetch'
+import { takeFirstAnswer } from './first-answers'
 import { outcomeOf, type Outcome } from './outcome'
 import type { paths } from './schema'
 import type {
@@ -25,7 +26,7 @@ export function tellNotIdentified(hear: () => void) {
 const client = createClient<paths>({
   fetch: async (request) => {
     // Looked up at each call, so that whoever replaces fetch (a test, a wrapper) is heard.
-    const response = await globalThis.fetch(request)
+    const response = await (takeFirstAnswer(request) ?? globalThis.fetch(request))
     if (response.status === 401 && request.method === 'GET') onNotIdentified()
     return response
   },
@@ -101,8 +102,16 @@ export function listLeases(rootPlanId: string): Promise<Outcome<{ items: Lease[]
   )
 }
 
+/** Reads a tree; as a blob, since a browser takes a third of the time for megabytes that way. */
 export function readTree(planId: string): Promise<Outcome<PlanNode>> {
-  return outcomeOf(client.GET('/api/plans/{planId}/tree', { params: { path: { planId } } }))
+  const params = { path: { planId } }
+  return outcomeOf(
+    client
+      .GET('/api/plans/{planId}/tree', { params, parseAs: 'blob' })
+      .then(async ({ data, ...rest }) =>
+        data ? { ...rest, data: JSON.parse(await data.text()) as PlanNode } : rest,
+      ),
+  )
 }
 
 export function readPlan(planId: string) {

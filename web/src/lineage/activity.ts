@@ -1,6 +1,6 @@
 /** Whether a record, or anything below it, may still change. */
 import type { ShownStatus, TreeNode } from '../api/shapes'
-import { childRecords, unplacedRecords } from './rows'
+import { isRecord, type Forest } from './rows'
 
 export type Activity =
   /** Something is running or waits for its turn. */
@@ -24,15 +24,12 @@ export function activityOf(status: ShownStatus): Activity {
   }
 }
 
-export function treeActivity(top: TreeNode): Activity {
+export function treeActivity(forest: Forest): Activity {
   let found: Activity = 'ended'
-  const waiting: TreeNode[] = [top]
-  for (let record = waiting.pop(); record; record = waiting.pop()) {
-    const activity = activityOf(record.status)
+  for (const row of forest.byKey.values()) {
+    const activity = isRecord(row) ? activityOf(row.record.status) : 'ended'
     if (activity === 'active') return 'active'
     if (activity === 'uncertain') found = 'uncertain'
-    for (const child of childRecords(record)) waiting.push(child)
-    if (record.kind === 'plan') for (const child of unplacedRecords(record)) waiting.push(child)
   }
   return found
 }

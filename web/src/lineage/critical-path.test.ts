@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { plan, step, thinkAct, toolCall } from './example-tree'
-import { criticalPath } from './critical-path'
-import { buildForest, EMPTY_FOREST } from './rows'
+import { isCritical } from './critical-path'
+import { buildForest } from './rows'
 
 function ran(start: number, end: number | null) {
   const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 12, 0, second)).toISOString()
@@ -13,8 +13,11 @@ function ran(start: number, end: number | null) {
 }
 
 function pathOf(tree: ReturnType<typeof plan>): string[] {
-  const forest = buildForest(tree)
-  return [...criticalPath(forest)].sort()
+  const rows = [...buildForest(tree).byKey.values()]
+  return rows
+    .filter(isCritical)
+    .map((row) => row.key)
+    .sort()
 }
 
 test('of parallel calls the one that ended last is on the path', () => {
@@ -66,7 +69,7 @@ test('what took no time, or has no time, is not on the path', () => {
   })
 
   expect(pathOf(tree)).toEqual(['root', 'step'])
-  expect(criticalPath(EMPTY_FOREST)).toEqual(new Set())
+  expect(pathOf(plan('root', { startedAt: null, finishedAt: null, unplaced: calls }))).toEqual([])
 })
 
 test('a plan nested a thousand deep has a path', () => {

@@ -21,7 +21,7 @@ function wrong() {
 }
 
 test('failures are calls and rounds that went wrong, and what failed without any such', () => {
-  expect(failures(wrong()).map((row) => row.key)).toEqual(['bad', 'silent', 'limit'])
+  expect(failures(inOrder(wrong())).map((row) => row.key)).toEqual(['bad', 'silent', 'limit'])
 })
 
 test('a call that failed because of its sub-plan is a failure like the one in it', () => {
@@ -33,11 +33,11 @@ test('a call that failed because of its sub-plan is a failure like the one in it
   const call = toolCall('call', { status: 'failed', subPlans: [sub] })
   const forest = buildForest(plan('root', { agentExecutions: [step('t', { toolCalls: [call] })] }))
 
-  expect(failures(forest).map((row) => row.key)).toEqual(['call', 'inner'])
+  expect(failures(inOrder(forest)).map((row) => row.key)).toEqual(['call', 'inner'])
 })
 
 test('every row above a failure says how many are below it', () => {
-  const counts = countsBelow(failures(wrong()))
+  const counts = countsBelow(failures(inOrder(wrong())))
 
   expect(counts).toEqual(
     new Map([
@@ -57,7 +57,7 @@ test('next and previous go round, from whichever row', () => {
   const forest = wrong()
   const order = new Map(inOrder(forest).map((row, index) => [row.key, index]))
   const from = (key: string | null, direction: 1 | -1) =>
-    neighbour(order, failures(forest), key, direction)?.key
+    neighbour(order, failures(inOrder(forest)), key, direction)?.key
 
   expect([from(null, 1), from('fine', 1), from('bad', 1), from('limit', 1)]).toEqual([
     'bad',

@@ -6,8 +6,7 @@ import { isRecord, type Forest, type Row } from './rows'
  * that failed or went silent, and a plan or step that did with nothing such below it. A plan or step
  * that failed because of a call says nothing that the call does not.
  */
-export function failures(forest: Forest): Row[] {
-  const ordered = inOrder(forest)
+export function failures(ordered: readonly Row[]): Row[] {
   const withFailure = new Set<Row>()
   const found: Row[] = []
   // From the bottom, so that what is below a row is known when it is its turn.

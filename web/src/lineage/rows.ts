@@ -56,7 +56,7 @@ export function recordId(record: TreeNode): string {
 }
 
 /** The records right below one, in the order in which the tree shows them. */
-export function childRecords(record: TreeNode): TreeNode[] {
+export function childRecords(record: TreeNode): readonly TreeNode[] {
   switch (record.kind) {
     case 'plan':
       return record.agentExecutions
@@ -65,7 +65,10 @@ export function childRecords(record: TreeNode): TreeNode[] {
     case 'thinkAct':
       return record.toolCalls
     case 'toolCall':
-      return [...record.toolCalls, ...record.subPlans]
+      // Of most calls nothing hangs, and a run has thousands.
+      return record.subPlans.length === 0
+        ? record.toolCalls
+        : [...record.toolCalls, ...record.subPlans]
   }
 }
 
@@ -119,7 +122,8 @@ export function buildForest(plan: PlanNode, before: Forest = EMPTY_FOREST): Fore
   }
   for (let row = waiting.pop(); row; row = waiting.pop()) {
     const parent = row
-    if (isRecord(row)) row.children = childRecords(row.record).map((record) => add(record, parent))
+    const below = isRecord(row) ? childRecords(row.record) : []
+    if (below.length > 0) row.children = below.map((record) => add(record, parent))
   }
   // What is below a row was made after it.
   for (const row of made.reverse()) {

@@ -15,13 +15,16 @@ export interface Extent extends Span {
   known: number
 }
 
+/** How long a moment is as the API writes it where its second is not whole. */
+const TO_THE_MICROSECOND = '2026-01-31T12:00:00.000000Z'.length
+
 /** A moment in milliseconds since 1970, to the microsecond that `Date` leaves out; null for none. */
 export function momentOf(text: string | null): number | null {
   if (text === null) return null
   const milliseconds = Date.parse(text)
   if (Number.isNaN(milliseconds)) return null
-  const finer = text[19] === '.' && text.endsWith('Z') ? text.slice(23, -1) : ''
-  return finer === '' ? milliseconds : milliseconds + Number(`0.${finer}`)
+  const isExact = text.length === TO_THE_MICROSECOND && text.endsWith('Z')
+  return isExact ? milliseconds + Number(text.slice(23, 26)) / 1000 : milliseconds
 }
 
 /**

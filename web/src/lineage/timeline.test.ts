@@ -46,7 +46,8 @@ test('the time in sub-plans is that of all at once, within the row, up to the pl
   const within = (key: string) => timeWithin(timeline, forest.byKey.get(key)!, 0)
 
   expect(timeline.within.get('call')).toEqual([
-    { start: 2_000, end: 8_000 },
+    { start: 2_000, end: 6_000 },
+    { start: 4_000, end: 8_000 },
     { start: 9_000, end: 10_000 },
   ])
   expect(['call', 'round', 'step', 'root', 'one'].map(within)).toEqual([

@@ -9,7 +9,7 @@ export interface Timeline {
   end: number
   /** Whether anything goes on. */
   open: boolean
-  /** By row key, the parts of a row's span during which sub-plans ran below it, in order and apart. */
+  /** By row key, the parts of a row's span during which sub-plans ran below it, in no order. */
   within: ReadonlyMap<string, readonly Span[]>
 }
 
@@ -51,11 +51,11 @@ function spansWithin(forest: Forest, zero: number) {
       if (above.kind === 'plan') break
     }
   }
-  return new Map([...found].map(([key, parts]) => [key, united(parts)]))
+  return found
 }
 
 /** How long sub-plans ran within a row, in milliseconds, what goes on counting until `now`. */
 export function timeWithin(timeline: Timeline, row: Row, now: number): number {
-  const parts = timeline.within.get(row.key) ?? []
+  const parts = united(timeline.within.get(row.key) ?? [])
   return parts.reduce((sum, part) => sum + endAt(part, now) - part.start, 0)
 }

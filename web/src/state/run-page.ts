@@ -41,7 +41,7 @@ function makeRunPage(forest: Ref<Forest>) {
   const opening = useOpening(forest, chosen, capacity, address)
   const search = useSearch(ordered, address)
   const time = useTimeWindow(forest, address)
-  const failed = computed(() => failures(forest.value))
+  const failed = computed(() => failures(ordered.value))
   const failedBelow = computed(() => countsBelow(failed.value))
 
   function goTo(row: Row | null | undefined) {

@@ -43,7 +43,7 @@ export function useRun(rootPlanId: string) {
     tree.value ? buildForest(tree.value, before) : EMPTY_FOREST,
   )
   const activity = computed<Activity>(() => {
-    const ofTree = tree.value ? treeActivity(tree.value) : 'ended'
+    const ofTree = treeActivity(forest.value)
     const ofRun = run.value ? activityOf(run.value.status) : 'ended'
     if (ofTree === 'active' || ofRun === 'active') return 'active'
     return ofTree === 'uncertain' || ofRun === 'uncertain' ? 'uncertain' : 'ended'

@@ -1,6 +1,5 @@
 /** The waterfall: whether it is shown, and which part of the run's time. */
 import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
-import { criticalPath } from '../lineage/critical-path'
 import { readWindow, writeWindow } from '../lineage/page-link'
 import { buildTimeline, NO_TIMELINE } from '../lineage/timeline'
 import {
@@ -17,12 +16,13 @@ import { useNow } from './now'
 
 /** How many pixels a tick's name needs. */
 const TICK_WIDTH = 80
+/** So many that two moments at least are named: one alone tells nothing of the scale. */
+const FEWEST_TICKS = 3
 const NARROW = '(width < 48rem)'
 
 export function useTimeWindow(forest: Ref<Forest>, address: Address) {
   const clock = useNow()
   const timeline = computed(() => buildTimeline(forest.value))
-  const critical = computed(() => criticalPath(forest.value))
   /** The reader's clock, as the timeline counts. */
   const now = computed(() => (timeline.value.open ? clock.value - timeline.value.zero : Infinity))
   const whole = computed(() => {
@@ -47,7 +47,7 @@ export function useTimeWindow(forest: Ref<Forest>, address: Address) {
   const named = computed(() =>
     timeline.value === NO_TIMELINE
       ? { step: 1, moments: [] }
-      : ticks(shown.value, Math.max(1, Math.floor(width.value / TICK_WIDTH))),
+      : ticks(shown.value, Math.max(FEWEST_TICKS, Math.floor(width.value / TICK_WIDTH))),
   )
 
   const zoom = (factor: number, place?: number) => show(zoomed(shown.value, factor, place))
@@ -72,7 +72,6 @@ export function useTimeWindow(forest: Ref<Forest>, address: Address) {
   })
   return {
     timeline,
-    critical,
     now,
     whole,
     chosen,

@@ -1,0 +1,54 @@
+// @vitest-environment happy-dom
+import { afterEach, expect, test, vi } from 'vitest'
+import early from '../../public/first-answers.js?raw'
+import { readRun, readTree } from './client'
+
+const RUN = '01a203b1-d1ed-7707-bfde-80a91bc08536'
+const asked: string[] = []
+let answer = () => Promise.resolve(Response.json({ detail: 'No such run.' }, { status: 404 }))
+
+/** Opens a page: first the script in its head, then the application. */
+function open(path: string) {
+  asked.length = 0
+  window.location.href = `http://tracer${path}`
+  vi.stubGlobal('fetch', (question: Request | string) => {
+    asked.push(question instanceof Request ? new URL(question.url).pathname : question)
+    return answer()
+  })
+  new Function(early)()
+}
+
+afterEach(() => vi.unstubAllGlobals())
+
+test('a run and its tree are asked for before the viewer is there, and once', async () => {
+  answer = () => Promise.resolve(Response.json({ planId: RUN }))
+  open(`/runs/${RUN}`)
+  const paths = [`/api/runs/${RUN}`, `/api/plans/${RUN}/tree`]
+  expect(asked).toEqual(paths)
+
+  expect(await readRun(RUN)).toEqual({ ok: true, value: { planId: RUN } })
+  expect(await readTree(RUN)).toEqual({ ok: true, value: { planId: RUN } })
+  expect(asked).toEqual(paths)
+  await readTree(RUN)
+  expect(asked).toEqual([...paths, `/api/plans/${RUN}/tree`])
+})
+
+test('what went wrong with an early question is told to who asks it', async () => {
+  answer = () => Promise.resolve(Response.json({ detail: 'No such run.' }, { status: 404 }))
+  open(`/runs/${RUN}`)
+  expect(await readTree(RUN)).toEqual({
+    ok: false,
+    failure: { kind: 'notFound', detail: 'No such run.' },
+  })
+
+  answer = () => Promise.reject(new TypeError('Failed to fetch'))
+  open(`/runs/${RUN}`)
+  expect(await readTree(RUN)).toEqual({ ok: false, failure: { kind: 'away' } })
+})
+
+test('other pages ask nothing early', () => {
+  for (const path of ['/', '/tools', `/compare/${RUN}`, '/runs/x']) {
+    open(path)
+    expect(asked).toEqual([])
+  }
+})
