@@ -11,10 +11,10 @@ import pytest
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.program_role import IS_WALLED
+from tracer.storage.program_role import STANDING
 from tracer.storage.project_pool import ProjectPool
 
-FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", IS_WALLED)
+FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", STANDING)
 """What a transaction begins and ends with, and is asked once of a connection."""
 
 

@@ -15,6 +15,7 @@ from psycopg import errors, sql
 
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.storage.analyst_role import READER_ROLE
+from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import Pool, PoolConnection, borrowed, open_pool, store_errors
 from tracer.storage.projects import project_id_of
 
@@ -67,6 +68,11 @@ class Analysts:
             raise BadRequest(f"A role's name has {LONGEST_NAME} bytes at most.")
         project_id = await project_id_of(self._pool, project)
         async with self._working(role) as connection:
+            if await is_spread_by(connection):
+                raise ConfigurationError(
+                    "On Citus nobody can be an analyst: it takes no policy that asks whose project "
+                    "it is. Give analysts a copy of the data on one Postgres."
+                )
             if await _one(connection, "SELECT 1 FROM analyst WHERE role_name = %s", role):
                 raise BadRequest(f"{role!r} is an analyst already: remove it first.")
             password = None

@@ -48,6 +48,7 @@ _OUTAGES = (
     # What the server's own settings may forbid.
     errors.IdleInTransactionSessionTimeout,
     errors.TransactionTimeout,
+    errors.InternalError_,  # so Citus calls it where a worker can't commit
 )
 
 

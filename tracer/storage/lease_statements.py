@@ -46,30 +46,27 @@ NOTE_SIGNS = f"""
 WITH {_MOMENT},
 signs AS ({_SIGN}
     RETURNING recorder_id, due_at
-),
-runs AS (
-    INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id)
-    SELECT $1, given.recorder_id, given.root_plan_id
-    FROM unnest($6::uuid[], $7::uuid[]) AS given (recorder_id, root_plan_id)
-    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
-    WHERE run.deleted_at IS NULL
-    ORDER BY given.recorder_id, given.root_plan_id
-    ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE SET may_be_open = true
-    WHERE NOT kept.may_be_open
 )
-SELECT recorder_id FROM signs, moment WHERE due_at > now + $8"""
-"""Renews as `RENEW` does, and notes that the recorders $6 wrote to the runs $7, which are locked.
+SELECT recorder_id FROM signs, moment WHERE due_at > now + $6"""
+"""Renews as `RENEW` does, and returns the recorders whose leases last for the interval $6 and
+longer."""
 
-Returns the recorders whose leases last for the interval $8 and longer.
-"""
+NOTE_RUNS = """
+INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id)
+SELECT run.project_id, given.recorder_id, run.root_plan_id
+FROM unnest($2::uuid[], $3::uuid[]) AS given (recorder_id, root_plan_id)
+JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+WHERE run.deleted_at IS NULL AND run.root_plan_id = ANY($3::uuid[])
+ORDER BY given.recorder_id, given.root_plan_id
+ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE SET may_be_open = true
+WHERE NOT kept.may_be_open"""
+"""Notes that the recorders $2 wrote to the runs $3, which are locked."""
 
 LEASES_OF_RUN = """
-SELECT lease.recorder_id, lease.seen_at, lease.length
-FROM recorder_run AS part
-JOIN recorder_lease AS lease
-    ON lease.recorder_id = part.recorder_id AND lease.project_id = part.project_id
-WHERE part.root_plan_id = $2 AND part.project_id = $1
-ORDER BY lease.recorder_id"""
+SELECT recorder_id, seen_at, length FROM recorder_lease
+WHERE project_id = $1 AND recorder_id = ANY(ARRAY(
+    SELECT recorder_id FROM recorder_run WHERE root_plan_id = $2 AND project_id = $1))
+ORDER BY recorder_id"""
 
 COUNT_LEASES = """
 SELECT count(*) FILTER (WHERE seen_at + length > statement_timestamp()),
@@ -80,7 +77,7 @@ _LIVES = "lease.seen_at + lease.length > moment.now"
 # `$2`: since when somebody has been looking without a break.
 _IS_DEAD = "greatest(lease.seen_at, $2::timestamptz) + lease.length <= moment.now"
 _LEFT_TO_DO = f"CASE WHEN {_LIVES} THEN part.has_abandoned ELSE part.may_be_open END"
-TAKE_PARTS = f"""
+FIND_PARTS = f"""
 WITH moment AS MATERIALIZED ({NOW} AS now)
 SELECT part.project_id, part.root_plan_id, part.recorder_id,
     CASE WHEN NOT {_LIVES} THEN lease.seen_at + lease.length END
@@ -89,14 +86,17 @@ JOIN recorder_run AS part
     ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id
 JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
 WHERE lease.due_at <= moment.now AND ({_LIVES} OR {_IS_DEAD}) AND {_LEFT_TO_DO}
-LIMIT $3
-FOR SHARE OF lease SKIP LOCKED
-FOR UPDATE OF part SKIP LOCKED
-FOR NO KEY UPDATE OF run SKIP LOCKED"""
-"""Locks at most $3 parts of runs that need something, and says when their leases ran out.
+LIMIT $3"""
+"""Finds at most $3 parts of runs that need something, and says when their leases ran out.
 
 Null: it came back, and nothing that it left is abandoned any more.
 """
+
+TAKE_PARTS = f"""{FIND_PARTS}
+FOR SHARE OF lease SKIP LOCKED
+FOR UPDATE OF part SKIP LOCKED
+FOR NO KEY UPDATE OF run SKIP LOCKED"""
+"""Does the same, and locks what it finds."""
 
 _PARTS = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
     AS given (project_id, root_plan_id, recorder_id, abandoned_at)"""

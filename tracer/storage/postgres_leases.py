@@ -13,6 +13,8 @@ from psycopg import AsyncRawCursor
 from tracer.clock import Clock, utc_now
 from tracer.leases import Lease, LeaseTerms
 from tracer.records import RECORDS
+from tracer.storage import citus_leases
+from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.lease_statements import (
     COUNT_LEASES,
@@ -21,6 +23,7 @@ from tracer.storage.lease_statements import (
     LEASES_OF_RUN,
     MARK,
     NOTE_PARTS,
+    NOTE_RUNS,
     NOTE_SIGNS,
     NOW,
     RAISE_RUNS,
@@ -68,10 +71,10 @@ class PostgresLeases:
             self._noted_since = now
         return {part: at for part, at in signs.items() if part not in self._noted}
 
-    def noting(self, signs: Signs) -> tuple[str, list[Any]]:
+    def noting(self, signs: Signs) -> list[tuple[str, list[Any]]]:
         """Return what notes signs of life in the transaction that locked their runs.
 
-        It returns the recorders that `remember` wants to know.
+        The last statement returns the recorders that `remember` wants to know.
         """
         latest: dict[UUID, datetime | None] = {}
         for (recorder_id, _), at in signs.items():
@@ -83,9 +86,11 @@ class PostgresLeases:
             for recorder_id in latest
         ]
         recorders, run_ids = zip(*signs, strict=True)
-        return NOTE_SIGNS, [
-            *(self._project_id, self._moment(), [*latest], [*latest.values()], lengths),
-            *([*recorders], [*run_ids], self._terms.pause),
+        moment = self._moment()
+        given = [self._project_id, moment, [*latest], [*latest.values()], lengths]
+        return [
+            (NOTE_RUNS, [self._project_id, [*recorders], [*run_ids]]),
+            (NOTE_SIGNS, [*given, self._terms.pause]),
         ]
 
     def remember(self, signs: Signs, lasting: Collection[UUID]) -> None:
@@ -163,15 +168,17 @@ class PostgresReaper:
             while await self._do_some(since):
                 did_some = True
             async with borrowed(self._pool) as connection:
-                cursor = AsyncRawCursor(connection)
-                await cursor.execute(SETTLE, [self._moment(), since])
-                if cursor.rowcount or did_some:
-                    await cursor.execute(FORGET_LEASES)
+                if await self._settle(connection, since) or did_some:
+                    await forget_leases(connection)
 
     async def _do_some(self, since: datetime) -> bool:
         """Look after some parts of runs, and return whether there were any."""
         async with borrowed(self._pool) as connection, connection.transaction():
-            parts = await _rows(connection, TAKE_PARTS, [self._moment(), since, PARTS_AT_ONCE])
+            given: list[Any] = [self._moment(), since, PARTS_AT_ONCE]
+            if await is_spread_by(connection):
+                parts = await citus_leases.taken_parts(connection, *given)
+            else:
+                parts = await _rows(connection, TAKE_PARTS, given)
             if not parts:
                 return False
             columns = [list(column) for column in zip(*parts, strict=True)]
@@ -188,8 +195,7 @@ class PostgresReaper:
             await AsyncRawCursor(connection).execute(NOTE_PARTS, [*columns, is_changed])
             await AsyncRawCursor(connection).execute(FORGET_PARTS, columns)
             recorders = list({recorder_id for _, _, recorder_id, _ in parts})
-            given = [self._moment(), since, recorders]
-            await AsyncRawCursor(connection).execute(SETTLE_SOME, given)
+            await self._settle(connection, since, recorders)
         marked = sum(part[3] is not None for part in parts if tuple(part[:3]) in changed)
         self.abandoned += marked
         self.cleared += len(changed) - marked
@@ -197,8 +203,32 @@ class PostgresReaper:
             self._on_written({run_id for _, run_id, _ in changed})
         return True
 
+    async def _settle(
+        self, connection: PoolConnection, since: datetime, recorders: list[UUID] | None = None
+    ) -> int:
+        """Say of due leases when to look after them again, and return of how many."""
+        if await is_spread_by(connection):
+            async with connection.transaction():
+                return await citus_leases.settle(connection, self._moment(), since, recorders)
+        cursor = AsyncRawCursor(connection)
+        given: list[Any] = [self._moment(), since]
+        if recorders is None:
+            await cursor.execute(SETTLE, given)
+        else:
+            await cursor.execute(SETTLE_SOME, [*given, recorders])
+        return cursor.rowcount
+
     def _moment(self) -> datetime | None:
         return self._clock and self._clock()
+
+
+async def forget_leases(connection: PoolConnection) -> None:
+    """Delete settled leases that left nothing abandoned."""
+    if await is_spread_by(connection):
+        async with connection.transaction():
+            await citus_leases.forget_leases(connection)
+    else:
+        await connection.execute(FORGET_LEASES)
 
 
 async def _rows(

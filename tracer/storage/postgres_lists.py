@@ -15,6 +15,7 @@ from tracer.records import Run
 from tracer.status import ABANDONED, Status
 from tracer.storage.agreements import SEARCHED, check_status, moment_of
 from tracer.storage.burial_statements import IN_NO_GRAVE
+from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection
 from tracer.storage.row_records import select
 from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES
@@ -140,6 +141,12 @@ async def read_page(
             SELECT *, {listing.moment} AS at {listing.rows} LIMIT {listing.looked_at}
         ) AS {listing.table} WHERE {listing.wanted}
         ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+        if await is_spread_by(connection):  # which looks below the runs where these are
+            query = f"""SELECT {columns} FROM {listing.table}
+            WHERE (root_plan_id, {listing.id_field}) IN (
+                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.looked_at}
+            ) AND {listing.wanted}
+            ORDER BY {listing.moment} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
     items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
     if len(items) > limit:
         last = items[limit - 1]

@@ -25,7 +25,8 @@ from tracer.records import (
 )
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.ancestors import Place, path_down_to
-from tracer.storage.burial_statements import IN_NO_GRAVE
+from tracer.storage.burial_statements import IN_NO_GRAVE, NOT_BURIED
+from tracer.storage.citus import check_workers
 from tracer.storage.engine import (
     ANSWER_SECONDS,
     PoolConnection,
@@ -121,7 +122,7 @@ class PostgresReader:
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
-            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {IN_NO_GRAVE}"""
+            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_BURIED}"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with reading(self._project) as connection:
@@ -230,6 +231,7 @@ class PostgresReader:
         with store_errors():
             async with borrowed(self._project.pool) as connection:
                 await check_schema(connection)
+                await check_workers(connection)
 
     async def _one(
         self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID

@@ -10,6 +10,7 @@ how many spans, runs or records there are, as long as the rows of one statement 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
+from tracer.storage.citus import is_spread
 from tracer.storage.engine import PoolConnection
 from tracer.storage.group_commit import GroupCommit, OnGroup
 from tracer.storage.json_rows import json_batches
@@ -93,6 +95,7 @@ class PostgresSpans:
         self._clock = clock
         self._leases = leases
         self._known = KnownTraces()
+        self._copy_rows: float = COPY_ROWS
         self._together = GroupCommit[Span](
             lambda group: refused_of(group, "span", self._write),
             lambda span: span.trace_id,
@@ -136,7 +139,15 @@ class PostgresSpans:
         for span in merge_spans(span for _, span in spans).values():
             by_trace.setdefault(span.trace_id, []).append(span)
         by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
-        open_runs = await outlasting_collisions(self._write_once, by_run, said, trusting=trusting)
+        groups = [by_run]
+        if await is_spread(self._project.pool):  # where nobody copies behind policies
+            self._copy_rows = math.inf
+            groups = [{run_id: found} for run_id, found in by_run.items()]
+        open_runs: set[UUID] = set()
+        for group in groups:
+            open_runs |= await outlasting_collisions(
+                self._write_once, group, said, trusting=trusting
+            )
         if len(open_runs) == len(by_run):
             return []
         return [
@@ -177,7 +188,7 @@ class PostgresSpans:
                 last += self._replacing(born, changes)
             signs = NO_SIGNS
             if said is None and (signs := self._leases.new(_signs_of(projected))):
-                last.append(self._leases.noting(signs))
+                last += self._leases.noting(signs)
             if said is not None:
                 there: Reduced = {Kind.RUN: {(id_, id_): {} for id_ in runs}, **changes.given}
                 last += [
@@ -227,7 +238,7 @@ class PostgresSpans:
             given += put.newer
             if put.new or put.newer:
                 changed.add(run_id)
-        if len(new) < COPY_ROWS:
+        if len(new) < self._copy_rows:
             given += new
         else:
             async with as_owner(connection):
@@ -280,7 +291,7 @@ class PostgresSpans:
         changes: RecordChanges,
     ) -> None:
         """Copy the records that are known to be new into the tables, where there are many."""
-        copied = {kind: new for kind, new in changes.new.items() if len(new) >= COPY_ROWS}
+        copied = {kind: new for kind, new in changes.new.items() if len(new) >= self._copy_rows}
         for kind in changes.new.keys() - copied.keys():
             changes.given[kind] |= changes.new[kind]
         if copied:
@@ -292,15 +303,16 @@ class PostgresSpans:
     def _replacing(self, now: datetime, changes: RecordChanges) -> Iterator[Statement]:
         """Yield what makes the other records of the runs what their projections say."""
         cleared = list(changes.cleared)
+        runs = [run_id for run_id, _ in changes.runs]
         for kind in RECORDS:
             if cleared:
                 keys = changes.ids_of_cleared(kind)
                 yield REMOVE_RECORDS[kind], [self._project_id, cleared, keys]
             given = {key: whole(kind, each) for key, each in changes.given[kind].items()}
             for rows in json_batches(kind, given):
-                yield REPLACE_RECORDS[kind], [self._project_id, now, rows]
+                yield REPLACE_RECORDS[kind], [self._project_id, now, rows, runs]
         for rows in json_batches(Kind.RUN, changes.runs):
-            yield UPDATE_RUNS, [self._project_id, rows]
+            yield UPDATE_RUNS, [self._project_id, rows, runs]
 
 
 def _signs_of(projected: Mapping[UUID, _LockedRun]) -> Signs:

@@ -7,7 +7,8 @@ The wall is raised from the tables' definitions after every migration, so that a
 
 from __future__ import annotations
 
-from weakref import WeakSet
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import psycopg
 from sqlalchemy import Connection, Table, text
@@ -40,27 +41,40 @@ _EVERY_RIGHT = "SELECT, INSERT, UPDATE, DELETE"
 
 log = get_logger(__name__)
 
-_walled: WeakSet[PoolConnection] = WeakSet()
 
-IS_WALLED = f"""
+@dataclass(frozen=True)
+class Standing:
+    """How a connection stands to the wall."""
+
+    is_walled: bool
+    """Whether its user can become the role that policies hold."""
+    is_spread: bool
+    """Whether there is Citus: its workers have to be told of the role and the project."""
+
+
+_standings: WeakKeyDictionary[PoolConnection, Standing] = WeakKeyDictionary()
+
+STANDING = f"""
 SELECT coalesce((
     SELECT pg_has_role(role.oid, 'SET') AND NOT role.rolsuper AND NOT role.rolbypassrls
         AND run.relrowsecurity AND has_table_privilege(role.oid, run.oid, 'INSERT')
     FROM pg_roles AS role, pg_class AS run
     WHERE role.rolname = '{PROGRAM_ROLE}' AND run.oid = to_regclass('run')
-), false)"""
+), false), EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"""
 
 
-async def is_walled(connection: PoolConnection) -> bool:
-    """Return whether the connection's user can become the role that policies hold.
+async def standing_of(connection: PoolConnection) -> Standing:
+    """Return how a connection stands to the wall.
 
-    Asked once where it can, so that mending it needs no restart.
+    Asked once where its user can become the role, so that mending it needs no restart.
     """
-    if connection not in _walled:
-        cursor = await connection.execute(IS_WALLED)
-        if await cursor.fetchone() == (True,):
-            _walled.add(connection)
-    return connection in _walled
+    standing = _standings.get(connection)
+    if standing is None:
+        [found] = await (await connection.execute(STANDING)).fetchall()
+        standing = Standing(*found)
+        if standing.is_walled:
+            _standings[connection] = standing
+    return standing
 
 
 def raise_wall(connection: Connection) -> None:

@@ -17,7 +17,7 @@ from psycopg import AsyncRawCursor
 from tracer.errors import TracerError
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.storage.engine import READ_SECONDS, Pool, PoolConnection, borrowed
-from tracer.storage.program_role import PROGRAM_ROLE, is_walled
+from tracer.storage.program_role import PROGRAM_ROLE, standing_of
 
 Statement = tuple[str, Sequence[Any]]
 """SQL for a raw cursor, and its parameters."""
@@ -28,6 +28,8 @@ OWNER = "none"
 """What `SET ROLE` calls the user that the connection was opened as."""
 
 _ENTER = "SELECT set_config('role', $1, true), set_config('tracer.project_id', $2, true)"
+_BEGIN: Statement = ("BEGIN", ())
+_COMMIT: Statement = ("COMMIT", ())
 _CHECK_REFERENCES: Statement = ("SET CONSTRAINTS ALL IMMEDIATE", ())
 _CHANGE_ROLE = "SELECT set_config('role', %s, true)"
 
@@ -101,7 +103,7 @@ async def _begun(
     entering = await _entering(connection, project)
     async with connection.pipeline():
         await connection.execute(begin, prepare=False)
-        await AsyncRawCursor(connection).execute(*entering, prepare=True)
+        await _executing(connection, entering)
         yield
 
 
@@ -159,12 +161,16 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
         The rows that each answered.
     """
     async with borrowed(project.pool, seconds=None) as connection:
-        entering = await _entering(connection, project)
-        # A pipeline without BEGIN is one transaction, which nothing in here ends early. What its
-        # references break is told by a statement: the driver loses a connection whose commit fails.
+        first = await _entering(connection, project)
+        last = [_CHECK_REFERENCES]
+        # A pipeline without BEGIN is one transaction, which nothing in here ends early; but Citus
+        # would take each statement for one. What its references break is told by a statement: the
+        # driver loses a connection whose commit fails.
+        if (await standing_of(connection)).is_spread:
+            first, last = [_BEGIN, *first], [*last, _COMMIT]
         async with connection.pipeline():
-            cursors = await _executing(connection, (entering, *statements, _CHECK_REFERENCES))
-        return [await _rows(each) for each in cursors[1:-1]]
+            cursors = await _executing(connection, (*first, *statements, *last))
+        return [await _rows(each) for each in cursors[len(first) : -len(last)]]
 
 
 async def _executing(
@@ -183,9 +189,17 @@ async def _rows(cursor: AsyncRawCursor[Row]) -> list[Row]:
     return await cursor.fetchall() if cursor.description else []
 
 
-async def _entering(connection: PoolConnection, project: ProjectPool) -> Statement:
-    return _ENTER, [await _role(connection), str(project.walled_project_id)]
+async def _entering(connection: PoolConnection, project: ProjectPool) -> list[Statement]:
+    role = await _role(connection)
+    if (await standing_of(connection)).is_spread:
+        # The workers hear of what is set by `SET LOCAL`, which takes no parameters.
+        project_id = int(project.walled_project_id)
+        return [
+            (f"SET LOCAL ROLE {role}", ()),
+            (f"SET LOCAL tracer.project_id TO {project_id}", ()),
+        ]
+    return [(_ENTER, [role, str(project.walled_project_id)])]
 
 
 async def _role(connection: PoolConnection) -> str:
-    return PROGRAM_ROLE if await is_walled(connection) else OWNER
+    return PROGRAM_ROLE if (await standing_of(connection)).is_walled else OWNER

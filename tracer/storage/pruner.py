@@ -17,8 +17,8 @@ from tracer.clock import Clock
 from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, store_errors
-from tracer.storage.lease_statements import FORGET_LEASES
 from tracer.storage.postgres_deletion import PostgresDeletion, Swept
+from tracer.storage.postgres_leases import forget_leases
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import SettingsOfProject, list_projects
 
@@ -83,7 +83,7 @@ class Pruner:
                 log.error("project_not_pruned", project_id=project_id, error=type(error).__name__)
         with store_errors():
             async with borrowed(self._pool) as connection:
-                await connection.execute(FORGET_LEASES)
+                await forget_leases(connection)
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
 
     async def _look_after(self, project: ProjectPool) -> None:

@@ -81,6 +81,7 @@ def _replace(kind: Kind) -> str:
         {", ".join(values.values())}
     FROM json_to_recordset($3) AS given ({_columns(given)})
     JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+        AND run.root_plan_id = ANY($4::uuid[])
     ORDER BY given.root_plan_id, given.{key}
     ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
     SET {", ".join(f"{column} = excluded.{column}" for column in ("revision", *values))}
@@ -95,7 +96,7 @@ def _columns(types: dict[str, str]) -> str:
 
 
 REPLACE_RECORDS = {kind: _replace(kind) for kind in RECORDS}
-"""Makes records of runs what the rows $3 say, at the server's time $2."""
+"""Makes records of the runs $4 what the rows $3 say, at the server's time $2."""
 
 _OF_RUN = (
     "session_id",
@@ -123,5 +124,6 @@ UPDATE_RUNS = f"""
 UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _NEW.items())}
 FROM json_to_recordset($2) AS given
     (root_plan_id uuid, {_columns({column: column_type("run", column) for column in _OF_RUN})})
-WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id"""
-"""Makes the runs show what the rows $2 say."""
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    AND run.root_plan_id = ANY($3::uuid[])"""
+"""Makes the runs $3 show what the rows $2 say."""

@@ -191,6 +191,7 @@ def merging(kinds: tuple[Kind, ...]) -> str:
     UPDATE run SET {", ".join(f"{column} = {value}" for column, value in new.items())}
     FROM locked{joined}
     WHERE run.project_id = $1 AND run.root_plan_id = locked.root_plan_id
+        AND run.root_plan_id = ANY($4::uuid[])
     RETURNING run.root_plan_id"""
 
 

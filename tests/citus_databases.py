@@ -1,0 +1,137 @@
+"""Databases on Citus for the tests: copying a template is not possible there.
+
+A database needs the extension on every node, and its tables spread: seconds. So each process keeps
+those that it made, and empties them between one test and the next.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tracer.storage.tables import METADATA
+
+Node = tuple[str, int]
+"""A host and a port."""
+
+_free: dict[str, list[str]] = {}
+_numbers = count(1)
+
+
+@cache
+def workers_of(server_url: str) -> list[Node]:
+    """Return the workers that a coordinator's database knows; none where there is no Citus."""
+    with psycopg.connect(server_url) as connection:
+        if connection.execute("SELECT to_regclass('pg_dist_node')").fetchone() == (None,):
+            return []
+        found = connection.execute(
+            "SELECT nodename, nodeport FROM pg_dist_node WHERE groupid > 0 ORDER BY nodeport"
+        )
+        return [(host, port) for host, port in found.fetchall()]
+
+
+def _tests_run_on_citus() -> bool:
+    url = os.environ.get("TRACER_TEST_DATABASE_URL")
+    return url is not None and bool(
+        workers_of(url.replace("postgresql+psycopg://", "postgresql://"))
+    )
+
+
+on_one_postgres = pytest.mark.skipif(
+    _tests_run_on_citus(), reason="looks at plans or statements that Citus makes others of"
+)
+"""Marks tests of how one Postgres does it; what comes of it other tests ask of both."""
+
+
+@contextmanager
+def spread_database(server_url: str) -> Iterator[str]:
+    """Give the address of a migrated database with no records, for one test at a time."""
+    free = _free.setdefault(server_url, [])
+    url = free.pop() if free else _made(server_url)
+    try:
+        yield url
+    finally:
+        _empty(url)
+        free.append(url)
+
+
+def _made(server_url: str) -> str:
+    from tracer.storage.migrate import upgrade
+
+    name = f"tracer_citus_{os.getpid()}_{next(_numbers)}"
+    url = new_cluster_database(server_url, name)
+    atexit.register(drop_cluster_database, server_url, name)
+    upgrade(url)
+    return url
+
+
+def new_cluster_database(server_url: str, name: str) -> str:
+    """Make a database with the extension on all nodes, and return the coordinator's address."""
+    url = on_all_nodes(server_url, name)
+    make_cluster(url, workers_of(server_url))
+    return url
+
+
+def on_all_nodes(server_url: str, name: str) -> str:
+    """Make an empty database on all nodes, and return the coordinator's address."""
+    for url in (server_url, *(_on(server_url, node) for node in workers_of(server_url))):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET citus.enable_create_database_propagation TO off")
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        if url != server_url:
+            with psycopg.connect(_database(url, name), autocommit=True) as connection:
+                connection.execute("CREATE EXTENSION citus")
+    return _database(server_url, name)
+
+
+def make_cluster(url: str, nodes: list[Node]) -> None:
+    """Give a database the extension, and the same database of other nodes as workers."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION citus")
+        coordinator = urlsplit(url)
+        here = [coordinator.hostname, coordinator.port]
+        connection.execute("SELECT citus_set_coordinator_host(%s, %s)", here)
+        for node in nodes:
+            connection.execute("SELECT citus_add_node(%s, %s)", node)
+
+
+def drop_cluster_database(server_url: str, name: str) -> None:
+    """Drop a database on all nodes."""
+    drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+    for url in (server_url, *(_on(server_url, node) for node in workers_of(server_url))):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SET citus.enable_create_database_propagation TO off")
+            connection.execute(drop)
+
+
+def _empty(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
+        )
+        # In one connection to each worker: what refers to each other goes together.
+        connection.execute("SET LOCAL citus.multi_shard_modify_mode TO 'sequential'")
+        for table in METADATA.sorted_tables[::-1]:
+            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table.name)))
+        connection.execute("INSERT INTO project VALUES (1, 'default', now())")
+
+
+def _on(url: str, node: Node) -> str:
+    parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0]
+    return urlunsplit(parts._replace(netloc=f"{user}@{node[0]}:{node[1]}"))
+
+
+def _database(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))

@@ -1,0 +1,283 @@
+"""Citus: how tables are spread, where each query goes, and what happens while a worker is away.
+
+Needs a cluster: `TRACER_TEST_CITUS_URL`, or `TRACER_TEST_DATABASE_URL`, names a database of its
+coordinator, which knows the workers. Elsewhere these are skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from api.tree_json import tree_json
+from tests.citus_databases import (
+    drop_cluster_database,
+    make_cluster,
+    on_all_nodes,
+    spread_database,
+    workers_of,
+)
+from tests.databases import SERVER_VARIABLE, fresh_database
+from tests.otel.captured import spans_of
+from tests.sample_runs import START, SampleRun, sample_run
+from tests.torture.database_way import DatabaseWay, database_way
+from tracer.clock import stepping_clock
+from tracer.errors import ConfigurationError, StoreUnavailable
+from tracer.lineage import Payloads, build_tree
+from tracer.otel.span_fields import root_plan_id
+from tracer.records import Kind
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.migrate import upgrade
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.program_role import PROGRAM_ROLE
+from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.store import RunFilter
+
+CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> str:
+    url = os.environ.get(CITUS_VARIABLE) or os.environ.get(SERVER_VARIABLE)
+    if url is None or not workers_of(url):
+        pytest.skip(f"{CITUS_VARIABLE} names no coordinator of Citus")
+    return url
+
+
+@pytest.fixture
+def citus_url(cluster: str) -> Iterator[str]:
+    with spread_database(cluster) as url:
+        yield url
+
+
+@pytest.fixture
+async def pool(citus_url: str) -> AsyncIterator[Pool]:
+    async with open_pool(citus_url) as pool:
+        yield pool
+
+
+@pytest.fixture
+def unmigrated_url(cluster: str) -> Iterator[str]:
+    """A database that is on all nodes; the coordinator's has not the extension yet."""
+    name = f"tracer_citus_{uuid4().hex}"
+    try:
+        yield on_all_nodes(cluster, name)
+    finally:
+        drop_cluster_database(cluster, name)
+
+
+async def _written(pool: Pool, *runs: SampleRun) -> None:
+    writer = PostgresWriter(ProjectPool(pool), clock=stepping_clock(START))
+    for run in runs:
+        answer = await writer.write(run.events)
+        assert answer.refused == []
+
+
+async def _tree(pool: Pool, run: SampleRun, payloads: Payloads) -> bytes:
+    rows = await PostgresReader(ProjectPool(pool)).read_tree(run.root, payloads)
+    return tree_json(build_tree(rows, str(run.root)))
+
+
+def test_what_runs_have_lies_with_them_and_what_all_share_is_everywhere(citus_url: str) -> None:
+    query = """
+        SELECT table_name::text, citus_table_type, distribution_column,
+            colocation_id = min(colocation_id) FILTER (WHERE table_name = 'run'::regclass) OVER ()
+        FROM citus_tables"""
+    with psycopg.connect(citus_url) as connection:
+        found = {name: how for name, *how in connection.execute(query).fetchall()}
+    with_runs, shared = ["distributed", "root_plan_id", True], ["reference", "<none>", False]
+    assert found == {
+        **dict.fromkeys(
+            (
+                *("run", "plan_execution_record", "agent_execution_record", "think_act_record"),
+                *("act_tool_info", "otel_span", "removed_record", "recorder_run"),
+            ),
+            with_runs,
+        ),
+        **dict.fromkeys(("project", "api_key", "sign_in", "analyst"), shared),
+        "session_state": ["distributed", "session_id", False],
+    }
+
+
+def test_migrating_again_changes_nothing(citus_url: str) -> None:
+    query = "SELECT conrelid::regclass::text, conname FROM pg_constraint ORDER BY 1, 2"
+    with psycopg.connect(citus_url) as connection:
+        before = connection.execute(query).fetchall()
+    upgrade(citus_url)
+    with psycopg.connect(citus_url) as connection:
+        assert connection.execute(query).fetchall() == before
+
+
+def test_a_cluster_without_workers_is_not_migrated(unmigrated_url: str) -> None:
+    make_cluster(unmigrated_url, [])
+    with pytest.raises(ConfigurationError, match="citus_add_node"):
+        upgrade(unmigrated_url)
+
+
+async def test_what_one_postgres_has_is_spread_when_it_becomes_a_coordinator(
+    cluster: str, unmigrated_url: str
+) -> None:
+    await asyncio.to_thread(upgrade, unmigrated_url)
+    runs = [sample_run() for _ in range(4)]
+    async with open_pool(unmigrated_url) as pool:
+        await _written(pool, *runs)
+        before = [await _tree(pool, run, Payloads.FULL) for run in runs]
+    await asyncio.to_thread(make_cluster, unmigrated_url, workers_of(cluster))
+    await asyncio.to_thread(upgrade, unmigrated_url)
+    async with open_pool(unmigrated_url) as pool:
+        after = [await _tree(pool, run, Payloads.FULL) for run in runs]
+        assert after == before
+        await _written(pool, sample_run())
+
+
+@pytest.mark.parametrize("payloads", [Payloads.PREVIEW, Payloads.FULL])
+async def test_a_tree_is_the_same_byte_for_byte_as_on_one_postgres(
+    pool: Pool, postgres_server_url: str, payloads: Payloads
+) -> None:
+    run = sample_run(sub_plans=5)
+    await _written(pool, run)
+    with fresh_database(postgres_server_url) as url:
+        await asyncio.to_thread(upgrade, url)
+        async with open_pool(url) as one:
+            await _written(one, run)
+            expected = await _tree(one, run, payloads)
+    assert await _tree(pool, run, payloads) == expected
+
+
+Asked = list[tuple[Any, str, Any]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The queries that cursors are given from now on, with their values."""
+    found: Asked = []
+    execute = psycopg.AsyncCursor.execute
+
+    async def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
+        if re.match(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)", str(query)):
+            found.append((type(self), str(query), params))
+        return await execute(self, query, params, **options)
+
+    monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted)
+    return found
+
+
+def _tasks(url: str, asked: Asked) -> dict[str, set[int]]:
+    """Return to how many shards each query goes, by those that go to shards."""
+    tasks = {}
+    with psycopg.connect(url) as connection:
+        connection.execute(f"SET LOCAL ROLE {PROGRAM_ROLE}")
+        connection.execute("SET LOCAL tracer.project_id TO 1")
+        for kind, query, params in asked:
+            # With its values in it: of a statement with parameters Citus may explain nothing.
+            is_raw = issubclass(kind, psycopg.AsyncRawCursor)
+            said = _filled(query, params, connection) if is_raw else query
+            cursor = psycopg.ClientCursor(connection)
+            found = cursor.execute(f"EXPLAIN {said}", None if is_raw else params)
+            plan = "\n".join(line for (line,) in found)
+            tasks[query] = {int(count) for count in re.findall(r"Task Count: (\d+)", plan)}
+    return {query: counts for query, counts in tasks.items() if counts}
+
+
+def _filled(query: str, params: list[Any], connection: psycopg.Connection) -> str:
+    values = [sql.Literal(value).as_string(connection) for value in params]
+    return re.sub(r"\$(\d+)", lambda found: values[int(found[1]) - 1], query)
+
+
+IS_OF_NO_RUN = ("plan.plan_id = %(plan)s", "FROM project", "recorder_lease")
+"""What goes by a bare id, or is no query of runs."""
+
+
+async def test_queries_of_a_run_go_to_one_shard(pool: Pool, citus_url: str, asked: Asked) -> None:
+    run = sample_run()
+    writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+    await writer.write(run.events)
+    spans = spans_of("openai-agents-openinference-concurrent")
+    await writer.write_spans(spans)
+    await reader.read_tree(run.root, Payloads.PREVIEW)
+    await reader.read_tree(run.sub_plans[0], Payloads.PREVIEW)
+    await reader.read_run(run.root)
+    await reader.read_changes(run.root, 0, 1_000)
+    await reader.read_revision(Kind.RUN, run.root)
+    await reader.read_messages(run.root)
+    await reader.read_whole_run(run.root)
+    await reader.read_spans(root_plan_id(spans[0].trace_id))
+
+    asked_of_runs = [each for each in asked if not any(part in each[1] for part in IS_OF_NO_RUN)]
+    tasks = _tasks(citus_url, asked_of_runs)
+
+    assert len(tasks) > 15
+    assert {query: counts for query, counts in tasks.items() if counts != {1}} == {}
+
+
+async def test_lists_and_statistics_ask_all_shards(pool: Pool) -> None:
+    runs = [sample_run(title=f"run {number}") for number in range(12)]
+    await _written(pool, *runs)
+    reader = PostgresReader(ProjectPool(pool))
+    first = await reader.list_runs(RunFilter(), 5, None)
+    rest = await reader.list_runs(RunFilter(), 50, first.next_cursor)
+    listed = [run.root_plan_id for run in (*first.items, *rest.items)]
+    assert listed == [run.root for run in runs[::-1]]
+
+
+async def test_workers_show_a_project_its_own_rows_alone(pool: Pool) -> None:
+    mine, theirs = sample_run(), sample_run()
+    await PostgresWriter(ProjectPool(pool, 1)).write(mine.events)
+    await PostgresWriter(ProjectPool(pool, 2)).write(theirs.events)
+    async with in_project(ProjectPool(pool, 1)) as connection:
+        cursor = await connection.execute("SELECT root_plan_id FROM run")
+        assert await cursor.fetchall() == [(mine.root,)]
+
+
+async def test_a_worker_that_is_away_loses_nothing_that_was_acknowledged(
+    cluster: str, unmigrated_url: str
+) -> None:
+    async with AsyncExitStack() as stack:
+        ways: list[DatabaseWay] = []
+        nodes = []
+        for host, port in workers_of(cluster):
+            parts = urlsplit(unmigrated_url)
+            user = parts.netloc.rpartition("@")[0]
+            direct = parts._replace(netloc=f"{user}@{host}:{port}").geturl()
+            way, url = await stack.enter_async_context(database_way(direct))
+            ways.append(way)
+            nodes.append(("127.0.0.1", int(urlsplit(url).port or 0)))
+        await asyncio.to_thread(make_cluster, unmigrated_url, nodes)
+        await asyncio.to_thread(upgrade, unmigrated_url)
+        pool = await stack.enter_async_context(open_pool(unmigrated_url))
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        runs = [sample_run() for _ in range(16)]
+        kept = [run for run in runs[:8] if await _is_acknowledged(writer, run)]
+        assert kept == runs[:8]
+
+        ways[0].close()
+        with pytest.raises(StoreUnavailable, match=f":{nodes[0][1]}"):
+            await reader.check()
+        is_kept = [await _is_acknowledged(writer, run) for run in runs[8:]]
+        assert False in is_kept
+
+        ways[0].open()
+        await reader.check()
+        for run, is_there in zip(runs[8:], is_kept, strict=True):
+            assert is_there or await _is_acknowledged(writer, run)
+        for run in runs:
+            tree = await reader.read_tree(run.root, Payloads.NONE)
+            assert len(tree.tool_calls) == 3
+
+
+async def _is_acknowledged(writer: PostgresWriter, run: SampleRun) -> bool:
+    try:
+        return (await writer.write(run.events)).refused == []
+    except StoreUnavailable:
+        return False
