@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Annotated, NoReturn, Unpack
 
 import orjson
@@ -18,7 +19,7 @@ from api.deletion_commands import erase, prune
 from api.key_commands import keys
 from api.project_commands import projects
 from api.serving import DEFAULT_HOST, FREE_PORT, served
-from api.terminal import Project, carry_out, said
+from api.terminal import TERMINATED, Project, carry_out, said
 from api.transfer_commands import export_run, import_files
 from tracer import assembly
 from tracer.context import Identity
@@ -46,6 +47,23 @@ commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)
 
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(version("tracer"))
+        raise typer.Exit
+
+
+@commands.callback()
+def tracer(
+    is_asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take what stands before a command."""
+
+
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -70,7 +88,7 @@ def serve(
             said.print(f"Tracer listens on {server.address}")
             await asyncio.shield(server.serving)
 
-    carry_out(run)
+    carry_out(run, terminated=0)
 
 
 @commands.command()
@@ -107,7 +125,7 @@ def demo(
             said.print("Stop with Ctrl-C.")
             await asyncio.shield(server.serving)
 
-    carry_out(run)
+    carry_out(run, terminated=TERMINATED if once else 0)
 
 
 @commands.command()
@@ -123,7 +141,9 @@ def migrate() -> None:
 
 @commands.command(name="run")
 def run_request(
-    request: Annotated[str, typer.Argument(help="What is asked, in plain words.")],
+    request: Annotated[
+        str, typer.Argument(metavar="REQUEST", help="What is asked, in plain words.")
+    ],
     agent: Annotated[str | None, typer.Option(help="The agent to ask.")] = None,
     token_id: Annotated[
         str | None,

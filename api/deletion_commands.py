@@ -99,7 +99,7 @@ def erase(
     """Delete a run, or all runs of a subject, with everything below; count what is left."""
 
     async def run(settings: Settings) -> None:
-        if (subject is None) == (run_id is None):
+        if (not subject) == (run_id is None):
             raise BadRequest("Name a subject with --subject or a run with --run.")
         async with (
             assembly.database(settings) as url,

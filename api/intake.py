@@ -25,6 +25,7 @@ class Intake:
         self._max_bytes = max_bytes
         self._max_requests = max_requests
         self._held: dict[Share, int] = {}
+        self._total = 0
         self._turns = asyncio.Lock()
 
     @contextmanager
@@ -44,7 +45,7 @@ class Intake:
             self.hold(share, announced)
             yield share
         finally:
-            self._held.pop(share, None)
+            self._total -= self._held.pop(share, 0)
 
     def hold(self, share: Share, size: int) -> None:
         """Let a request hold this much in all; less than it has changes nothing.
@@ -52,11 +53,13 @@ class Intake:
         Raises:
             TooBusy: There is no room for that, and others came before it.
         """
-        more = size - self._held.get(share, 0)
+        held = self._held.get(share, 0)
+        more = max(0, size - held)
         is_oldest = next(iter(self._held), share) is share
-        if more > 0 and not is_oldest and sum(self._held.values()) + more > self._max_bytes:
+        if more and not is_oldest and self._total + more > self._max_bytes:
             raise TooBusy()
-        self._held[share] = max(size, self._held.get(share, 0))
+        self._held[share] = held + more
+        self._total += more
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:

@@ -27,7 +27,7 @@ keys = typer.Typer(
 
 @keys.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.")],
     scopes: Annotated[
         list[Scope],
         typer.Option("--scope", help="What it allows; may be given several times."),

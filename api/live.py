@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from contextlib import suppress
 from uuid import UUID
 
-import orjson
+import msgspec
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from tracer.errors import RecordNotFound, StoreUnavailable
@@ -87,4 +87,4 @@ def _event(changes: RunChanges) -> bytes:
 
 
 def _json(data: object) -> str:
-    return orjson.dumps(data, option=orjson.OPT_UTC_Z).decode()
+    return msgspec.json.encode(data).decode()

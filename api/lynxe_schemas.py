@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
+import msgspec
 from pydantic import BaseModel
 
 from api.lynxe_shapes import agent_record, plan_record
 from api.schemas import THINK_ACT_ID, read_config
 from api.tree_schemas import TREE_EXAMPLE
+from tracer.nodes import PlanNode
 
 LocalDateTime = list[int]
 """Year, month, day, hour, minute, and as far as they are not zero second and nanoseconds; UTC."""
@@ -127,20 +128,8 @@ class LynxePlanExecutionRecord(BaseModel):
     """Of the plan that was asked for, once it has ended: the result of its last tool call."""
 
 
-def _with_times(value: Any) -> Any:
-    """Return a tree whose times are times."""
-    if isinstance(value, dict):
-        return {
-            name: datetime.fromisoformat(each)
-            if name in ("startedAt", "finishedAt") and each
-            else _with_times(each)
-            for name, each in value.items()
-        }
-    return [_with_times(each) for each in value] if isinstance(value, list) else value
-
-
-_TREE: dict[str, Any] = _with_times(TREE_EXAMPLE)
+_TREE = msgspec.convert(TREE_EXAMPLE, PlanNode)
 _MESSAGES = {UUID(THINK_ACT_ID): '[{"role": "user", "content": "Review the week"}]'}
 
 PLAN_EXAMPLE = plan_record(_TREE, None, _MESSAGES)
-AGENT_EXAMPLE = agent_record(_TREE["agentExecutions"][0], _MESSAGES)
+AGENT_EXAMPLE = agent_record(_TREE.agent_executions[0], _MESSAGES)

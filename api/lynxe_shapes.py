@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from tracer.lineage import Node
+from tracer.nodes import NODES, Node, PlanNode, StepNode, StepRow, ThinkActNode, ToolCallNode
 from tracer.records import Kind
 
 CHILDREN = ("agentExecutionSequence", "subPlanExecutionRecords")
@@ -26,7 +26,7 @@ Messages = Mapping[UUID, str]
 """What the model was given in each round, by its id."""
 
 
-def plan_record(top: Node, opener: Node | None, messages: Messages) -> dict[str, Any]:
+def plan_record(top: PlanNode, opener: ToolCallNode | None, messages: Messages) -> dict[str, Any]:
     """Return a plan with everything below it, as Lynxe's `PlanExecutionRecord`.
 
     Args:
@@ -40,7 +40,7 @@ def plan_record(top: Node, opener: Node | None, messages: Messages) -> dict[str,
     return plan
 
 
-def agent_record(step: Node, messages: Messages) -> dict[str, Any]:
+def agent_record(step: StepNode, messages: Messages) -> dict[str, Any]:
     """Return a step with everything below it, as Lynxe's `AgentExecutionRecord`.
 
     Args:
@@ -52,7 +52,7 @@ def agent_record(step: Node, messages: Messages) -> dict[str, Any]:
     return agent
 
 
-Opened = tuple[Node, Node | None]
+Opened = tuple[PlanNode, ToolCallNode | None]
 """A plan, and the tool call that opened it."""
 
 
@@ -69,25 +69,25 @@ def _with_sub_plans(plans: list[Opened], messages: Messages) -> list[dict[str, A
             plan["agentExecutionSequence"].append(agent)
             below = agent["subPlanExecutionRecords"]
             waiting += [(each, call, below) for each, call in reversed(opened)]
-        recorded = plan["agentExecutionSequence"][: len(node["agentExecutions"])]
+        recorded = plan["agentExecutionSequence"][: len(node.agent_executions)]
         plan["currentStepIndex"] = _current_step(recorded, plan["completed"])
     return records
 
 
-def _plan(node: Node, opener: Node | None) -> dict[str, Any]:
+def _plan(node: PlanNode, opener: ToolCallNode | None) -> dict[str, Any]:
     return {
-        "id": number_of(node["planId"]),
-        "currentPlanId": node["planId"],
-        "rootPlanId": node["rootPlanId"],
-        "parentPlanId": node["parentPlanId"],
-        "toolCallId": node["toolCallId"],
-        "title": node["title"],
-        "userRequest": node["userRequest"],
-        "startTime": _moment(node["startedAt"]),
-        "endTime": _moment(node["finishedAt"]),
+        "id": number_of(node.plan_id),
+        "currentPlanId": node.plan_id,
+        "rootPlanId": node.root_plan_id,
+        "parentPlanId": node.parent_plan_id,
+        "toolCallId": node.tool_call_id,
+        "title": node.title,
+        "userRequest": node.user_request,
+        "startTime": _moment(node.started_at),
+        "endTime": _moment(node.finished_at),
         "currentStepIndex": 0,
         "completed": _status(node) == "FINISHED",
-        "summary": node["summary"],
+        "summary": node.summary,
         "agentExecutionSequence": [],
         "userInputWaitState": None,
         "modelName": None,
@@ -96,36 +96,32 @@ def _plan(node: Node, opener: Node | None) -> dict[str, Any]:
     }
 
 
-def _steps(plan: Node) -> list[Node]:
+def _steps(plan: PlanNode) -> list[StepNode]:
     """Return a plan's steps; at the end one for what hangs under nothing known, where there is."""
-    steps: list[Node] = plan["agentExecutions"]
-    loose = plan.get("unplaced", ())
+    loose = plan.unplaced or []
     if not loose:
-        return steps
-    of_kind: dict[Kind, list[Node]] = {kind: [] for kind in Kind}
-    for node in loose:
-        of_kind[node["kind"]].append(node)
-    nowhere = {
-        "stepId": None,
-        "status": "unknown",
-        "thinkActs": of_kind[Kind.THINK_ACT],
-        "toolCalls": of_kind[Kind.TOOL_CALL],
-        "subPlans": of_kind[Kind.PLAN],
-    }
-    return [*plan["agentExecutions"], *of_kind[Kind.STEP], nowhere]
+        return plan.agent_executions
+    nothing = dict.fromkeys(StepRow.__struct_fields__)
+    nowhere: StepNode = NODES[Kind.STEP](**nothing | {"step_id": "", "status": "unknown"})
+    nowhere.think_acts = [node for node in loose if isinstance(node, ThinkActNode)]
+    nowhere.tool_calls = [node for node in loose if isinstance(node, ToolCallNode)]
+    nowhere.sub_plans = [node for node in loose if isinstance(node, PlanNode)]
+    steps = [node for node in loose if isinstance(node, StepNode)]
+    return [*plan.agent_executions, *steps, nowhere]
 
 
-def _agent(step: Node, messages: Messages) -> tuple[dict[str, Any], list[Opened]]:
+def _agent(step: StepNode, messages: Messages) -> tuple[dict[str, Any], list[Opened]]:
     """Return a step without its sub-plans, and these, the first that began first."""
-    step_id = step["stepId"]
+    step_id = step.step_id or None
     number = None if step_id is None else number_of(step_id)
-    rounds = [_round(each, number, messages) for each in step["thinkActs"]]
-    if step["toolCalls"]:
-        rounds.append(_calls_without_a_round(step["toolCalls"], number))
-    calls = [call for each in (*step["thinkActs"], step) for call in _flat(each["toolCalls"])]
-    opened: list[Opened] = [(plan, call) for call in calls for plan in call["subPlans"]]
-    opened += [(plan, None) for plan in step["subPlans"]]
-    opened.sort(key=lambda each: _order(each[0]["startedAt"]))
+    rounds = [_round(each, number, messages) for each in step.think_acts]
+    if step.tool_calls:
+        rounds.append(_calls_without_a_round(step.tool_calls, number))
+    chosen = [call for each in step.think_acts for call in each.tool_calls]
+    calls = _flat([*chosen, *step.tool_calls])
+    opened: list[Opened] = [(plan, call) for call in calls for plan in call.sub_plans]
+    opened += [(plan, None) for plan in step.sub_plans]
+    opened.sort(key=lambda each: _order(each[0].started_at))
     latest = next((each for each in reversed(rounds) if each["actToolInfoList"]), None)
     last_call = latest["actToolInfoList"][-1] if latest else {}
     status = _status(step)
@@ -133,22 +129,22 @@ def _agent(step: Node, messages: Messages) -> tuple[dict[str, Any], list[Opened]
         "id": number,
         "stepId": step_id,
         "conversationId": None,
-        "agentName": step.get("agentName"),
+        "agentName": step.agent_name,
         "agentDescription": None,
-        "startTime": _moment(step.get("startedAt")),
-        "endTime": _moment(step.get("finishedAt")),
+        "startTime": _moment(step.started_at),
+        "endTime": _moment(step.finished_at),
         "maxSteps": None,
-        "currentStep": len(step["thinkActs"]),
+        "currentStep": len(step.think_acts),
         "status": status,
-        "agentRequest": step.get("request"),
-        "result": step.get("result"),
+        "agentRequest": step.request,
+        "result": step.result,
         "errorMessage": _error(step),
         "modelName": None,
         "thinkActSteps": rounds,
         "subPlanExecutionRecords": [],
         "latestMethodName": last_call.get("name"),
         "latestMethodArgs": last_call.get("parameters"),
-        "latestRoundNumber": len(step["thinkActs"]) or None,
+        "latestRoundNumber": len(step.think_acts) or None,
         "completed": status == "FINISHED",
         "running": status == "RUNNING",
         "idle": status == "IDLE",
@@ -158,20 +154,20 @@ def _agent(step: Node, messages: Messages) -> tuple[dict[str, Any], list[Opened]
     return agent, opened
 
 
-def _round(node: Node, agent: int | None, messages: Messages) -> dict[str, Any]:
+def _round(node: ThinkActNode, agent: int | None, messages: Messages) -> dict[str, Any]:
     return {
-        **_calls_without_a_round(node["toolCalls"], agent),
-        "id": number_of(node["thinkActId"]),
-        "thinkStartTime": _moment(node["startedAt"]),
-        "thinkInput": messages.get(UUID(node["thinkActId"])),
-        "thinkOutput": node["thought"],
+        **_calls_without_a_round(node.tool_calls, agent),
+        "id": number_of(node.think_act_id),
+        "thinkStartTime": _moment(node.started_at),
+        "thinkInput": messages.get(UUID(node.think_act_id)),
+        "thinkOutput": node.thought,
         "errorMessage": _error(node),
-        "inputCharCount": node["inputTokens"],
-        "outputCharCount": node["outputTokens"],
+        "inputCharCount": node.input_tokens,
+        "outputCharCount": node.output_tokens,
     }
 
 
-def _calls_without_a_round(calls: list[Node], agent: int | None) -> dict[str, Any]:
+def _calls_without_a_round(calls: list[ToolCallNode], agent: int | None) -> dict[str, Any]:
     """Return calls as a round of which nothing is known: Lynxe has no other place for them."""
     return {
         "id": None,
@@ -196,38 +192,38 @@ def _calls_without_a_round(calls: list[Node], agent: int | None) -> dict[str, An
     }
 
 
-def _flat(calls: Iterable[Node]) -> list[Node]:
+def _flat(calls: Iterable[ToolCallNode]) -> list[ToolCallNode]:
     """Return calls, each with the items of its batch after it."""
     flat = []
     waiting = [*calls][::-1]
     while waiting:
         call = waiting.pop()
         flat.append(call)
-        waiting += call["toolCalls"][::-1]
+        waiting += call.tool_calls[::-1]
     return flat
 
 
-def _act_tool_info(call: Node) -> dict[str, Any]:
+def _act_tool_info(call: ToolCallNode) -> dict[str, Any]:
     """Return a call; what went wrong is its result, since that is where Lynxe has it."""
-    result = call["result"]
+    result = call.result
     return {
-        "name": call["name"],
-        "parameters": call["arguments"],
+        "name": call.name,
+        "parameters": call.arguments,
         "result": result if result is not None else _error(call),
-        "id": call["toolCallId"],
+        "id": call.tool_call_id,
     }
 
 
 def _status(node: Node) -> str:
-    return _STATUSES.get(node["status"], "FINISHED")
+    return _STATUSES.get(node.status, "FINISHED")
 
 
 def _error(node: Node) -> str | None:
     """Return what went wrong: Lynxe tells failed, cancelled and abandoned apart nowhere else."""
-    if node["status"] in _WELL:
+    if node.status in _WELL:
         return None
-    error = node["error"] or {}
-    said: str = error.get("message") or error.get("type") or node["reason"] or node["status"]
+    error = node.error or {}
+    said: str = error.get("message") or error.get("type") or node.reason or node.status
     return said
 
 

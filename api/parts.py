@@ -51,13 +51,14 @@ Reading = Annotated[Caller, Depends(Allowed(Scope.READ))]
 Administering = Annotated[Caller, Depends(Allowed(Scope.ADMIN))]
 
 
-async def _parts(request: Request) -> Parts:
+async def parts_of(request: Request) -> Parts:
+    """Return what the server is made of."""
     parts = request.app.state.parts
     assert isinstance(parts, Parts)
     return parts
 
 
-AllParts = Annotated[Parts, Depends(_parts)]
+AllParts = Annotated[Parts, Depends(parts_of)]
 
 
 async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
@@ -83,7 +84,8 @@ async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
     return (await _store(parts, caller)).reader
 
 
-async def _writer(request: Request, parts: AllParts, caller: Recording) -> TraceWriter:
+async def writer_for(request: Request, parts: AllParts, caller: Recording) -> TraceWriter:
+    """Return what writes into the caller's project."""
     return _spans(request).around((await _store(parts, caller)).writer)
 
 
@@ -117,13 +119,15 @@ async def _callers(parts: AllParts) -> Callers:
     return parts.callers
 
 
-async def _intake(request: Request) -> Intake:
+async def intake_of(request: Request) -> Intake:
+    """Return the requests in hand."""
     intake = request.app.state.intake
     assert isinstance(intake, Intake)
     return intake
 
 
-async def _metrics(request: Request) -> Metrics:
+async def metrics_of(request: Request) -> Metrics:
+    """Return the server's counters."""
     metrics = request.app.state.metrics
     assert isinstance(metrics, Metrics)
     return metrics
@@ -132,12 +136,12 @@ async def _metrics(request: Request) -> Metrics:
 Reader = Annotated[TraceReader, Depends(_reader)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""
-Writer = Annotated[TraceWriter, Depends(_writer)]
+Writer = Annotated[TraceWriter, Depends(writer_for)]
 Keys = Annotated[ApiKeys, Depends(_keys)]
 Kept = Annotated[SettingsOfProject, Depends(_kept)]
 """What the caller's project keeps, and for how long."""
 WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
-RecordingIntake = Annotated[Intake, Depends(_intake)]
-Measures = Annotated[Metrics, Depends(_metrics)]
+RecordingIntake = Annotated[Intake, Depends(intake_of)]
+Measures = Annotated[Metrics, Depends(metrics_of)]

@@ -46,7 +46,7 @@ def list_projects(as_json: AsJson = False) -> None:
 
 @projects.command(name="set")
 def set_project(
-    name: Annotated[str, typer.Argument(help="The project.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The project.")],
     keep_days: Annotated[
         str | None,
         typer.Option(metavar="DAYS", help="Delete runs so long after they ended, or `none`."),

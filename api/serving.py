@@ -130,7 +130,7 @@ async def _serving(
     # What is there by now stays: each look for garbage would go through all of it again, for as
     # long as it takes to read a tree. A large tree is no garbage either: look less often.
     gc.freeze()
-    gc.set_threshold(10_000)
+    gc.set_threshold(50_000)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     # A server that fails before it listens must not be waited for; `serving` tells why.
@@ -163,6 +163,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConfigurationError(
             f"Can't listen on {host} port {port}: {error.strerror}. "
-            "Give another one with --port, or 0 for a free one."
+            "Give another address with --host, or another port with --port: 0 for a free one."
         ) from error
     return listener

@@ -21,8 +21,20 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 said = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def carry_out(run: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
-    """Carry out a command; an error that is ours becomes one sentence and exit code 1."""
+INTERRUPTED = 130
+TERMINATED = 143
+"""What shells say of a program that Ctrl-C or a polite kill ended before its work was done."""
+
+
+def carry_out(
+    run: Callable[[Settings], Coroutine[Any, Any, None]], terminated: int = TERMINATED
+) -> None:
+    """Carry out a command; an error that is ours becomes one sentence and exit code 1.
+
+    Args:
+        run: What the command does.
+        terminated: The exit code where a polite kill ends it: 0 for what goes on until then.
+    """
     try:
         settings = read_settings()
         configure_logs()
@@ -30,8 +42,10 @@ def carry_out(run: Callable[[Settings], Coroutine[Any, Any, None]]) -> None:
     except TracerError as error:
         said.print(f"tracer: {error}", style="red", markup=False)
         raise typer.Exit(1) from None
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(terminated) from None
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:

@@ -18,7 +18,16 @@ from tests.databases import (
 )
 
 # No test is a timed one: the machine may be busy. CI tries the same examples each time.
-hypothesis.settings.register_profile("tracer", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.register_profile(
+    "tracer",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        # What examples share are stores and directories, in which each makes things of its own.
+        hypothesis.HealthCheck.function_scoped_fixture,
+    ],
+)
 hypothesis.settings.load_profile("tracer")
 
 
@@ -39,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patient_recorders() -> Iterator[None]:
+    """Else a store that is slow, on a machine that is, had not yet what a test looks for in it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 60.0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,10 @@ from typing import Any
 
 import orjson
 
-from tracer.lineage import UNSTORED, Node, TreeRows, build_tree
+from tests.trees import Node, TreeRows, build_tree
+from tracer.lineage import UNSTORED
+from tracer.nodes import ROWS
+from tracer.records import Kind
 
 FILE = Path(__file__).parents[1] / "web" / "src" / "lineage" / "live-tree-cases.jsonl"
 CASES = 30
@@ -105,7 +108,19 @@ def _tree(records: _Records, revision: int) -> Node:
         tool_calls=rows("toolCall"),
         revision=replace(UNSTORED, number=revision),
     )
-    return build_tree(every, "root")
+    return _said(build_tree(every, "root"))
+
+
+def _said(node: Node) -> Node:
+    """Return a tree without what the records here never say."""
+    said = _record(random.Random(0), node["kind"], "").keys()
+    unsaid = {*ROWS[Kind(node["kind"])].__struct_encode_fields__} - said
+    children = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
+    return {
+        name: [_said(child) for child in value] if name in children else value
+        for name, value in node.items()
+        if name not in unsaid
+    }
 
 
 if __name__ == "__main__":

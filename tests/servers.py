@@ -36,7 +36,7 @@ def tracer_server(
         yield server.address
     finally:
         server.process.terminate()
-        server.process.wait(timeout=20)
+        server.process.wait(timeout=60)
 
 
 def start_server(

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.lineage import Node, TreeRows, build_tree
+from tests.trees import Node, TreeRows, build_tree
 
 ENDINGS = ("failed", "succeeded")
 
@@ -32,6 +32,9 @@ def call(name: str, step: str | None, think_act: str | None = None, **fields: An
     return {**links, "name": name, "arguments": "{}", "status": "succeeded", **fields}
 
 
+OWN_ID = {"toolCall": "toolCallId", "thinkAct": "thinkActId", "step": "stepId", "plan": "planId"}
+
+
 def drawn(node: Node, indent: int = 0) -> str:
     """Return the tree as indented text: each node's id, own and cumulative tool calls."""
     name = next(
@@ -45,8 +48,7 @@ def drawn(node: Node, indent: int = 0) -> str:
 
 
 def is_id(node: Node, key: str) -> bool:
-    own = {"toolCall": "toolCallId", "thinkAct": "thinkActId", "step": "stepId", "plan": "planId"}
-    return own[node["kind"]] == key
+    return OWN_ID[node["kind"]] == key
 
 
 def calls(node: Node) -> str:
@@ -128,7 +130,7 @@ def test_what_has_no_known_parent_is_unplaced_and_counted_in_the_root() -> None:
     )
     tree = build_tree(rows, "root")
 
-    assert {(n["kind"].value, calls(n)) for n in tree["unplaced"]} == {
+    assert {(n["kind"], calls(n)) for n in tree["unplaced"]} == {
         ("plan", "1/1"),
         ("step", "0/0"),
         ("toolCall", "1/1"),
@@ -221,13 +223,15 @@ def test_any_rows_make_a_tree_that_shows_each_of_them_once(
         build_tree(deepcopy(rows), each)
     tree = build_tree(rows, "root")
 
-    seen: list[int] = []
+    seen: list[tuple[str, str]] = []
     waiting = [tree]
     while waiting:
         node = waiting.pop()
-        seen.append(id(node))
+        seen.append((node["kind"], node[OWN_ID[node["kind"]]]))
         for key in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"):
             waiting += node.get(key, ())
-    everything = [*rows.plans, *rows.steps, *rows.tool_calls]
-    assert sorted(seen) == sorted(map(id, everything))
+    everything = [("plan", name) for name in ("root", *plans)]
+    everything += [("step", name) for name in steps]
+    everything += [("toolCall", name) for name in tool_calls]
+    assert sorted(seen) == sorted(everything)
     assert tree["cumulative"]["toolCalls"] == len(tool_calls)

@@ -11,25 +11,28 @@ from hypothesis import strategies as st
 
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.generated_runs import forests
-from tests.store_contract.stores import memory_stores, tree
+from tests.store_contract.stores import memory_stores
 from tests.store_contract.test_order import thorough
+from tests.trees import plain
 from tracer.events import Event, ToolCallFinished
 from tracer.ids import sequential_ids
-from tracer.lineage import Node, Payloads
+from tracer.lineage import Payloads, build_tree
 from tracer.lineage_diff import diff_trees
+from tracer.nodes import PlanNode
 from tracer.sibling_alignment import aligned
 from tracer.status import Reason, Status
 
 Entry = dict[str, Any]
 
 
-async def trees(*runs: list[Event]) -> list[Node]:
+async def trees(*runs: list[Event]) -> list[PlanNode]:
     """Return the trees of runs that are stored each by itself: their ids may be the same."""
     found = []
     for events in runs:
         store = memory_stores()()
         await store.record(*events)
-        found.append(await tree(store, events[0].root_plan_id, Payloads.DIGEST))
+        root = events[0].root_plan_id
+        found.append(build_tree(await store.reader.read_tree(root, Payloads.DIGEST), str(root)))
     return found
 
 
@@ -41,10 +44,10 @@ def walked(diff: Entry) -> Iterator[Entry]:
         waiting += reversed(entry["children"])
 
 
-def ids_of(top: Node) -> list[str]:
+def ids_of(top: PlanNode) -> list[str]:
     id_names = ("toolCallId", "thinkActId", "stepId", "planId")
     by_kind = dict(zip(("toolCall", "thinkAct", "step", "plan"), id_names, strict=True))
-    found, waiting = [], [top]
+    found, waiting = [], [plain(top)]
     while waiting:
         node = waiting.pop()
         found.append(node[by_kind[node["kind"]]])
@@ -227,7 +230,7 @@ async def test_durations_differ_where_one_took_notably_longer() -> None:
     one, other = again(sub_plans=0)
     [left, right] = await trees(one.events, other.events)
     for ours, theirs, differs in ((1000, 1249, False), (1000, 1250, True), (10, 60, False)):
-        left["durationMs"], right["durationMs"] = float(ours), float(theirs)
+        left.duration_ms, right.duration_ms = float(ours), float(theirs)
         for pair in ((left, right), (right, left)):
             found = diff_trees(*pair)["root"]["differs"]
             assert ("duration" in found) is differs

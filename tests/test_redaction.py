@@ -229,3 +229,59 @@ def test_more_keys_and_more_patterns_can_be_given() -> None:
 def test_a_pattern_that_is_none_or_finds_secrets_everywhere_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"regular expression|finds secrets"):
         patterns_given(pattern)
+
+
+OWN = Redaction((), patterns_given(r"\d{8} MRN-\d+ [a-z]{4}\d{4} \d,\s?"))
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ('{"n": 123456789012}', '{"n": "[masked: own_pattern]"}'),
+        ('{"n": -1.12345678e+7, "m": 1}', '{"n": "[masked: own_pattern]", "m": 1}'),
+        ('[1234567812345678, "a 12345678 b", true]', None),
+        ('{"12345678": {"a": [12345678]}}', None),
+        (r'{"name": "\u4f6012345678", "b": "\\12345678\""}', None),
+        (r'["a\u00001234567"]', '["a[masked: own_pattern]567"]'),
+        ("[1, 2, 3]", '["[masked: own_pattern]", "[masked: own_pattern]", 3]'),
+        ('["a1, MRN-7"]', '["a[masked: own_pattern][masked: own_pattern]"]'),
+        ("[INFO] MRN-7 came", "[INFO] [masked: own_pattern] came"),
+        ("{'name': 'MRN-7'}", "{'name': '[masked: own_pattern]'}"),
+        ("12345678", "[masked: own_pattern]"),
+    ],
+)
+def test_an_own_pattern_leaves_json_what_it_is(text: str, masked: str | None) -> None:
+    found = OWN.text(text)
+    assert OWN.text(found) == found
+    if masked is None:
+        assert "12345678" not in found
+        assert masked_places({"result": json.dumps(json.loads(found))}, ["result"]) != ["result"]
+    else:
+        assert found == masked
+
+
+@given(
+    VALUES.filter(lambda value: isinstance(value, (dict, list))),
+    st.booleans(),
+    st.sampled_from([r"\d", r"[b-cf-j]\d?", '":', r"\d[^a]", "u[0-9a-f]{2}", r"[0-9\\]{2}"]),
+)
+def test_json_stays_json_whatever_a_pattern_finds(value: Any, is_ascii: bool, pattern: str) -> None:
+    text = json.dumps(value, ensure_ascii=is_ascii)
+    masked = Redaction((), patterns_given(pattern)).value(text)
+    assert type(json.loads(masked)) is type(value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{'x' * 30}[masked: rest of 12345678 bytes]",
+        '{"password": "[masked: pass[masked: rest of 5000 bytes]',
+        '{"token": "[masked: rest of 5000 bytes]',
+        "[masked: payload of 12345678 bytes]",
+    ],
+)
+def test_what_says_how_long_a_text_was_stays(text: str) -> None:
+    size = text[text.rindex("[masked: ") :]
+    masked = OWN.text(text)
+    assert masked.endswith(size)
+    assert OWN.text(masked) == masked

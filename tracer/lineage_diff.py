@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import zip_longest
+from typing import Any
 
-from tracer.lineage import Node
-from tracer.records import Kind
+from tracer.nodes import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.sibling_alignment import Key, aligned
 
 SLOWER = 1.25
@@ -49,11 +50,14 @@ class Difference(StrEnum):
     ATTEMPTS = "attempts"
 
 
+Entry = dict[str, Any]
+"""A pair as the comparison shows it; `api.diff_schemas` describes it."""
+
 Pair = tuple[Node | None, Node | None]
 """A record of the left run, and the one of the right run that matches it."""
 
 
-def diff_trees(left: Node, right: Node) -> Node:
+def diff_trees(left: PlanNode, right: PlanNode) -> Entry:
     """Return two trees as one of pairs; `api.diff_schemas` describes it.
 
     Args:
@@ -62,7 +66,7 @@ def diff_trees(left: Node, right: Node) -> Node:
     """
     top = _entry((left, right))
     walked = [top]
-    waiting: list[tuple[Node, Pair]] = [(top, (left, right))]
+    waiting: list[tuple[Entry, Pair]] = [(top, (left, right))]
     while waiting:
         entry, pair = waiting.pop()
         for below in _below(pair):
@@ -80,81 +84,81 @@ def diff_trees(left: Node, right: Node) -> Node:
     }
 
 
-_CHILDREN = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
-
-
 def _below(pair: Pair) -> list[Pair]:
     """Return the records below a pair, matched, in an order that both runs agree with."""
-    left, right = pair
+    left, right = map(_children, pair)
     pairs: list[Pair] = []
-    for children in _CHILDREN:
-        ours: list[Node] = [] if left is None else left.get(children, [])
-        theirs: list[Node] = [] if right is None else right.get(children, [])
+    for ours, theirs in zip_longest(left, right, fillvalue=()):
         matched = aligned(ours, theirs, _KEYS)
         pairs += matched
     return pairs
 
 
+def _children(node: Node | None) -> tuple[Sequence[Node], ...]:
+    """Return the lists of what is below a node, those of one kind of node in one order."""
+    if node is None:
+        return ()
+    if isinstance(node, PlanNode):
+        return node.agent_executions, node.unplaced or ()
+    if isinstance(node, StepNode):
+        return node.think_acts, node.tool_calls, node.sub_plans
+    if isinstance(node, ThinkActNode):
+        return (node.tool_calls,)
+    return node.tool_calls, node.sub_plans
+
+
 def _input_key(node: Node) -> Key | None:
-    if node["kind"] is Kind.THINK_ACT:
-        return (node["kind"], *((call["name"], call["arguments"]) for call in node["toolCalls"]))
-    return (node["kind"], _name(node), *_input(node))
+    if isinstance(node, ThinkActNode):
+        return (node.kind, *((call.name, call.arguments) for call in node.tool_calls))
+    return (node.kind, _name(node), *_input(node))
 
 
 def _name_key(node: Node) -> Key | None:
-    if node["kind"] is Kind.THINK_ACT:
-        return (node["kind"], *(call["name"] for call in node["toolCalls"]))
-    if node["kind"] is Kind.PLAN:
-        return (node["kind"], node["template"], node["agentName"])
-    return (node["kind"], _name(node))
+    if isinstance(node, ThinkActNode):
+        return (node.kind, *(call.name for call in node.tool_calls))
+    if isinstance(node, PlanNode):
+        return (node.kind, node.template, node.agent_name)
+    return (node.kind, _name(node))
 
 
 def _kind_key(node: Node) -> Key | None:
-    return (node["kind"],) if node["kind"] in (Kind.PLAN, Kind.THINK_ACT) else None
+    return (node.kind,) if isinstance(node, (PlanNode, ThinkActNode)) else None
 
 
 _KEYS = (_input_key, _name_key, _kind_key)
 """What siblings match by: what they are called and what went in; what they are called; and for
 plans and rounds, whose names are a model's words, what they are."""
 
-_NAMES = {
-    Kind.PLAN: "title",
-    Kind.STEP: "agentName",
-    Kind.THINK_ACT: "model",
-    Kind.TOOL_CALL: "name",
-}
-_IDS = {
-    Kind.PLAN: "planId",
-    Kind.STEP: "stepId",
-    Kind.THINK_ACT: "thinkActId",
-    Kind.TOOL_CALL: "toolCallId",
-}
-_INPUTS: dict[Kind, tuple[str, ...]] = {
-    Kind.PLAN: ("userRequest",),
-    Kind.STEP: ("request",),
-    Kind.THINK_ACT: (),
-    Kind.TOOL_CALL: ("arguments", "effectiveArguments"),
-}
-_RESULTS = {
-    Kind.PLAN: "summary",
-    Kind.STEP: "result",
-    Kind.THINK_ACT: "thought",
-    Kind.TOOL_CALL: "result",
-}
-
 
 def _name(node: Node) -> str | None:
-    name: str | None = node[_NAMES[node["kind"]]]
-    if node["kind"] is Kind.THINK_ACT and name is None:
-        name = node["requestedModel"]
-    return name
+    if isinstance(node, PlanNode):
+        return node.title
+    if isinstance(node, StepNode):
+        return node.agent_name
+    if isinstance(node, ThinkActNode):
+        return node.requested_model if node.model is None else node.model
+    return node.name
 
 
-def _input(node: Node) -> list[str | None]:
-    return [node[field] for field in _INPUTS[node["kind"]]]
+def _input(node: Node) -> tuple[str | None, ...]:
+    if isinstance(node, PlanNode):
+        return (node.user_request,)
+    if isinstance(node, StepNode):
+        return (node.request,)
+    return (node.arguments, node.effective_arguments) if isinstance(node, ToolCallNode) else ()
 
 
-def _entry(pair: Pair) -> Node:
+def _result(node: Node) -> str | None:
+    if isinstance(node, PlanNode):
+        return node.summary
+    return node.thought if isinstance(node, ThinkActNode) else node.result
+
+
+def _attempt(node: Node) -> int | None:
+    return node.attempt if isinstance(node, ToolCallNode) else None
+
+
+def _entry(pair: Pair) -> Entry:
     left, right = pair
     shown = right if left is None else left
     assert shown is not None
@@ -166,7 +170,7 @@ def _entry(pair: Pair) -> Node:
     else:
         change = Change.CHANGED if differs else Change.SAME
     return {
-        "kind": shown["kind"],
+        "kind": shown.kind,
         "name": _name(shown),
         "left": None if left is None else _side(left),
         "right": None if right is None else _side(right),
@@ -177,43 +181,42 @@ def _entry(pair: Pair) -> Node:
     }
 
 
-def _side(node: Node) -> Node:
-    error = node["error"]
+def _side(node: Node) -> Entry:
     return {
-        "id": node[_IDS[node["kind"]]],
+        "id": node.record_id,
         "name": _name(node),
-        "status": node["status"],
-        "reason": node["reason"],
-        "errorType": None if error is None else error["type"],
-        "startedAt": node["startedAt"],
-        "durationMs": node["durationMs"],
-        "attempt": node.get("attempt"),
-        "totals": node["cumulative"],
+        "status": node.status,
+        "reason": node.reason,
+        "errorType": None if node.error is None else node.error["type"],
+        "startedAt": node.started_at,
+        "durationMs": node.duration_ms,
+        "attempt": _attempt(node),
+        "totals": node.cumulative,
     }
 
 
 def _differences(left: Node, right: Node) -> list[Difference]:
     """Return in what two records of one kind differ."""
-    is_round = left["kind"] is Kind.THINK_ACT
-    result = _RESULTS[left["kind"]]
     found = {
-        Difference.NAME: not is_round and _name(left) != _name(right),
         Difference.ARGUMENTS: _input(left) != _input(right),
         Difference.OUTCOME: _outcome(left) != _outcome(right),
-        Difference.RESULT: left[result] != right[result],
-        Difference.DURATION: _took_longer(left["durationMs"], right["durationMs"]),
-        Difference.TOKENS: is_round
-        and any(left[field] != right[field] for field in ("inputTokens", "outputTokens")),
-        Difference.COST: is_round and left["costUsd"] != right["costUsd"],
-        Difference.MODEL: is_round and _name(left) != _name(right),
-        Difference.ATTEMPTS: left.get("attempt") != right.get("attempt"),
+        Difference.RESULT: _result(left) != _result(right),
+        Difference.DURATION: _took_longer(left.duration_ms, right.duration_ms),
+        Difference.ATTEMPTS: _attempt(left) != _attempt(right),
     }
-    return [difference for difference, differs in found.items() if differs]
+    if isinstance(left, ThinkActNode) and isinstance(right, ThinkActNode):
+        used = [(each.input_tokens, each.output_tokens) for each in (left, right)]
+        found[Difference.TOKENS] = used[0] != used[1]
+        found[Difference.COST] = left.cost_usd != right.cost_usd
+        found[Difference.MODEL] = _name(left) != _name(right)
+    else:
+        found[Difference.NAME] = _name(left) != _name(right)
+    return [difference for difference in Difference if found.get(difference)]
 
 
 def _outcome(node: Node) -> tuple[str | None, ...]:
-    error = node["error"] or {"type": None, "message": None}
-    return node["status"], node["reason"], error["type"], error["message"]
+    error = node.error or {"type": None, "message": None}
+    return node.status, node.reason, error["type"], error["message"]
 
 
 def _took_longer(one: float | None, other: float | None) -> bool:
@@ -223,7 +226,7 @@ def _took_longer(one: float | None, other: float | None) -> bool:
     return most - least >= NOTABLE_MS and most >= least * SLOWER
 
 
-def _count_changes(walked: Sequence[Node]) -> None:
+def _count_changes(walked: Sequence[Entry]) -> None:
     """Fill in how many entries below each are not the same on both sides."""
     for entry in reversed(walked):
         entry["changedBelow"] = sum(
@@ -232,14 +235,14 @@ def _count_changes(walked: Sequence[Node]) -> None:
         )
 
 
-def _run(top: Node) -> Node:
+def _run(top: PlanNode) -> Entry:
     return {
-        "rootPlanId": top["rootPlanId"],
-        "revision": top["revision"],
-        "title": top["title"],
-        "agentName": top["agentName"],
-        "status": top["status"],
-        "startedAt": top["startedAt"],
-        "durationMs": top["durationMs"],
-        "totals": top["cumulative"],
+        "rootPlanId": top.root_plan_id,
+        "revision": top.revision,
+        "title": top.title,
+        "agentName": top.agent_name,
+        "status": top.status,
+        "startedAt": top.started_at,
+        "durationMs": top.duration_ms,
+        "totals": top.cumulative,
     }

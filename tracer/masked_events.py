@@ -48,6 +48,17 @@ def changed_event(event: Event, change: Change) -> Event:
     return changed
 
 
+def text_size(shape: BaseModel) -> int:
+    """Return how many characters an event, or a part of one, has in its texts."""
+    size = 0
+    for name in _fields(type(shape)):
+        value = getattr(shape, name)
+        if value:
+            for each in value if isinstance(value, tuple) else (value,):
+                size += len(each) if isinstance(each, str) else text_size(each)
+    return size
+
+
 def _changed(shape: Any, change: Change) -> Any:
     changed = {}
     kind: type[BaseModel] = type(shape)

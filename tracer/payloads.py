@@ -6,23 +6,14 @@ the first 2 kB stay, and `[masked: rest of 48213 bytes]` follows. The number is 
 
 from __future__ import annotations
 
-import re
-
 from tracer.masked_events import WHOLE_TEXTS
 from tracer.project_settings import PayloadPolicy
+from tracer.redaction import A_MASK, MARK_CHARACTERS, not_kept
 from tracer.text import PREVIEW_BYTES, preview
 
 PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message"}
 """The fields of events and records that are payloads: neither what a run is called nor what an
 error says."""
-
-NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
-"""How a text ends of which not all is kept; in Python's and in Postgres's expressions."""
-
-_NOT_KEPT = re.compile(NOT_KEPT)
-
-MARK_CHARACTERS = 60
-"""No such end is longer."""
 
 
 def kept_of(text: str, policy: PayloadPolicy) -> str:
@@ -33,15 +24,19 @@ def kept_of(text: str, policy: PayloadPolicy) -> str:
         return f"[masked: payload of {size_of(text)} bytes]"
     size = len(text.encode())
     # What is longer only ends as if it had been cut.
-    most = PREVIEW_BYTES + (MARK_CHARACTERS if _mark(text) else 0)
-    return text if size <= most else f"{preview(text)}[masked: rest of {size} bytes]"
+    most = PREVIEW_BYTES + (MARK_CHARACTERS if not_kept(text) else 0)
+    return text if size <= most else f"{_beginning(text)}[masked: rest of {size} bytes]"
 
 
 def size_of(text: str) -> int:
     """Return how many bytes a text has, or had before it was cut."""
-    mark = _mark(text)
+    mark = not_kept(text)
     return int(mark[1]) if mark is not None else len(text.encode())
 
 
-def _mark(text: str) -> re.Match[str] | None:
-    return _NOT_KEPT.search(text[-MARK_CHARACTERS:])
+def _beginning(text: str) -> str:
+    """Return the beginning of a text, up to a mask that would be cut: half of one is none."""
+    beginning = preview(text)
+    at = beginning.rfind("[")
+    cut = A_MASK.match(text, at) if at >= 0 else None
+    return beginning if cut is None or cut.end() <= len(beginning) else beginning[:at]

@@ -11,19 +11,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from string import ascii_letters, ascii_uppercase, digits
 from typing import NamedTuple
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from tracer.json_pieces import JsonPieces
 from tracer.secret_keys import SecretKeys, key_name
 from tracer.secret_values import SECRET_VALUES, SecretValue, own_pattern
 
 MASK = "[masked: "
 """What every mask begins with."""
 
-_MASK = re.compile(r"\[masked: [a-z0-9_]{1,40}\]")
+A_MASK = re.compile(r"\[masked: [a-z0-9_]{1,40}\]")
+
+NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
+"""How a text ends of which not all is kept; in Python's and in Postgres's expressions."""
+
+MARK_CHARACTERS = 60
+"""No such end is longer."""
+
+_NOT_KEPT = re.compile(NOT_KEPT)
 
 _KEY_CHARACTERS = f"{ascii_letters}{digits}_.-"
 _MOST_OF_A_KEY = 64
@@ -32,6 +41,11 @@ _MOST_OF_A_KEY = 64
 def mask(rule: str) -> str:
     """Return what stands in the place of a secret."""
     return f"{MASK}{rule}]"
+
+
+def not_kept(text: str) -> re.Match[str] | None:
+    """Return how a text ends of which not all is kept; None where all is."""
+    return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(" bytes]") else None
 
 
 def names_given(setting: str) -> tuple[str, ...]:
@@ -106,18 +120,19 @@ class Redaction:
         return self._until_nothing_changes(self._without_values, text)
 
     def _until_nothing_changes(self, masked: Callable[[str], str], text: str) -> str:
+        text, size = _parted(text)
         # What stood beside a secret can be seen to be one when that is gone.
         for _ in range(_MOST_ROUNDS):
             before, text = text, masked(text)
             if text == before:
                 break
-        return text
+        return text + size
 
     def _without_values(self, text: str) -> str:
         if self._may_hold_value(text):
             for secret, may_be_there in self._values:
                 if may_be_there(text):
-                    text = secret.pattern.sub(partial(_masked, secret, _Strings(text)), text)
+                    text = _without_value(secret, text)
         return text
 
     def _without_keys(self, text: str) -> str:
@@ -135,6 +150,12 @@ class Redaction:
         return "".join([*parts, text[kept:]]) if parts else text
 
 
+def _parted(text: str) -> tuple[str, str]:
+    """Return a text, and what says at its end how long it was: that is none of it."""
+    said = not_kept(text)
+    return (text, "") if said is None else (text[: -len(said[0])], said[0])
+
+
 _MOST_ROUNDS = 10
 
 _LOWER = {ord(each): each.lower() for each in ascii_uppercase}
@@ -147,33 +168,19 @@ def _finder(patterns: Iterable[str]) -> SchemaValidator:
     return SchemaValidator(core_schema.str_schema(pattern=joined, regex_engine="rust-regex"))
 
 
-def _masked(secret: SecretValue, strings: _Strings, found: re.Match[str]) -> str:
-    if not secret.is_real(found):
-        return found[0]
-    masked = mask(secret.rule)
-    if "masked" in found.re.groupindex:
-        start, end = (place - found.start() for place in found.span("masked"))
-        return found[0][:start] + masked + found[0][end:]
-    is_number = found[0].isdigit() and not strings.is_within(found.start())
-    return f'"{masked}"' if is_number else masked
-
-
-class _Strings:
-    """Knows which places of a JSON text are within a string; asked from the front to the end."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._quotes = _QUOTES.finditer(text) if text[:1] in ("{", "[") else iter(())
-        self._next = next(self._quotes, None)
-        self._is_within = text[:1] not in ("{", "[")
-
-    def is_within(self, place: int) -> bool:
-        """Return whether the character there is within a string, or this is no JSON."""
-        while self._next is not None and self._next.end() <= place:
-            if self._next[2] == '"' and len(self._next[1]) % 2 == 0:
-                self._is_within = not self._is_within
-            self._next = next(self._quotes, None)
-        return self._is_within
+def _without_value(secret: SecretValue, text: str) -> str:
+    parts: list[str] = []
+    kept = 0
+    json = JsonPieces(text)
+    for found in secret.pattern.finditer(text):
+        if secret.is_real(found):
+            within = "masked" if "masked" in found.re.groupindex else 0
+            for start, end, is_bare in json.of(*found.span(within)):
+                if start >= kept:  # else a number has two of them
+                    masked = mask(secret.rule)
+                    parts += [text[kept:start], f'"{masked}"' if is_bare else masked]
+                    kept = end
+    return "".join([*parts, text[kept:]]) if parts else text
 
 
 def _key_around(text: str, start: int, end: int) -> tuple[int, int]:
@@ -234,7 +241,7 @@ def _value_of(text: str, start: int, end: int, rule: str) -> _Value | None:
             return None
         end = _end_of_string(text, opening.end(), opening[0])
         content = text[opening.end() : end]
-        if not content.strip() or _MASK.fullmatch(content):
+        if not content.strip() or A_MASK.fullmatch(content):
             return None
         return _Value(opening.end(), end, mask(rule))
     if key_quote is None:

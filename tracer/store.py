@@ -16,7 +16,8 @@ from pydantic import field_validator
 
 from tracer.events import Event
 from tracer.leases import Lease
-from tracer.lineage import PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
+from tracer.nodes import PAYLOAD_FIELDS, Row
 from tracer.otel.spans import Span
 from tracer.pages import Page
 from tracer.records import (
@@ -202,8 +203,8 @@ class RunChanges:
 
     revision: int
     """The run's revision that this leads to."""
-    changed: list[Node] = field(default_factory=list)
-    """The rows, with their `kind`, of the records that are new or changed, payloads as previews."""
+    changed: Sequence[Row] = field(default_factory=list)
+    """The rows of the records that are new or changed, payloads as previews."""
     removed: list[tuple[Kind, UUID]] = field(default_factory=list)
     """The records that are there no more."""
     is_reset: bool = False

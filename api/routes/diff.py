@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
-import orjson
+import msgspec
 from fastapi import APIRouter, Path, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
@@ -53,4 +53,4 @@ async def diff_runs(
 def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:
     diff = diff_trees(build_tree(left, a), build_tree(right, b))
     root = tree_json(diff.pop("root"), ["children"])
-    return orjson.dumps(diff, option=orjson.OPT_UTC_Z)[:-1] + b',"root":' + root + b"}"
+    return msgspec.json.encode(diff)[:-1] + b',"root":' + root + b"}"

@@ -21,7 +21,8 @@ from api.parts import Reader
 from api.problems import documented
 from api.tree_json import tree_json
 from tracer.errors import RecordNotFound
-from tracer.lineage import Node, Payloads, build_tree
+from tracer.lineage import Payloads, build_tree
+from tracer.nodes import Node, StepNode
 
 router = APIRouter(prefix="/api/executor", tags=["for front ends of Lynxe"])
 
@@ -45,10 +46,10 @@ async def read_lynxe_plan(plan_id: AnyPlanId, reader: Reader) -> Response:
     """Read a plan and everything below it as Lynxe's `PlanExecutionRecord`."""
     wanted = _known_as("plan", plan_id)
     rows = await reader.read_tree(wanted, Payloads.FULL)
-    calls = {call["toolCallId"]: call for call in rows.tool_calls}
+    calls = {call.tool_call_id: call for call in rows.tool_calls}
     top = build_tree(rows, str(wanted))
-    opener = rows.opener or calls.get(top["toolCallId"])
-    messages = await reader.read_messages(UUID(top["rootPlanId"]))
+    opener = rows.opener or calls.get(top.tool_call_id or "")
+    messages = await reader.read_messages(UUID(top.root_plan_id))
     record = plan_record(top, opener, messages)
     return JsonInParts(tree_json(record, CHILDREN))
 
@@ -63,8 +64,8 @@ async def read_lynxe_agent(step_id: AnyStepId, reader: Reader) -> Response:
     step = await reader.read_step(_known_as("step", step_id))
     plan_id = step.plan_id or step.root_plan_id
     tree = build_tree(await reader.read_tree(plan_id, Payloads.FULL), str(plan_id))
-    steps = (*tree["agentExecutions"], *tree.get("unplaced", ()))
-    node = _with_id(steps, str(step.step_id))
+    steps = (*tree.agent_executions, *(tree.unplaced or ()))
+    node = _step_with_id(steps, str(step.step_id))
     if node is None:
         raise RecordNotFound("step", step_id)
     messages = await reader.read_messages(step.root_plan_id)
@@ -80,5 +81,6 @@ def _known_as(kind: str, text: str) -> UUID:
         raise RecordNotFound(kind, text) from None
 
 
-def _with_id(nodes: Iterable[Node], step_id: str) -> Node | None:
-    return next((node for node in nodes if node.get("stepId") == step_id), None)
+def _step_with_id(nodes: Iterable[Node], step_id: str) -> StepNode | None:
+    steps = (node for node in nodes if isinstance(node, StepNode))
+    return next((step for step in steps if step.step_id == step_id), None)

@@ -67,15 +67,15 @@ def _page(
 
 def _known(rows: TreeRows) -> dict[Kind, set[UUID]]:
     return {
-        Kind.PLAN: {UUID(row["planId"]) for row in rows.plans},
-        Kind.STEP: {UUID(row["stepId"]) for row in rows.steps},
-        Kind.THINK_ACT: {UUID(row["thinkActId"]) for row in rows.think_acts},
-        Kind.TOOL_CALL: {UUID(row["toolCallId"]) for row in rows.tool_calls},
+        Kind.PLAN: {UUID(row.plan_id) for row in rows.plans},
+        Kind.STEP: {UUID(row.step_id) for row in rows.steps},
+        Kind.THINK_ACT: {UUID(row.think_act_id) for row in rows.think_acts},
+        Kind.TOOL_CALL: {UUID(row.tool_call_id) for row in rows.tool_calls},
     }
 
 
 def _steps_of(rows: TreeRows, plan_id: UUID) -> list[UUID]:
-    return [UUID(row["stepId"]) for row in rows.steps if row["planId"] == str(plan_id)]
+    return [UUID(row.step_id) for row in rows.steps if row.plan_id == str(plan_id)]
 
 
 def _id_of(place: RecordPlace | None) -> UUID | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Query
 
 from api.parts import Administering, Writer
 from api.project_schemas import ErasureSchema
@@ -12,11 +12,11 @@ from api.routes.parameters import StoredText
 
 router = APIRouter(prefix="/api/subjects", tags=["runs"])
 
-# With slashes: a subject may be called anything.
-Subject = Annotated[StoredText, Path(min_length=1, description="Whose runs, as `subject` says.")]
+# No part of the path: on the way somebody makes `..`, `//` and `%2F` something else.
+Subject = Annotated[StoredText, Query(min_length=1, description="Whose runs, as `subject` says.")]
 
 
-@router.delete("/{subject:path}")
+@router.delete("")
 async def delete_subject(subject: Subject, writer: Writer, caller: Administering) -> ErasureSchema:
     """Delete every run of a subject with all below it, and what their conversations keep.
 

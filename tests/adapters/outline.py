@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tracer.lineage import Node
+from tests.trees import Node
 
 
 def outline(plan: Node) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from tests.trees import Node, build_tree, read_tree
 from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.events import Event
-from tracer.lineage import Node, Payloads, build_tree
+from tracer.lineage import Payloads
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
 from tracer.store import RunFilter, WriteAnswer
@@ -54,7 +55,9 @@ async def trees_of(store: RecordedStore) -> list[Node]:
 async def _trees(store: MemoryStore) -> list[Node]:
     page = await store.list_runs(RunFilter(), 1000, None)
     ids = sorted(run.root_plan_id for run in page.items)
-    return [build_tree(await store.read_tree(run_id, Payloads.FULL), str(run_id)) for run_id in ids]
+    return [
+        build_tree(await read_tree(store, run_id, Payloads.FULL), str(run_id)) for run_id in ids
+    ]
 
 
 async def tree_of(store: RecordedStore) -> Node:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tracer.lineage import Node
+from tests.trees import Node
 
 PLANNER, RESEARCHER = "planner", "researcher"
 MODEL = "gpt-5-mini"

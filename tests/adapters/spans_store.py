@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.adapters.recording import RecordedStore
@@ -53,7 +54,12 @@ def processing(
 ) -> Iterator[tuple[TracerProvider, SpansStore]]:
     """Give a provider whose spans go to a store, by a connection that is closed at the end."""
     store = SpansStore()
-    with Tracing(lambda: nullcontext(store), lambda: Spool(folder / "spool.sqlite3")) as tracing:
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        Tracing(lambda: nullcontext(store), lambda: Spool(folder / "spool.sqlite3")) as tracing,
+    ):
+        # Else a span that a busy machine holds up is sent before it has ended.
+        patched.setattr("tracer.adapters.span_processor.DELAY_SECONDS", 2.0)
         store.tracing = tracing
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(TracerSpanProcessor(tracing, max_waiting=max_waiting))

@@ -19,8 +19,8 @@ from tests.adapters.recording import recording, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario, seen_facts
 from tests.adapters.spans_store import processing
 from tests.servers import tracer_server
+from tests.trees import Node
 from tracer.adapters import pydantic_ai
-from tracer.lineage import Node
 
 
 async def test_three_ways_to_record_five_runs_at_once_agree(

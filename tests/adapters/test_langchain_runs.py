@@ -25,6 +25,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
+from tests.trees import read_tree
 from tracer.adapters import langchain_runs
 from tracer.lineage import Payloads
 from tracer.prices import TokenUsage, cost_of
@@ -155,7 +156,7 @@ async def test_when_a_tool_runs_its_start_is_stored_and_the_choice_of_all_calls(
 
     async def read() -> Any:
         [run] = (await store.list_runs(RunFilter(), 10, None)).items
-        return await store.read_tree(run.root_plan_id, Payloads.FULL)
+        return await read_tree(store, run.root_plan_id, Payloads.FULL)
 
     def look(text: str) -> str:
         """Looks at what is stored."""

@@ -121,10 +121,12 @@ async def test_a_tool_cancelled_by_itself_is_cancelled_when_its_task_is_done(
 
 async def test_a_tool_given_up_on_by_an_agent_that_goes_on_is_cancelled(tmp_path: Path) -> None:
     with only_to(tmp_path) as (recorder, store):
+        patience = asyncio.timeout(PLENTY_SECONDS)
 
         @tool
         async def hang(text: str) -> str:
             """Hangs."""
+            patience.reschedule(0)  # it is over
             await asyncio.Event().wait()
             return text
 
@@ -132,7 +134,7 @@ async def test_a_tool_given_up_on_by_an_agent_that_goes_on_is_cancelled(tmp_path
         async def patient(text: str) -> str:
             """Waits for a while."""
             try:
-                async with asyncio.timeout(0.01):
+                async with patience:
                     return str(await hang.ainvoke({"text": text}))
             except TimeoutError:
                 return "never mind"

@@ -33,10 +33,10 @@ from tests.adapters.langchain_agents import (
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
+from tests.trees import Node
 from tracer.adapters import langchain_runs
 from tracer.adapters.langchain_runs import RunRecorder
 from tracer.client.tracing import Tracing
-from tracer.lineage import Node
 
 
 def shape(plan: Node) -> Any:

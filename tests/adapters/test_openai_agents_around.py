@@ -28,6 +28,7 @@ from tests.adapters.installed import installed
 from tests.adapters.openai_agents_scripts import DONE, Tide, agent_of, call_of, divide
 from tests.adapters.outline import outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
+from tests.trees import read_tree
 from tracer.adapters import openai_agents
 from tracer.adapters.openai_agents_run import AgentRun
 from tracer.client.tracing import Tracing
@@ -83,7 +84,7 @@ async def test_a_tool_starts_only_after_its_record_is_stored(store: RecordedStor
     @function_tool
     async def look() -> str:
         [summary] = (await store.list_runs(RunFilter(), 10, None)).items
-        rows = await store.read_tree(summary.root_plan_id, Payloads.FULL)
+        rows = await read_tree(store, summary.root_plan_id, Payloads.FULL)
         seen.extend(call["status"] for call in rows.tool_calls)
         return ""
 

@@ -139,7 +139,7 @@ async def test_a_call_that_langchain_cancels_is_recorded_as_cancelled(tmp_path: 
     async with service(tmp_path, hang) as on, on.tools.run("Go") as place:
         theirs = to_langchain(hang, on.tools)
         calling = asyncio.create_task(theirs.ainvoke(call(hang, {}, "a")))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling

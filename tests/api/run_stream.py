@@ -12,7 +12,7 @@ import httpx2
 import orjson
 from pydantic.alias_generators import to_camel
 
-from tracer.lineage import Node
+from tests.trees import Node
 from tracer.merge import RULES
 
 ID_NAMES = {kind.value: to_camel(rules.id_field) for kind, rules in RULES.items()}

@@ -126,7 +126,7 @@ async def test_none_of_headers_and_addresses_is_logged(api: Api, log: io.StringI
     places = ("/api/runs?q={}", "/api/tool-calls?name={}", "/api/stats/tools/{}", "/nowhere/{}")
     names = ("User-Agent", "Referer", "X-Request-Id", "Authorization", "Cookie", "traceparent")
     for secret in SECRETS:
-        await api.client.delete(f"/api/subjects/{quote(secret.text, safe='')}")
+        await api.client.delete("/api/subjects", params={"subject": secret.text})
         for place in places:
             headers = dict.fromkeys(names, secret.text)
             await api.client.get(place.format(quote(secret.text, safe="")), headers=headers)

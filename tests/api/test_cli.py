@@ -15,7 +15,7 @@ import httpx2
 import psycopg
 import pytest
 
-from tests.servers import ADDRESS
+from tests.servers import ADDRESS, start_server
 
 
 def tracer(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -126,11 +126,24 @@ def test_demo_serves_the_run_that_it_recorded_and_ends_politely(
 
     run = httpx2.get(f"{address[1]}/api/runs/{root_plan_id}").json()
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=60)
 
     assert run["status"] == "succeeded"
-    assert process.returncode == 130
+    assert process.returncode == 0
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize(("told", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_that_is_told_to_end_has_done_its_work(
+    database_url: str, tmp_path: Path, told: signal.Signals, code: int
+) -> None:
+    process = start_server(database_url, tmp_path).process
+    try:
+        process.send_signal(told)
+        assert process.wait(timeout=60) == code
+    finally:
+        process.kill()
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
 HUNG = """
@@ -143,7 +156,7 @@ from tracer.tools.definition import tool
 @tool
 def hang() -> None:
     print("hanging", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 model = ScriptedModel([Script([Turn(calls=[call("hang")])])])
 application = Application(name="hung", agents=(Agent("worker", "Work.", (hang,)),), model=model)
@@ -168,8 +181,9 @@ def test_a_tool_that_hangs_does_not_keep_the_process(database_url: str, tmp_path
     assert process.stdout is not None
     assert process.stdout.readline() == "hanging\n"
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
+    assert process.returncode == 143
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("SELECT DISTINCT status::text FROM act_tool_info").fetchall()
     assert rows == [("cancelled",)]

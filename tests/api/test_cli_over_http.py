@@ -104,7 +104,7 @@ def test_a_wish_to_cancel_reaches_the_program_over_http(
         [running] = httpx2.get(f"{url}/api/runs").json()["items"]
         httpx2.post(f"{url}/api/runs/{running['rootPlanId']}/cancel")
         try:
-            process.communicate(timeout=30)
+            process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             raise

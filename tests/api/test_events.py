@@ -12,7 +12,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.event_bodies import MAX_EVENTS, MAX_FIELDS
@@ -330,7 +330,6 @@ async def test_what_was_sent_is_not_echoed(api: Api) -> None:
     assert [each for each in values if secret in each] == []
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(), kind=st.sampled_from([JSON, NDJSON]), packed=st.booleans())
 async def test_no_bytes_break_the_server(
     api: Api, body: bytes, kind: dict[str, str], packed: bool
@@ -345,7 +344,6 @@ any_json = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(min_value=0), name=st.integers(min_value=0), value=any_json)
 async def test_no_value_in_any_field_breaks_the_server(
     api: Api, place: int, name: int, value: Any

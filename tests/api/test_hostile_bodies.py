@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -34,9 +34,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 HARMLESS = {200, 400, 413, 415}
 
-fuzzed = settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+fuzzed = settings(max_examples=150)
 
 
 async def post(

@@ -15,7 +15,7 @@ from tracer.status import Status
 from tracer.tools.definition import tool
 from tracer.tools.hidden import UserId
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which what should have happened has not."""
 
 

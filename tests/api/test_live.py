@@ -32,7 +32,7 @@ from tracer.storage.memory_store import MemoryStore
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunChanges
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which what should have happened has not."""
 
 

@@ -46,7 +46,7 @@ class Busy:
         for body in bodies:
             self.store.reached.clear()
             tasks.append(asyncio.create_task(self.post(body)))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await self.store.reached.wait()
         return tasks
 

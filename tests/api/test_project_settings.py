@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.api.commands import said_by
 from tests.api.projects import Doors, two_projects
+from tests.storage.lock_waits import until_waiting
 from tracer.access import Scope
-from tracer.errors import BadRequest
+from tracer.errors import BadRequest, StoreUnavailable
 from tracer.project_settings import PayloadPolicy, ProjectSettings
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.engine import open_pool
@@ -79,6 +82,26 @@ async def test_settings_are_known_for_a_moment(database_url: str) -> None:
             with pytest.raises(BadRequest):
                 await fleeting.change(keep_runs=number)
         assert await fleeting.read() == changed
+
+
+async def test_who_asks_while_settings_are_read_shares_what_is_read(database_url: str) -> None:
+    async with open_pool(database_url) as pool:
+        settings = SettingsOfProject(ProjectPool(pool), known_seconds=0)
+        changed = await settings.change(keep_runs=3)
+        with psycopg.connect(database_url) as holder:
+            holder.execute("LOCK TABLE project")
+            asking = [asyncio.create_task(settings.known()) for _ in range(20)]
+            await until_waiting(database_url, 1)
+            asking[0].cancel()
+            holder.rollback()
+            cancelled, *found = await asyncio.gather(*asking, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert found == [changed] * 19
+        assert pool.get_stats()["requests_num"] == 2
+        await pool.close()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await settings.known()
 
 
 def test_the_command_lists_and_changes_what_projects_keep(

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 import psycopg
+import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tracer.runtime.scripted_model import Gate, Script, ScriptedModel, Turn, call
@@ -29,7 +30,7 @@ async def serving(
 
 async def ended(client: httpx2.AsyncClient, root_plan_id: str) -> dict[str, Any]:
     """Return the run once it has ended."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             run: dict[str, Any] = (await client.get(f"/api/runs/{root_plan_id}")).json()
             if run.get("status") in ENDED:
@@ -58,6 +59,27 @@ async def test_a_started_run_is_there_at_once_and_goes_on_after_the_answer(
     assert run["traceparent"] == TRACEPARENT
     assert tree["summary"] == "121 over 79"
     assert tree["userRequest"] == "How is p-1?"
+
+
+async def test_who_asks_is_answered_as_it_is_and_what_is_kept_is_masked(
+    database_url: str, tmp_path: Path
+) -> None:
+    secret = f"ghp_{'a' * 30}"
+    turns = [Turn(text=f"{secret} is no password.")]
+    model = ScriptedModel([Script(turns, times=2)])
+    async with serving(database_url, tmp_path, model) as client:
+        asked = {"request": f"Is {secret} one?", "agent": "nurse", "sessionId": secret}
+        started = await client.post("/api/runs", json=asked)
+        kept = await ended(client, started.json()["rootPlanId"])
+        said = {"message": asked["request"], "userId": "u-1", "agent": "nurse"}
+        streamed = await client.post("/api/v1/chat", json=said)
+        kept_too = (await client.get("/api/runs")).text
+
+    assert (started.json()["sessionId"], started.json()["title"]) == (secret, kept["title"])
+    assert kept["sessionId"] == "[masked: github_token]"
+    assert kept["title"] == "Is [masked: github_token] one?"
+    assert f"{secret} is no password." in streamed.text
+    assert secret not in kept_too
 
 
 async def test_a_given_plan_is_carried_out_as_it_is(database_url: str, tmp_path: Path) -> None:
@@ -139,8 +161,9 @@ async def test_a_given_plans_steps_go_to_the_agent_that_the_run_is_given_to(
 
 
 async def test_a_run_that_the_store_has_not_got_yet_is_answered_all_the_same(
-    database_url: str, tmp_path: Path
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 0.1)
     model = ScriptedModel([Script([Turn(text="done")])])
     async with serving(database_url, tmp_path, model) as client:
         async with await psycopg.AsyncConnection.connect(database_url) as elsewhere:

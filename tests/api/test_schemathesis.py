@@ -70,7 +70,7 @@ def _schemathesis(url: str, folder: Path, *options: str) -> subprocess.Completed
             *("--phases", "examples,coverage,fuzzing"),
             # The stream of a run that is there does not end; `test_live` reads it.
             *("--exclude-operation-id", "watch_run"),
-            *("--suppress-health-check", "all", "--no-color"),
+            *("--suppress-health-check", "all", "--no-color", "--request-timeout", "120"),
             *options,
         ],
         cwd=folder,

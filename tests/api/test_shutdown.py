@@ -18,11 +18,12 @@ import pytest
 from api.serving import DRAIN_SECONDS
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
+from tests.storage.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
 from tracer.events import event_json
 from tracer.recorder.recorder import CLOSING_SECONDS
 
-PLENTY_SECONDS = 30.0
+PLENTY_SECONDS = 60.0
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -42,14 +43,6 @@ def held(database_url: str, run_id: UUID) -> Iterator[psycopg.Connection]:
     with psycopg.connect(database_url) as connection:
         connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [run_id])
         yield connection
-
-
-async def until_somebody_waits(database_url: str) -> None:
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-    async with asyncio.timeout(PLENTY_SECONDS):
-        async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as asking:
-            while await (await asking.execute(waiting)).fetchone() == (0,):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # the database tells nobody
 
 
 async def post(client: httpx2.AsyncClient, run: SampleRun) -> int:
@@ -76,7 +69,7 @@ async def test_writes_in_hand_are_answered_and_streams_end_when_the_server_is_to
                 await anext(messages)
                 with held(database_url, written.root) as holding:
                     writing = asyncio.create_task(post(client, written))
-                    await until_somebody_waits(database_url)
+                    await until_waiting(database_url, 1)
                     told.process.send_signal(signal.SIGTERM)
                     async for _ in messages:  # up to its orderly end
                         pass
@@ -102,7 +95,7 @@ async def test_a_write_that_does_not_end_holds_up_no_longer_than_the_deadline(
             assert await post(client, run) == 200
             with held(database_url, run.root):
                 writing = asyncio.create_task(post(client, run))
-                await until_somebody_waits(database_url)
+                await until_waiting(database_url, 1)
                 told.process.send_signal(signal.SIGTERM)
                 seconds = await ended(told)
             [answer] = await asyncio.gather(writing, return_exceptions=True)

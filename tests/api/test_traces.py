@@ -199,6 +199,18 @@ async def test_other_content_types_and_encodings_are_not_read(api: Api) -> None:
     assert (response.status_code, response.headers["content-type"]) == (415, PROTOBUF)
 
 
+async def test_a_parameter_and_another_method_are_refused_as_by_any_other_path(api: Api) -> None:
+    body = encode_protobuf(spans_of(ONE_RUN))
+    asked = await api.client.post("/v1/traces?project=1", content=body)
+    read = await api.client.get("/v1/traces")
+
+    assert [(each.status_code, each.json()["code"]) for each in (asked, read)] == [
+        (400, "bad_request"),
+        (405, "method_not_allowed"),
+    ]
+    assert await _trees(api) == {}
+
+
 async def test_a_body_that_is_not_packed_as_it_says_is_refused(api: Api) -> None:
     assert (await _post(api, b"plain", Content_Encoding="gzip")).status_code == 400
     cut = gzip.compress(encode_protobuf(spans_of(ONE_RUN)))[:-20]

@@ -92,8 +92,9 @@ async def test_a_buffered_connection_waits_for_nothing(tmp_path: Path) -> None:
 
 
 async def test_what_the_store_does_not_take_in_time_is_durable_in_the_spool(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 0.05)
     store = HeldStore()
     tracing = connected(store, tmp_path)
     try:

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.adapters.recording import recording, tree_of, trees_of
+from tests.trees import Node
 from tracer.client.tracing import Tracing
-from tracer.lineage import Node
 
 Kind = Literal["plan", "step", "thinkAct", "toolCall"]
 Way = Literal["block", "async block", "thread", "pool", "to_thread"]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.adapters.recording import RecordedStore, recording, tree_of, trees_of
+from tests.trees import Node
 from tracer.client.tracing import Tracing
 from tracer.client.work import current_work
-from tracer.lineage import Node
 
 Recording = tuple[Tracing, RecordedStore]
 

@@ -181,7 +181,7 @@ async def test_a_connection_that_breaks_is_replaced(
     connection = await psycopg.AsyncConnection.connect(database_url, autocommit=True)
     async with connection:
         await connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 

@@ -147,3 +147,18 @@ def test_a_record_that_a_later_span_carries_makes_the_trace_one_of_records() -> 
 
     assert state.project().records == project([*spans, *carrying]).records
     assert not state.project().records[Kind.STEP]
+
+
+def test_a_mask_that_comes_with_a_later_span_is_told_of() -> None:
+    plain, masked = spans_from(
+        made(1, "execute_tool a", {"gen_ai.tool.call.arguments": "{}"}),
+        made(2, "execute_tool b", {"gen_ai.tool.call.arguments": '{"key": "[masked: api_key]"}'}),
+    )
+    state = TraceState()
+    found = []
+    for span in (plain, masked):
+        state.put([span])
+        calls = state.project().records[Kind.TOOL_CALL].values()
+        found.append([call.get("masked") for call in calls])
+
+    assert found == [[None], [None, ["arguments:/key"]]]

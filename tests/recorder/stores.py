@@ -11,6 +11,8 @@ from tracer.leases import Lease
 from tracer.records import Run
 from tracer.store import Erasure, Refusal, TraceWriter, WriteAnswer
 
+PLENTY_SECONDS = 60.0
+
 
 class CommandedStore(TraceWriter):
     """Keeps each batch that it is given, once it may."""
@@ -54,7 +56,7 @@ class CommandedStore(TraceWriter):
 
     async def holds(self, wanted: Sequence[Event]) -> None:
         """Return when every wanted event has been written."""
-        async with asyncio.timeout(10), self.grew:
+        async with asyncio.timeout(PLENTY_SECONDS), self.grew:
             await self.grew.wait_for(lambda: all(event in self.events for event in wanted))
 
     async def renew(self, recorder_id: UUID) -> Lease:
@@ -67,7 +69,7 @@ class CommandedStore(TraceWriter):
 
     async def renewed(self, times: int) -> None:
         """Return when renewing was tried so many times."""
-        async with asyncio.timeout(10), self.grew:
+        async with asyncio.timeout(PLENTY_SECONDS), self.grew:
             await self.grew.wait_for(lambda: len(self.renewals) >= times)
 
     async def delete_run(self, root_plan_id: object) -> None:

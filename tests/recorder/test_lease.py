@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from tests.recorder.plans import plan_started
-from tests.recorder.stores import CommandedStore
+from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.client.tracing import Tracing
 from tracer.leases import Lease
 from tracer.recorder.recorder import Recorder
@@ -86,7 +86,7 @@ async def test_a_connection_of_a_program_keeps_its_lease_while_the_program_does_
 
     tracing = Tracing(open_writer, lambda: Spool(tmp_path / "spool.db"))
     with tracing, tracing.plan("one"), tracing.tool_call("long"):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PLENTY_SECONDS):
             await enough.wait()
 
     assert len(set(store.renewals)) == 1

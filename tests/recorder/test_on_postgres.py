@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from tests.recorder.plans import plan_started, plans_started
+from tests.recorder.stores import PLENTY_SECONDS
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.engine import open_pool
@@ -66,6 +67,7 @@ async def test_a_database_in_trouble_gets_everything_once_the_trouble_is_over(
         await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
     ):
         await recorder.record(plan_started(recorder, title="Before"))
+        before = recorder.counts.spooled  # on a machine that is busy, it may be
         if how == "locked":
             await other.execute("BEGIN; LOCK TABLE run")
         else:
@@ -74,11 +76,11 @@ async def test_a_database_in_trouble_gets_everything_once_the_trouble_is_over(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         events = plans_started(recorder, 20)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PLENTY_SECONDS):
             for event in events:
                 await recorder.record(event)
         if how == "locked":
-            assert recorder.counts.spooled == 20
+            assert recorder.counts.spooled - before == 20
             await other.execute("COMMIT")
 
     assert sorted(await titles(database_url)) == sorted(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.recorder.plans import plan_started, plans_started
-from tests.recorder.stores import CommandedStore
+from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.errors import SchemaOutOfDate
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
@@ -21,7 +21,7 @@ async def test_with_the_store_down_events_are_spooled_and_drained_once_it_is_bac
     async with Recorder(store, spool) as recorder:
         store.down = True
         events = plans_started(recorder, 30)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PLENTY_SECONDS):
             for event in events:
                 await recorder.record(event)
         assert await spooled(spool) == events
@@ -59,12 +59,12 @@ async def test_while_the_store_is_known_to_be_down_it_is_not_asked_for_each_even
     async with Recorder(store, spool, patience=60) as recorder:
         store.down = True
         await recorder.record(plan_started(recorder))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PLENTY_SECONDS):
             while recorder.counts.write_failures < 4:  # noqa: ASYNC110 - the loop turns until then
                 await asyncio.sleep(0)
         store.may_write.clear()  # whoever asks now has to wait
         asked = store.attempts
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PLENTY_SECONDS):
             for event in plans_started(recorder, 50):
                 await recorder.record(event)
 
@@ -81,12 +81,12 @@ async def test_a_store_that_hangs_delays_a_call_by_no_more_than_the_patience(
         events = plans_started(recorder, 20)
         loop = asyncio.get_running_loop()
         start = loop.time()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PLENTY_SECONDS):
             for event in events:
                 await recorder.record(event)
-        took = loop.time() - start
 
-        assert 0.05 <= took < 20 * 0.05, "only the first waits"
+        assert loop.time() - start >= 0.05
+        assert store.attempts == 1, "only the first waits"
         assert await spooled(spool) == events
         store.may_write.set()
         await store.holds(events)
@@ -184,7 +184,7 @@ async def test_a_drain_that_fails_in_any_way_is_tried_again(
     await recorder.record(event)
     store.breaks_on, store.breaks_with = lambda event: True, failure
     async with recorder:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PLENTY_SECONDS):
             while recorder.counts.write_failures < 2:  # noqa: ASYNC110 - the loop turns until then
                 await asyncio.sleep(0)
         store.breaks_on = lambda event: False
@@ -213,7 +213,7 @@ async def test_a_store_that_answers_with_a_cancellation_costs_no_event(
 async def test_closing_with_the_store_down_leaves_the_events_to_the_next_recorder(
     store: CommandedStore, spool: Spool
 ) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PLENTY_SECONDS):
         async with Recorder(store, spool) as recorder:
             store.down = True
             events = plans_started(recorder, 3)
@@ -229,7 +229,8 @@ async def test_closing_does_not_wait_long_for_a_store_that_hangs(
     store: CommandedStore, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tracer.recorder.recorder.CLOSING_SECONDS", 0.05)
-    async with asyncio.timeout(3), Recorder(store, spool, patience=0.02) as recorder:
+    # A store that hangs is otherwise waited for thirty seconds.
+    async with asyncio.timeout(20), Recorder(store, spool, patience=0.02) as recorder:
         store.may_write.clear()
         event = plan_started(recorder)
         await recorder.record(event)
@@ -239,8 +240,9 @@ async def test_closing_does_not_wait_long_for_a_store_that_hangs(
 
 
 async def test_cancelling_the_closing_cuts_it_short_and_loses_nothing(
-    store: CommandedStore, spool: Spool
+    store: CommandedStore, spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tracer.recorder.recorder.CLOSING_SECONDS", 10 * PLENTY_SECONDS)
     store.may_write.clear()
     recorder = Recorder(store, spool, patience=0.02)
     event = plan_started(recorder)
@@ -254,7 +256,7 @@ async def test_cancelling_the_closing_cuts_it_short_and_loses_nothing(
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     running.cancel()
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(PLENTY_SECONDS):
         with pytest.raises(asyncio.CancelledError):
             await running
 

@@ -26,7 +26,7 @@ from tracer.storage.http_writer import HttpWriter
 
 AWAY_SECONDS = 60.0 if os.environ.get("TRACER_TORTURE") else 0.0
 PATIENCE = 0.5
-BUSY_SECONDS = 2.0
+BUSY_SECONDS = 20.0
 """What a busy machine may add to the recorder's patience: its disk, and whose turn it is."""
 AGENTS = 3
 WORK_SECONDS = 0.01
@@ -71,7 +71,7 @@ async def load(recorder: Recorder) -> AsyncIterator[Load]:
             under.goes_on = False
 
 
-async def until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+async def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - it comes about in another process, which tells nobody
             await asyncio.sleep(0.02)
@@ -115,15 +115,18 @@ async def test_a_server_that_goes_away_under_load_costs_nothing(
             async with load(recorder) as under:
                 await until(lambda: recorder.counts.stored >= 100)
                 await trouble.begin(how)
-                await until(lambda: recorder.counts.spooled > 0)
+                # On a busy machine, the spool may have been needed before.
+                spooled = recorder.counts.spooled
+                await until(lambda: recorder.counts.spooled > spooled)
+                drained = recorder.counts.drained
                 enough, over = under.recorded + 200, time.monotonic() + AWAY_SECONDS
                 await until(
                     lambda: under.recorded >= enough and time.monotonic() >= over,
                     seconds=60 + AWAY_SECONDS,
                 )
-                assert recorder.counts.drained == 0
+                assert recorder.counts.drained == drained
                 await trouble.end(how)
-                await until(lambda: recorder.counts.drained > 0, seconds=60)
+                await until(lambda: recorder.counts.drained > drained)
             counts = recorder.counts
             await until(lambda: counts.stored == under.recorded, seconds=120 + 2 * AWAY_SECONDS)
 

@@ -11,7 +11,8 @@ from uuid import UUID
 
 import orjson
 
-from tracer.lineage import Node, Payloads, TreeRows, build_tree
+from tests.trees import Node, TreeRows, build_tree, read_tree
+from tracer.lineage import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
@@ -57,7 +58,7 @@ class Bench:
 
     async def rows(self, root_plan_id: UUID) -> TreeRows:
         """Return the run's records as they stand."""
-        return await self.reader.read_tree(root_plan_id, Payloads.FULL)
+        return await read_tree(self.reader, root_plan_id, Payloads.FULL)
 
     async def tree(self, root_plan_id: UUID) -> Node:
         """Return the run's hierarchy."""
@@ -76,7 +77,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Give a launcher for an application; what was recorded is stored on leaving."""
     async with (
-        Recorder(writer, Spool(spool / "spool.db"), patience=5) as recorder,
+        Recorder(writer, Spool(spool / "spool.db")) as recorder,
         RunLauncher(application, recorder, reader, poll_seconds=0.001) as launcher,
     ):
         yield Bench(launcher, recorder, reader)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.errors import RegistrationError
@@ -201,7 +201,6 @@ _entries = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=st.dictionaries(_text.filter(bool), _entries, min_size=1, max_size=4))
 def test_what_was_written_of_agents_is_what_they_are(
     tmp_path: Path, wanted: dict[str, dict[str, Any]]

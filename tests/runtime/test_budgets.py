@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import Bench, application, bench, everything, script
 from tests.tools.service_bench import service
-from tracer.lineage import Node, TreeRows
+from tests.trees import Node, TreeRows
 from tracer.runtime.chat_model import Generation
 from tracer.runtime.plan import StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call

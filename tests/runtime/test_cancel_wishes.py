@@ -12,9 +12,9 @@ import pytest
 from tests.runtime.busy import add
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import Bench, application, bench, everything, script
+from tests.trees import TreeRows
 from tracer.context import ToolContext
 from tracer.errors import StoreUnavailable
-from tracer.lineage import TreeRows
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
@@ -117,7 +117,7 @@ async def test_a_synchronous_tool_that_cannot_be_stopped_leaves_no_open_row(
     @tool
     def blocking() -> None:
         begun.set()
-        assert let_go.wait(10)
+        assert let_go.wait(60)
 
     model = ScriptedModel([script("Go", [call("blocking")])])
     on = await open_bench(application(model, [blocking]))

@@ -10,8 +10,8 @@ import pytest
 from tests.runtime.busy import busy_application
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import ENDED, bench, everything
+from tests.trees import TreeRows
 from tracer.events import Event
-from tracer.lineage import TreeRows
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_reader import PostgresReader

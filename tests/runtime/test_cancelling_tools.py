@@ -14,6 +14,7 @@ from tests.runtime.reviews import review_template
 from tests.runtime.runs import Bench, bench, everything, script
 from tests.runtime.test_cancelling import CancellingStore, check_all_has_ended, let_loop_turn
 from tests.tools.service_bench import NotingWriter
+from tests.tools.short_times import PATIENCE
 from tracer.context import identity
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
@@ -31,9 +32,6 @@ from tracer.tools.definition import EXCLUSIVE, tool
 from tracer.tools.hidden import UserId
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.session_state import RunContext, SessionState
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 Next = Callable[[dict[str, Any]], Any]
 

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from tests.runtime.conftest import OpenBench
-from tests.runtime.runs import application, script
+from tests.runtime.runs import Bench, application, script
+from tests.tools.short_times import long_enough
 from tracer.context import Identity, ToolContext
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.tools.definition import tool
 
@@ -17,10 +19,14 @@ from tracer.tools.definition import tool
 async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
     open_bench: OpenBench,
 ) -> None:
-    model = ScriptedModel([script("Ask", Turn(gate=Gate()))])
-    on = await open_bench(application(model, run_timeout=0.02))
+    gate = Gate()
+    model = ScriptedModel([script("Ask", Turn(gate=gate), times=None)])
 
-    outcome = await on.launcher.run("Ask", agent="worker")
+    async def ask(seconds: float) -> tuple[Bench, RunOutcome]:
+        on = await open_bench(application(model, run_timeout=seconds))
+        return on, await on.launcher.run("Ask", agent="worker")
+
+    on, outcome = await long_enough(ask, gate.reached.is_set)
 
     rows = await on.rows(outcome.root_plan_id)
     for each in (rows.think_acts[0], rows.steps[0], rows.plans[0]):
@@ -30,14 +36,19 @@ async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(
 async def test_a_run_whose_time_is_over_in_a_tool_times_out_all_the_way_up(
     open_bench: OpenBench,
 ) -> None:
+    begun = asyncio.Event()
+
     @tool
     async def slow() -> None:
+        begun.set()
         await asyncio.Event().wait()
 
-    model = ScriptedModel([script("Wait", [call("slow")], times=1)])
+    model = ScriptedModel([script("Wait", [call("slow")], times=None)])
     on = await open_bench(application(model, [slow]))
 
-    outcome = await on.launcher.run("Wait", agent="worker", timeout=1.0)
+    outcome = await long_enough(
+        lambda seconds: on.launcher.run("Wait", agent="worker", timeout=seconds), begun.is_set
+    )
 
     rows = await on.rows(outcome.root_plan_id)
     for each in (rows.tool_calls[0], rows.steps[0], rows.plans[0]):
@@ -112,7 +123,7 @@ async def test_who_the_caller_is_takes_no_longer_to_find_out_than_the_run_may(
             agents=(Agent("worker", instructions),),
             model=ScriptedModel([]),
             token_resolver=hangs,
-            run_timeout=0.05,
+            run_timeout=0.5,
         )
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.runs import Bench, bench, script
-from tracer.lineage import Node
+from tests.trees import Node
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call

@@ -7,9 +7,11 @@ import pytest
 
 from tests.runtime.conftest import OpenBench
 from tests.runtime.reviews import review_template
-from tests.runtime.runs import application, outline, script
+from tests.runtime.runs import Bench, application, outline, script
 from tests.tools.contexts import Caller, some_context
+from tests.tools.short_times import long_enough
 from tracer.context import Identity, ToolContext
+from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
@@ -99,16 +101,23 @@ async def test_a_failed_sub_plan_is_a_failed_call_and_the_agent_goes_on(
 async def test_a_sub_plan_whose_time_is_over_times_out_and_its_parent_goes_on(
     open_bench: OpenBench,
 ) -> None:
+    begun = asyncio.Event()
+
     @tool
     async def wait() -> None:
+        begun.set()
         await asyncio.Event().wait()
 
-    model = ScriptedModel(
-        [script("Go", [call("review", {"week": 1})], "on"), script("Review", [call("wait")])]
-    )
-    on = await open_bench(application(model, [subplan_tool(review_template(timeout=1.0)), wait]))
+    async def go(seconds: float) -> tuple[Bench, RunOutcome]:
+        scripts = [
+            script("Go", [call("review", {"week": 1})], "on"),
+            script("Review", [call("wait")]),
+        ]
+        tools = [subplan_tool(review_template(timeout=seconds)), wait]
+        on = await open_bench(application(ScriptedModel(scripts), tools))
+        return on, await on.launcher.run("Go", agent="worker")
 
-    outcome = await on.launcher.run("Go", agent="worker")
+    on, outcome = await long_enough(go, begun.is_set)
 
     rows = await on.rows(outcome.root_plan_id)
     assert outcome.status == "succeeded"

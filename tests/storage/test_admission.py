@@ -11,11 +11,12 @@ import pytest
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
 from tests.otel.made_traces import made, spans_from
 from tests.store_contract.transfers import export_of
+from tests.trees import read_tree
 from tracer.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.lineage import Payloads
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.span_fields import root_plan_id
-from tracer.payloads import kept_of
+from tracer.payloads import kept_of, size_of
 from tracer.project_settings import PayloadPolicy
 from tracer.record_json import read_record, record_json
 from tracer.records import ActToolInfo, Kind
@@ -68,7 +69,7 @@ async def test_postgres_keeps_the_places_that_memory_keeps(database_url: str) ->
             await PostgresWriter(project).write([event])
         reader = PostgresReader(project)
         run_id = run_of(events)
-        trees = [await each.read_tree(run_id, Payloads.FULL) for each in (memory, reader)]
+        trees = [await read_tree(each, run_id, Payloads.FULL) for each in (memory, reader)]
         runs = [await each.read_run(run_id) for each in (memory, reader)]
 
     for kept in ("plans", "steps", "think_acts", "tool_calls"):
@@ -104,7 +105,7 @@ async def test_a_project_keeps_of_payloads_what_it_wants(
         for _ in range(2):  # again, which changes nothing
             await writer.write(events)
         call = await call_in(reader, events)
-        tree = await reader.read_tree(run_of(events), Payloads.PREVIEW)
+        tree = await read_tree(reader, run_of(events), Payloads.PREVIEW)
 
     assert call.arguments is not None
     if policy is PayloadPolicy.DROP:
@@ -122,6 +123,21 @@ def test_a_long_payload_that_only_ends_as_if_it_had_been_cut_is_cut() -> None:
     cut = kept_of(long, PayloadPolicy.PREVIEW)
     assert cut == f"{'x' * 2048}[masked: rest of {len(long)} bytes]"
     assert kept_of(cut, PayloadPolicy.PREVIEW) == cut
+
+
+def test_a_beginning_that_is_kept_ends_before_a_mask_and_tells_the_size_for_ever() -> None:
+    redaction = Redaction()
+    start = '{"a": "'
+    for before in range(2_000, 2_060):
+        space = "x" * (before - len(start))
+        masked = redaction.text(f'{start}{space}", "password": "hunter2", "b": "{"y" * 3000}"}}')
+
+        kept = kept_of(masked, PayloadPolicy.PREVIEW)
+        again = kept_of(redaction.text(kept), PayloadPolicy.PREVIEW)
+
+        assert again == kept
+        assert kept.count("[masked: ") == 1 + ("[masked: password]" in kept)
+        assert size_of(kept) == len(masked.encode())
 
 
 @pytest.mark.parametrize("policy", PayloadPolicy)

@@ -15,7 +15,9 @@ from anyio.abc import ByteStream, SocketAttribute
 from psycopg import sql
 
 from tests.sample_runs import sample_run
+from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting, waiting
 from tests.store_contract.moments import Moments
+from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.events import Event
 from tracer.ids import new_id
@@ -56,7 +58,7 @@ def everything(
         reader.list_tool_calls(ToolCallFilter(), 1, None),
         reader.read_run(some),
         reader.read_plan(some),
-        reader.read_tree(some, Payloads.NONE),
+        read_tree(reader, some, Payloads.NONE),
         reader.read_think_act(some),
         reader.read_tool_call(some),
         reader.find_cancel_requests([some]),
@@ -78,9 +80,9 @@ async def test_a_database_that_is_down_is_said_to_be_so_soon_and_recovery_needs_
             )
             assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
             assert all(isinstance(o, StoreUnavailable) and o.__cause__ for o in outcomes)
-            assert time.monotonic() - before < 4
+            assert time.monotonic() - before < 20, "of 30 s, if nobody had said so"
         # The first to ask may still come too early.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PLENTY_SECONDS):
             while True:
                 try:
                     await reader.check()
@@ -125,18 +127,6 @@ def held(database_url: str, run: Moments) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def waiting(connection: psycopg.Connection) -> int:
-    [(sessions,)] = connection.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchall()
-    return int(sessions)
-
-
-async def until_waiting(connection: psycopg.Connection, sessions: int) -> None:
-    """Return when so many sessions wait for a lock."""
-    async with asyncio.timeout(10):
-        while await asyncio.to_thread(waiting, connection) != sessions:
-            pass
-
-
 async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     database_url: str, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
@@ -145,8 +135,9 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     events: list[Event] = [other.plan_started(), run.call_started(), run.plan_finished()]
     with held(database_url, run) as connection:
         writing = asyncio.create_task(writer.write(events))
-        await until_waiting(connection, 1)
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted")
+        await until_waiting(database_url, 1)
+        [writers] = await waiting(database_url)
+        connection.execute("SELECT pg_terminate_backend(%s)", [writers])
         with pytest.raises(StoreUnavailable):
             await writing
     listed = (await reader.list_runs(RunFilter(), 9, None)).items
@@ -163,10 +154,10 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
         run = Moments()
         await writer.write([run.plan_started()])
         for _ in range(4):
-            with held(database_url, run) as connection:
-                await until_waiting(connection, 0)
+            with held(database_url, run):
+                await until_waiting(database_url, 0)
                 writing = asyncio.create_task(writer.write([run.plan_finished()]))
-                await until_waiting(connection, 1)
+                await until_waiting(database_url, 1)
                 for _ in range(times):
                     writing.cancel()
                     await asyncio.sleep(0)
@@ -183,7 +174,7 @@ async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: st
         await writer.write(run.events)
         for number in range(30):
             with anyio.move_on_after(number / 3000):
-                await reader.read_tree(run.root, Payloads.FULL)
+                await read_tree(reader, run.root, Payloads.FULL)
                 await writer.write(run.events)
             await reader.read_run(run.root)
 
@@ -195,7 +186,7 @@ async def test_what_is_not_found_leaves_no_transaction_behind(
         with pytest.raises(RecordNotFound):
             await read(new_id())
     with pytest.raises(RecordNotFound):
-        await reader.read_tree(new_id(), Payloads.NONE)
+        await read_tree(reader, new_id(), Payloads.NONE)
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
@@ -244,7 +235,7 @@ async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_u
             await reader.check()
             way.is_frozen = True
 
-            async with asyncio.timeout(8):
+            async with asyncio.timeout(PLENTY_SECONDS):
                 with pytest.raises(StoreUnavailable):
                     await reader.check()
         await anyio.wait_all_tasks_blocked()

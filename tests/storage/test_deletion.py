@@ -8,10 +8,12 @@ from uuid import UUID
 
 import pytest
 
+from tests.citus_databases import on_one_postgres
 from tests.otel.made_traces import made, spans_from
 from tests.storage.deletions import left_of, record, rich_run, rows
 from tests.storage.test_list_queries import nodes
 from tests.store_contract.moments import Moments
+from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.ids import new_id
 from tracer.lineage import Payloads
@@ -60,6 +62,28 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(
     assert sum(each.records for each in done) == sum(before[table] for table in named)
 
 
+async def test_what_lies_below_a_run_is_looked_through_for_circles_once(
+    pool: Pool, asked: list[str]
+) -> None:
+    run, events = rich_run(calls=40)
+    await record(pool, *events)
+    asked.clear()
+
+    deletion = PostgresDeletion(ProjectPool(pool), rows_at_once=10)
+    assert (await deletion.erase_run(run.root)).left == 0
+
+    cuts = [each for each in asked if each in map(sql.counting, sql.CUTS)]
+    links = 40 + 41  # of plans, and of calls within the batch
+    assert len(cuts) <= len(sql.CUTS) * (links // 10 + 1)
+    async with in_project(ProjectPool(pool)) as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        for cut in sql.CUTS:
+            cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {cut}", GIVEN)
+            [[plan]] = await cursor.fetchall()
+            conditions = [str(node.get("Index Cond")) for node in nodes(plan[0]["Plan"])]
+            assert any("revision > " in each for each in conditions)
+
+
 async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None:
     run, events = rich_run(subject="p-1", session_id="s-1", title="a secret", tags=["t-1"])
     await record(pool, *events)
@@ -83,7 +107,7 @@ async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
     # As whoever is killed does: it buries, deletes some, and never comes back.
     await dying._bury(sql.THE_RUN, {"run": run.root})
     for _ in range(4):
-        assert await dying._sweep(sql.WAITING, None) is not None
+        assert await dying._sweep(sql.WAITING, None, set()) is not None
     left = await left_of(pool, [run.root])
     assert left["plan_execution_record"] > 1
     assert left["act_tool_info"] > 1
@@ -105,14 +129,14 @@ async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
         swept = [each async for each in pruning]
     assert [each.runs for each in swept] == [1]
     assert set((await left_of(pool, [run.root])).values()) == {0}
-    assert (await reader.read_tree(other.root, Payloads.NONE)).plans != []
+    assert (await read_tree(reader, other.root, Payloads.NONE)).plans != []
 
 
 def readings(reader: PostgresReader, run: Moments) -> list[Any]:
     return [
         reader.read_run(run.root),
         reader.read_plan(run.root),
-        reader.read_tree(run.root, Payloads.NONE),
+        read_tree(reader, run.root, Payloads.NONE),
         reader.read_step(run.step),
         reader.read_think_act(run.think_act),
         reader.read_tool_call(run.call),
@@ -172,12 +196,14 @@ GIVEN = {
     "run": new_id(),
     "subject": "p",
     "sessions": ["s"],
+    "named": [new_id()],
     "most": 10,
     "keep_runs": 100,
     "last": new_id(),
 }
 
 
+@on_one_postgres
 @pytest.mark.parametrize(
     ("statement", "indexes"),
     [
@@ -186,8 +212,8 @@ GIVEN = {
         (sql.choosing(sql.OF_SUBJECT, sql.BY_SUBJECT, sql.WAITING), {"run_by_subject"}),
         (sql.choosing(IS_BURIED, sql.BY_ID, sql.PASSING_OVER), {"run_buried"}),
         (sql.LAST_KEPT, {"run_by_recorded_at"}),
-        (sql.FORGET_TOMBSTONES, {"run_by_swept_at"}),
-        (sql.FORGET_LEFT_SESSIONS, {"run_by_session_id"}),
+        (sql.forgetting(sql.PASSING_OVER), {"run_by_swept_at"}),
+        (sql.LEFT_SESSIONS, {"run_by_session_id"}),
         *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[2:]),
         (sql.SWEEPS["otel_span"], {"otel_span_pkey"}),
         (sql.CUTS[0], {"plan_execution_record_by_run"}),
@@ -209,6 +235,7 @@ async def test_what_deletes_goes_along_indexes_behind_the_wall(
     assert indexes <= {node["Index Name"] for node in found if "Index Name" in node}
 
 
+@on_one_postgres
 async def test_a_tombstone_goes_without_reading_all_plans(pool: Pool) -> None:
     check = (
         "SELECT 1 FROM ONLY plan_execution_record x WHERE $1 = project_id AND $2 = root_plan_id"

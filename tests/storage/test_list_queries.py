@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.citus_databases import on_one_postgres
 from tests.sample_runs import sample_run
 from tracer.pages import Page
 from tracer.records import Run
@@ -65,6 +66,7 @@ async def test_a_full_page_is_not_searched_further(
     assert len(asked) == 3
 
 
+@on_one_postgres
 @pytest.mark.parametrize(
     ("listing", "index"),
     [

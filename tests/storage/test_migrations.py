@@ -10,11 +10,14 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import text
 
 from tests.storage.catalogs import Catalog, read_catalog
 from tests.storage.deletions import record, rich_run
-from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
+from tracer.ids import new_id
 from tracer.storage.analyst_role import let_analysts_in
 from tracer.storage.burial_statements import OF_SUBJECT
 from tracer.storage.engine import open_pool
@@ -218,3 +221,34 @@ def test_every_table_of_projects_is_behind_the_wall(catalog: Catalog) -> None:
 def test_every_table_and_every_column_is_explained(catalog: Catalog) -> None:
     assert [row[0] for row in catalog["tables"] if not row[2]] == []
     assert [row[:2] for row in catalog["columns"] if not row[6]] == []
+
+
+def test_a_user_without_the_rights_is_told_what_it_needs(empty_database_url: str) -> None:
+    user = f"plain_{new_id().hex}"
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'plain'").format(sql.Identifier(user)))
+        owner.execute(sql.SQL("GRANT CREATE ON SCHEMA public TO {}").format(sql.Identifier(user)))
+        try:
+            with pytest.raises(ConfigurationError, match=r"permission denied for database .*GRANT"):
+                upgrade(make_conninfo(empty_database_url, user=user, password="plain"))
+            assert owner.execute("SELECT to_regclass('run')").fetchone() == (None,)
+        finally:
+            owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(user)))
+            owner.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "said"),
+    [
+        ("postgresql://u:hidden@127.0.0.1:1/x", StoreUnavailable, "port 1 failed: Connection"),
+        ("postgresql://127.0.0.1:1/x?nonsense=1", ConfigurationError, "postgresql://USER"),
+        ("postgresql:///x?host=/nowhere", StoreUnavailable, "/nowhere"),
+    ],
+)
+def test_a_database_that_can_not_be_reached_is_told_with_the_reason(
+    url: str, error: type[TracerError], said: str
+) -> None:
+    with pytest.raises(error) as told:
+        upgrade(url)
+    assert said in str(told.value)
+    assert "hidden" not in str(told.value)

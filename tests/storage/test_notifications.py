@@ -17,7 +17,7 @@ from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 NEVER = 3600.0
 NOBODY = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
 

@@ -8,10 +8,12 @@ from contextlib import suppress
 import psycopg
 import pytest
 
-from tests.storage.test_connections import until_waiting
+from tests.storage.lock_waits import until_waiting
 from tests.store_contract.stores import RECORDED, clock
 from tracer.errors import StateConflict
+from tracer.redaction import Redaction, patterns_given
 from tracer.sessions import Change
+from tracer.storage.admission import Admission
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.project_pool import ProjectPool
@@ -48,6 +50,17 @@ async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database
     assert updated_at > RECORDED
 
 
+async def test_a_state_stays_a_state_where_a_part_of_a_number_is_a_secret(pool: Pool) -> None:
+    redaction = Redaction((), patterns_given(r"\d{4}-?\d{4}"))
+    sessions = PostgresSessions(ProjectPool(pool), admission=Admission(redaction))
+    change = Change("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
+    for _ in range(2):
+        state = await sessions.change_state("s", {"at": -123456789.5}, [change])
+    masked = "[masked: own_pattern]"
+    assert state == {"at": masked, "numbers": [masked, f"is {masked}.", 7]}
+    assert await sessions.read_state("s", {}) == state
+
+
 async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_holds_nothing(
     database_url: str,
 ) -> None:
@@ -56,10 +69,10 @@ async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_hold
         await sessions.change_state("s", {}, visits(1))
         for _ in range(3):
             with psycopg.connect(database_url) as holder:
-                await until_waiting(holder, 0)
+                await until_waiting(database_url, 0)
                 holder.execute("SELECT FROM session_state FOR UPDATE")
                 changing = asyncio.create_task(sessions.change_state("s", {}, visits(1)))
-                await until_waiting(holder, 1)
+                await until_waiting(database_url, 1)
                 changing.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await changing

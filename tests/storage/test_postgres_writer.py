@@ -10,8 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.citus_databases import on_one_postgres
 from tests.sample_runs import START, sample_run
+from tests.storage.lock_waits import until_waiting
 from tests.store_contract.moments import Moments
+from tests.trees import read_tree
 from tracer.events import Event, ToolCallFinished
 from tracer.ids import new_id
 from tracer.lineage import Payloads
@@ -119,6 +122,7 @@ async def test_events_of_a_run_that_came_as_spans_are_refused(
     assert answer.stored == 1
 
 
+@on_one_postgres
 async def test_what_is_known_to_be_there_takes_no_statement(
     writer: PostgresWriter, asked: list[str]
 ) -> None:
@@ -250,7 +254,7 @@ async def test_an_ending_clears_what_said_that_its_recorder_had_died(
     assert (await reader.read_run(run.root)).shown_status == "abandoned"
     assert (await reader.list_runs(RunFilter(status="abandoned"), 9, None)).items
     assert not (await reader.list_runs(RunFilter(status="running"), 9, None)).items
-    tree = await reader.read_tree(run.root, Payloads.NONE)
+    tree = await read_tree(reader, run.root, Payloads.NONE)
     assert {tree.plans[0]["status"], tree.tool_calls[0]["status"]} == {"abandoned"}
     await writer.write([run.plan_finished(), run.call_finished()])
     assert (await reader.read_run(run.root)).abandoned_at is None
@@ -308,7 +312,7 @@ async def test_time_that_goes_backwards_harms_nothing(pool: Pool, reader: Postgr
 
 
 async def test_a_deadlock_with_a_stranger_is_got_over_in_silence(
-    pool: Pool, writer: PostgresWriter, capfd: pytest.CaptureFixture[str]
+    pool: Pool, writer: PostgresWriter, database_url: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first, second = sorted([Moments(), Moments()], key=lambda run: run.root)
     await writer.write([first.plan_started(), second.plan_started()])
@@ -317,17 +321,10 @@ async def test_a_deadlock_with_a_stranger_is_got_over_in_silence(
         await stranger.execute("SET LOCAL deadlock_timeout = '1min'")
         await stranger.execute(lock, [second.root])
         writing = asyncio.create_task(writer.write([run.call_started() for run in (first, second)]))
-        await until_somebody_waits(pool)
+        await until_waiting(database_url, 1)
         # Postgres breaks the circle at the one that looks for it first: the writer.
         await stranger.execute(lock, [first.root])
     answer = await writing
 
     assert (answer.stored, answer.refused) == (2, [])
     assert capfd.readouterr().out == ""
-
-
-async def until_somebody_waits(pool: Pool) -> None:
-    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-    async with asyncio.timeout(10), pool.connection() as connection:
-        while (await (await connection.execute(waiting)).fetchall()) == [(0,)]:
-            pass

@@ -12,7 +12,9 @@ from uuid import UUID
 import psycopg
 
 from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
+from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting, waiting
 from tests.store_contract.moments import Moments
+from tests.trees import read_tree
 from tracer.access import Scope
 from tracer.ids import new_id
 from tracer.lineage import Payloads
@@ -151,14 +153,14 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
             "SELECT FROM act_tool_info WHERE tool_call_id = %s FOR UPDATE", [busy.call]
         )
         pruning = asyncio.create_task(pruned(pool, MONTH))
-        await until(lambda: waiting(somebody))
+        await until_waiting(database_url, 1)
         for _ in range(20):
             _, more = rich_run(calls=1)
             assert (await writer.write(more)).refused == []
-            assert len(await waiting(somebody)) == 1
+            assert len(await waiting(database_url)) == 1
         held = await somebody.execute(
-            "SELECT DISTINCT mode FROM pg_locks WHERE locktype = 'relation' AND mode LIKE '%Share%'"
-            " OR locktype = 'relation' AND mode LIKE '%Exclusive%'"
+            "SELECT DISTINCT mode FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+            " WHERE datname = current_database() AND locktype = 'relation'"
         )
         assert {mode for (mode,) in await held.fetchall()} <= {
             *("AccessShareLock", "RowShareLock", "RowExclusiveLock"),
@@ -169,20 +171,9 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
 
 
 async def until(is_so: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PLENTY_SECONDS):
         while not await is_so():  # noqa: ASYNC110 - it comes about in the database
             await asyncio.sleep(0.01)
-
-
-async def waiting(
-    somebody: psycopg.AsyncConnection[tuple[object, ...]],
-) -> list[tuple[object, ...]]:
-    """Return who waits for a lock in this database."""
-    cursor = await somebody.execute(
-        "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        " AND datname = current_database()"
-    )
-    return await cursor.fetchall()
 
 
 async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
@@ -212,7 +203,7 @@ async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
     gone = {run.root for run, _ in runs} - stored
     assert set((await left_of(pool, gone)).values()) == {0}
     for root in stored:
-        assert len((await reader.read_tree(root, Payloads.NONE)).plans) == 3
+        assert len((await read_tree(reader, root, Payloads.NONE)).plans) == 3
 
 
 async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Pool) -> None:

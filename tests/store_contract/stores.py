@@ -13,10 +13,11 @@ from uuid import UUID
 import httpx2
 
 from api.app import create_app
+from tests.trees import Node, build_tree, read_tree
 from tracer.assembly import Parts
 from tracer.clock import Clock, stepping_clock
 from tracer.events import Event
-from tracer.lineage import Node, Payloads, build_tree
+from tracer.lineage import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records import Record
@@ -99,7 +100,7 @@ def clock() -> Clock:
 
 
 async def tree(store: Store, plan_id: UUID, payloads: Payloads = Payloads.FULL) -> Node:
-    return build_tree(await store.reader.read_tree(plan_id, payloads), str(plan_id))
+    return build_tree(await read_tree(store.reader, plan_id, payloads), str(plan_id))
 
 
 BOOKKEEPING = {"project_id", "revision", "recorded_at"}
@@ -117,7 +118,7 @@ async def all_records(store: Store) -> dict[Any, dict[str, Any]]:
     for run in runs.items:
         assert run == await store.reader.read_run(run.root_plan_id)
         found["run", run.root_plan_id] = content(run)
-        rows = await store.reader.read_tree(run.root_plan_id, Payloads.FULL)
+        rows = await read_tree(store.reader, run.root_plan_id, Payloads.FULL)
         assert rows.revision.number == run.revision
         for plan in rows.plans:
             record = (await store.reader.read_plan(UUID(plan["planId"]))).plan

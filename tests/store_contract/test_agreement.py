@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from tests.store_contract.generated_runs import START, Batches, retold_forests
 from tests.store_contract.stores import NewStore, Store, memory_stores, tree
 from tests.store_contract.test_order import thorough
+from tests.trees import read_tree
 from tracer.errors import TracerError
 from tracer.events import Event
 from tracer.lineage import Payloads
@@ -111,7 +112,7 @@ async def read_tool_call(store: Store, id_: UUID) -> Any:
 
 
 async def read_trees(store: Store, id_: UUID) -> Any:
-    rows = [await store.reader.read_tree(id_, payloads) for payloads in Payloads]
+    rows = [await read_tree(store.reader, id_, payloads) for payloads in Payloads]
     return [rows, await tree(store, id_)]
 
 

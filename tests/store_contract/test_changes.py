@@ -21,10 +21,11 @@ from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
 from tests.store_contract.test_order import thorough
 from tests.store_contract.transfers import memory_restorables, postgres_restorables
+from tests.trees import Node, plain_row, read_tree
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.ids import new_id
-from tracer.lineage import Node, Payloads
+from tracer.lineage import Payloads
 from tracer.merge import RULES
 from tracer.record_json import read_record, record_json
 from tracer.records import Kind
@@ -51,12 +52,12 @@ class Watched:
         for kind, record_id in changes.removed:
             self.removed += self.rows.pop((kind, str(record_id)), None) is not None
         for row in changes.changed:
-            self.rows[row["kind"], row[ID_NAMES[row["kind"]]]] = row
+            self.rows[row.kind, row.record_id] = plain_row(row)
         self.revision = changes.revision
 
 
 async def read_rows(store: Store, root: UUID) -> dict[tuple[Kind, str], Node]:
-    rows = await store.reader.read_tree(root, Payloads.PREVIEW)
+    rows = await read_tree(store.reader, root, Payloads.PREVIEW)
     return {
         (kind, row[ID_NAMES[kind]]): {"kind": kind, **row}
         for kind, part in (
@@ -146,7 +147,7 @@ async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(sto
     changes = await changed_since(store, root, late.revision)
     await late.catch_up(store)
 
-    told = {(row["kind"], row[ID_NAMES[row["kind"]]]) for row in changes.changed}
+    told = {(row.kind, row.record_id) for row in changes.changed}
     assert not told & {(kind, str(record_id)) for kind, record_id in changes.removed}
     assert late.rows == from_the_start.rows == await read_rows(store, root)
 
@@ -192,7 +193,7 @@ async def test_only_what_a_write_changes_is_told_with_its_kind_and_no_more(store
 
     changes = await changed_since(store, run.root, before)
 
-    told = [(row["kind"], row["status"]) for row in changes.changed]
+    told = [(row.kind, row.status) for row in changes.changed]
     assert told == [
         (Kind.PLAN, "succeeded"),
         (Kind.STEP, "succeeded"),
@@ -227,7 +228,7 @@ async def test_long_strings_are_told_as_previews(store: Store) -> None:
 
     changes = await changed_since(store, run.root, 0)
 
-    [call] = [row for row in changes.changed if row["kind"] is Kind.TOOL_CALL]
+    [call] = [plain_row(row) for row in changes.changed if row.kind is Kind.TOOL_CALL]
     assert (len(call["result"]), call["resultBytes"], call["resultTruncated"]) == (2048, 5000, True)
 
 

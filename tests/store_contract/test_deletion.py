@@ -11,6 +11,7 @@ from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import NewStore, Store
+from tests.trees import read_tree
 from tracer.errors import BadRequest, RecordNotFound
 from tracer.ids import new_id
 from tracer.lineage import Payloads
@@ -33,7 +34,7 @@ async def test_a_deleted_run_is_gone_with_all_below_it(store: Store) -> None:
         store.reader.read_run(run.root),
         store.reader.read_plan(run.root),
         store.reader.read_plan(run.sub_plans[0]),
-        store.reader.read_tree(run.root, Payloads.NONE),
+        read_tree(store.reader, run.root, Payloads.NONE),
         store.reader.read_think_act(run.think_act),
         store.reader.read_tool_call(run.failed_call),
     ):
@@ -82,7 +83,7 @@ async def test_what_other_projects_have_does_not_exist(new_store: NewStore) -> N
     with pytest.raises(RecordNotFound):
         await mine.reader.read_run(run.root)
     with pytest.raises(RecordNotFound):
-        await mine.reader.read_tree(run.sub_plans[0], Payloads.NONE)
+        await read_tree(mine.reader, run.sub_plans[0], Payloads.NONE)
     with pytest.raises(RecordNotFound):
         await mine.writer.delete_run(run.root)
     await mine.record(*run.events[:3])

@@ -14,6 +14,7 @@ from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
 from tests.store_contract.living import TERMS, Living, http_living, memory_living, postgres_living
 from tests.store_contract.moments import START, Moments
 from tests.store_contract.test_changes import Watched, read_rows
+from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.events import Event
 from tracer.ids import new_id
@@ -61,7 +62,7 @@ async def in_flight(store: Living, recorder_id: UUID | None) -> Moments:
 
 async def statuses(store: Living, run: Moments) -> dict[str, str]:
     """Return what is shown of a run and of all its records."""
-    rows = await store.reader.read_tree(run.root, Payloads.NONE)
+    rows = await read_tree(store.reader, run.root, Payloads.NONE)
     return {
         "run": (await store.reader.read_run(run.root)).shown_status,
         "plan": rows.plans[0]["status"],

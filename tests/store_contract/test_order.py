@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.sample_runs import sample_run
 from tests.store_contract.generated_runs import Batches, retold_forests
 from tests.store_contract.stores import NewStore, Store, all_records, content, tree
+from tests.trees import read_tree
 from tracer.events import Event
 from tracer.lineage import Payloads
 from tracer.store import RunFilter
@@ -46,7 +47,7 @@ async def test_the_totals_of_a_run_are_those_of_its_tree(
     for batch in forest[1]:
         await store.record(*batch)
     for run in (await store.reader.list_runs(RunFilter(), 100, None)).items:
-        rows = await store.reader.read_tree(run.root_plan_id, Payloads.NONE)
+        rows = await read_tree(store.reader, run.root_plan_id, Payloads.NONE)
         statuses = Counter(row["status"] for row in (*rows.think_acts, *rows.tool_calls))
         assert run.failures == statuses["failed"]
         cumulative = (await tree(store, run.root_plan_id))["cumulative"]

@@ -21,6 +21,7 @@ from tests.store_contract.stores import (
     memory_stores,
     tree,
 )
+from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
 from tracer.otel.decode import decode_protobuf
@@ -115,7 +116,7 @@ async def test_what_was_reconstructed_is_marked_with_its_evidence(store: Store) 
     spans = spans_of("openai-agents-traceloop-single")
     await _write(store, spans)
 
-    rows = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+    rows = await read_tree(store.reader, _run_of(spans[0]), Payloads.FULL)
 
     inferred = [row for row in (*rows.plans, *rows.tool_calls) if row["inferred"]]
     assert inferred
@@ -128,13 +129,13 @@ async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
     spans = spans_of(ONE_RUN)
     await _write(store, spans)
     before = await store.reader.read_run(_run_of(spans[0]))
-    rows = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+    rows = await read_tree(store.reader, _run_of(spans[0]), Payloads.FULL)
     await _write(store, spans)
 
     after = await store.reader.read_run(_run_of(spans[0]))
 
     assert after.model_dump(exclude={"revision"}) == before.model_dump(exclude={"revision"})
-    again = await store.reader.read_tree(_run_of(spans[0]), Payloads.FULL)
+    again = await read_tree(store.reader, _run_of(spans[0]), Payloads.FULL)
     assert (again.plans, again.tool_calls) == (rows.plans, rows.tool_calls)
 
 

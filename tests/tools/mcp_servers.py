@@ -35,7 +35,7 @@ class LiveServer:
             way: dict[str, Any] = {"command": sys.executable, "args": args}
         else:
             way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
-        options = {"name": "tests", "protocol": self._protocol, "timeout": 20, **way, **options}
+        options = {"name": "tests", "protocol": self._protocol, "timeout": 60, **way, **options}
         return McpConfig.model_validate(options)
 
     def noted(self, what: str) -> list[str]:
@@ -98,7 +98,7 @@ async def nothing_left_behind() -> AsyncIterator[None]:
     gc.collect()  # What was not closed warns now, and warnings are errors.
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Wait until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.trees import Node, TreeRows, read_tree
 from tracer.events import Event, ToolCallFinished
 from tracer.leases import Lease
-from tracer.lineage import Node, Payloads, TreeRows
+from tracer.lineage import Payloads
 from tracer.otel.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
@@ -69,7 +70,7 @@ class Service:
 
     async def rows(self, root_plan_id: UUID) -> TreeRows:
         """Return a run's records as they stand."""
-        return await self.reader.read_tree(root_plan_id, Payloads.FULL)
+        return await read_tree(self.reader, root_plan_id, Payloads.FULL)
 
     async def row(self, outcome: CallOutcome) -> Node:
         """Return a call's record as it stands."""
@@ -124,7 +125,7 @@ async def _service(
 ) -> AsyncIterator[Service]:
     noting = NotingWriter(writer)
     async with (
-        Recorder(noting, Spool(spool / "spool.db"), patience=5) as recorder,
+        Recorder(noting, Spool(spool / "spool.db")) as recorder,
         ToolService(ToolRegistry(tools), recorder, ToolResources(**resources)) as opened,
     ):
         yield Service(opened, reader, noting.events)

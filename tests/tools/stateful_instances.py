@@ -10,7 +10,7 @@ from tracer.tools.stateful_instance import Create
 from tracer.tools.thread_context import ThreadContextManager
 from tracer.tools.waiting import has_passed
 
-LONG = 30.0
+LONG = 60.0
 """Seconds after which what should have happened has not."""
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.runtime.runs import bench, script
 from tests.tools.service_bench import Service, service
+from tests.trees import Node
 from tracer.errors import Denied
-from tracer.lineage import Node
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
@@ -248,7 +248,7 @@ async def test_the_same_comes_of_every_hook_tool_and_entry_point(
     ran: list[int] = []
     hook = async_form if async_hook else sync_form
     async with service(tmp_path, dividing(hook, async_tool, ran)) as on:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             outcome = await entry(on)
         row = await on.row(outcome)
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.tools.service_bench import service
+from tests.tools.short_times import PATIENCE
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
 from tracer.tools.definition import Tool, tool
@@ -20,9 +21,6 @@ from tracer.tools.hooks import ToolCall, hook_of
 from tracer.tools.threads import MAX_THREADS
 
 Next = Callable[[dict[str, Any]], Any]
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 
 def doubling(*hooks: Callable[..., Any], **options: Any) -> Tool:
@@ -348,7 +346,7 @@ async def test_synchronous_tools_that_call_synchronous_tools_do_not_run_out_of_t
 ) -> None:
     everybody = threading.Barrier(MAX_THREADS)
 
-    @tool(timeout=5)
+    @tool(timeout=PATIENCE)
     def outer() -> Any:
         everybody.wait(PATIENCE)
         return on.tools.call_sync("double", {"number": 2}).result

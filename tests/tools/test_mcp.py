@@ -180,14 +180,14 @@ async def test_the_server_hears_of_a_call_whose_time_is_over(connected: Connecte
     took = time.monotonic() - started
     await connected.live.until_noted("cancelled", cancelled + 1)
 
-    assert took < 5
+    assert took < 30  # of 60 s
 
 
 async def test_tools_that_change_are_listed_again(connected: Connected) -> None:
     names = [f"new_{number}" for number in range(1_000)]
     add = await connected.tool("add_tool")
     # Over HTTP nobody can tell when the stream for notifications is open: hence more than once.
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(connected.changes) == 1:
             await add.run({"name": names.pop()}, some_context())
     await until(lambda: "new_999" in {tool.name for tool in connected.changes[-1]})
@@ -219,7 +219,7 @@ async def test_a_process_that_dies_in_a_call_fails_it_and_the_next_call_works(
         took = time.monotonic() - started
         answer = await tools["number"].run({"n": 20}, some_context())
 
-    assert took < 10  # of 20 s
+    assert took < 30  # of 60 s
     assert answer == "20"
     assert len(set(over_stdio.noted("pid"))) == 2
 
@@ -241,7 +241,7 @@ async def test_an_http_server_that_dies_in_a_call_fails_it_and_the_next_call_wor
         # Nobody has noticed this time.
         answers += [await tools["number"].run({"n": n}, some_context()) for n in (18, 19)]
 
-    assert took < 10  # of 20 s
+    assert took < 30  # of 60 s
     assert answers == ["20", "18", "19"]
 
 

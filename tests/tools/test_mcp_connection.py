@@ -58,17 +58,19 @@ async def test_a_server_that_cannot_be_started_is_a_warning_and_no_error(
 
 
 async def test_a_program_that_is_no_server_is_given_up_at_once() -> None:
-    config = McpConfig(name="absent", command=sys.executable, args=("-c", "print('hello')"))
+    config = McpConfig(
+        name="absent", command=sys.executable, args=("-c", "print('hello')"), connect_timeout=120
+    )
     started = time.monotonic()
     async with nothing_left_behind(), McpServer(config) as server:
         assert await server.tools() == ()
 
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60  # of 120 s
 
 
 async def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
     config = McpConfig(
-        name="silent", command=sys.executable, args=SILENT, connect_timeout=0.5, timeout=20
+        name="silent", command=sys.executable, args=SILENT, connect_timeout=0.5, timeout=60
     )
     started = time.monotonic()
     async with nothing_left_behind(), McpServer(config) as server:
@@ -76,7 +78,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time() -> None:
         with pytest.raises(ToolUnavailable, match=r"did not answer within 0\.5 s"):
             await server.call("any", {}, some_context())
 
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 30  # of 60 s
 
 
 async def test_connecting_takes_no_longer_than_the_call_may() -> None:
@@ -89,7 +91,7 @@ async def test_connecting_takes_no_longer_than_the_call_may() -> None:
         took = time.monotonic() - started
         await server.aclose()  # While it still connects.
 
-    assert took < 10
+    assert took < 30  # of 60 s
 
 
 async def test_a_server_that_comes_later_is_found(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ async def test_the_server_is_told_the_id_and_the_trace_that_are_recorded(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_trace_is_the_runs_where_opentelemetry_is_set_up_too(tmp_path: Path, kind: str) -> None:
     command = [sys.executable, "-m", "tests.tools.traced_mcp_process", str(tmp_path), kind]
-    ended = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=60)
+    ended = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=120)
 
     told = json.loads(ended.stdout.splitlines()[-1])
     _, trace, span, _ = told["traceparent"].split("-")
@@ -76,7 +76,7 @@ async def test_a_server_killed_in_a_call_is_a_failed_call_and_the_next_works(
         after = await on.tools.call("number", {"n": 20})
         rows = [await on.row(each) for each in (killed, *others_ended)]
 
-    assert took < 10  # of 20 s, and of 60
+    assert took < 30  # of 60 s
     assert [(each["status"], each["reason"]) for each in rows] == [("failed", "unavailable")] * 4
     assert [each["attempt"] for each in rows] == [1] * 4
     assert "ended before the tool had answered" in killed.for_model

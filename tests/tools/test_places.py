@@ -12,6 +12,7 @@ import pytest
 from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, bench, everything, script
 from tests.tools.service_bench import service
+from tests.tools.short_times import PATIENCE, long_enough
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
@@ -22,9 +23,6 @@ from tracer.storage.memory_store import MemoryStore
 from tracer.tools.batch_tool import batch_tool
 from tracer.tools.definition import EXCLUSIVE, Tool, ToolType, tool
 from tracer.tools.registry import ToolRegistry
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 
 class Room:
@@ -175,7 +173,7 @@ async def test_a_call_within_a_call_has_the_place_of_the_one_around_it(
     limited = of_agents(scripts, [outer, outer_in_thread, inner], max_parallel_calls=1)
     store = MemoryStore()
     async with bench(limited, store, store, tmp_path) as on:
-        outcome = await on.launcher.run("Go", agent="worker", timeout=5)
+        outcome = await on.launcher.run("Go", agent="worker", timeout=PATIENCE)
         rows = (await on.rows(outcome.root_plan_id)).tool_calls
 
     assert outcome.status == "succeeded"
@@ -206,7 +204,7 @@ async def test_a_sub_plan_within_a_call_has_the_places_of_the_call_around_it(
     limited = of_agents(scripts, [outer, look, review], **limits)
     store = MemoryStore()
     async with bench(limited, store, store, tmp_path) as on:
-        outcome = await on.launcher.run("Go", agent="worker", timeout=3)
+        outcome = await on.launcher.run("Go", agent="worker", timeout=PATIENCE)
         rows = (await on.rows(outcome.root_plan_id)).tool_calls
 
     assert outcome.status == "succeeded"
@@ -305,10 +303,12 @@ async def test_a_call_that_waits_is_pending_and_running_once_it_has_its_place(
 async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Path) -> None:
     let_go, held = asyncio.Event(), asyncio.Event()
     limited = holding(let_go, held, max_parallel=1)
-    model = ScriptedModel([script("Go", [call("hold"), call("hold")])])
+    model = ScriptedModel([script("Go", [call("hold"), call("hold")], times=None)])
     store = MemoryStore()
     async with bench(application(model, [limited]), store, store, tmp_path) as on:
-        outcome = await on.launcher.run("Go", agent="worker", timeout=0.2)
+        outcome = await long_enough(
+            lambda seconds: on.launcher.run("Go", agent="worker", timeout=seconds), held.is_set
+        )
         rows = (await on.rows(outcome.root_plan_id)).tool_calls
 
     assert [each["reason"] for each in rows] == ["timed_out", "timed_out"]
@@ -316,7 +316,7 @@ async def test_a_chosen_call_whose_turn_never_came_has_not_started(tmp_path: Pat
 
 
 async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Path) -> None:
-    @tool(max_parallel=1, timeout=0.01)
+    @tool(max_parallel=1)
     async def behave(how: str) -> None:
         if how == "raise":
             raise ValueError(how)
@@ -327,7 +327,9 @@ async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Pat
 
     async with service(tmp_path, behave) as on, asyncio.timeout(PATIENCE):
         for how in ("raise", "exit", "hang", "misfit", "well"):
-            last = await on.tools.call("behave", {"how": how} if how != "misfit" else {})
+            arguments = {"how": how} if how != "misfit" else {}
+            seconds = 0.01 if how == "hang" else None
+            last = await on.tools.call("behave", arguments, timeout=seconds)
 
     assert last.status == "succeeded"
 

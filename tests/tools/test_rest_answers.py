@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tools.http_servers import endless, head, reply, silence
+from tests.tools.mcp_servers import until
 from tests.tools.rest_calls import api
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
 from tracer.tools.results import error_info
@@ -119,7 +120,7 @@ async def test_an_endless_answer_stops_at_the_limit(status: int, packed: bool) -
         chunk = packer.compress(b"x" * 10**7) + packer.flush(zlib.Z_FULL_FLUSH)
 
     async with api(lambda _: endless(start, chunk)) as inner:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(ToolError) as failed:
                 await inner.call()
             await inner.server.left.wait()
@@ -144,6 +145,7 @@ async def test_silence_after_a_post_is_no_reason_to_send_it_again(first: bytes) 
         with pytest.raises(ToolError, match="may have been carried out") as failed:
             await inner.call(read_timeout=0.2, method="POST")
         assert not failed.value.may_pass
+        await until(lambda: bool(inner.server.received))
         assert len(inner.server.received) == 1
 
 

@@ -4,7 +4,9 @@ from collections.abc import AsyncIterator
 
 from tests.tools.contexts import Caller
 from tests.tools.http_servers import Answer, head, reply, silence
+from tests.tools.mcp_servers import until
 from tests.tools.rest_calls import api
+from tests.tools.short_times import PATIENCE, long_enough
 from tracer.status import Status
 
 
@@ -37,11 +39,15 @@ async def test_a_post_that_got_no_answer_is_not_sent_again() -> None:
         tool = inner.tool(method="POST", read_timeout=0.1)
         ending = await Caller().call(tool, "{}", inner.context)
         assert (ending.status, ending.reason) == (Status.FAILED, "tool_error")
+        await until(lambda: bool(inner.server.received))
         assert len(inner.server.received) == 1
 
 
 async def test_a_slow_drip_is_given_up_when_the_tools_time_is_over() -> None:
+    begun = asyncio.Event()
+
     async def drip() -> AsyncIterator[bytes]:
+        begun.set()
         yield head(content_type="text/event-stream")
         while True:
             # Never silent for long enough to be noticed, and never done.
@@ -50,9 +56,12 @@ async def test_a_slow_drip_is_given_up_when_the_tools_time_is_over() -> None:
 
     async with api(lambda _: drip()) as inner:
         caller = Caller()
-        ending = await caller.call(inner.tool({"timeout": 0.3}), "{}", inner.context)
+        ending = await long_enough(
+            lambda seconds: caller.call(inner.tool({"timeout": seconds}), "{}", inner.context),
+            begun.is_set,
+        )
         assert (ending.status, ending.reason, caller.late) == (Status.FAILED, "timed_out", [])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             await inner.server.left.wait()
 
 

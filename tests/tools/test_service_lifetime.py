@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.mcp_servers import LiveServer, nothing_left_behind, until
+from tests.tools.short_times import PATIENCE
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
@@ -17,9 +18,6 @@ from tracer.tools.executors.mcp import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run_scope import ToolResources
 from tracer.tools.tool_service import ToolService
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 NEVER = ("-c", "import sys; sys.stdin.read()")
 SILENT = McpConfig(name="silent", command=sys.executable, args=NEVER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import Service, postgres_service, service
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.sessions import Change, SessionStates, State
+from tracer.sessions import SessionStates
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.storage.memory_store import MemoryStore
@@ -270,54 +270,6 @@ async def test_attempts_that_a_hook_starts_at_once_spoil_nothing_of_each_others(
     assert outcome.result == '["int","Away","int","Away"]'
     assert sorted(state["log"]) == [0, 2]
     assert row["attempt"] == 4
-
-
-async def test_a_call_that_goes_on_past_its_timeout_changes_nothing(tmp_path: Path) -> None:
-    let_go = asyncio.Event()
-
-    @tool(timeout=0.01)
-    async def stubborn(state: SessionState) -> str:
-        state.set("late", True)
-        while not let_go.is_set():
-            try:
-                await let_go.wait()
-            except asyncio.CancelledError:
-                continue
-        state.set("later", True)
-        return "after all"
-
-    async with service(tmp_path, stubborn) as on:
-        outcome = await on.tools.call("stubborn", thread_id="s")
-        let_go.set()
-    row = await on.row(outcome)
-
-    assert (row["reason"], row["lateStatus"]) == ("timed_out", "succeeded")
-    assert await kept(on.tools, "s") == {}
-    assert row["stateChanges"] is None
-
-
-async def test_changes_that_are_being_kept_when_the_time_is_over_are_kept_and_recorded(
-    tmp_path: Path,
-) -> None:
-    class Slow(MemorySessions):
-        async def change_state(
-            self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
-        ) -> State:
-            await asyncio.sleep(0.1)
-            return await super().change_state(session_id, initial, changes)
-
-    @tool(timeout=0.05)
-    async def note(state: SessionState) -> None:
-        state.set("noted", True)
-
-    async with service(tmp_path, note, sessions=Slow()) as on:
-        outcome = await on.tools.call("note", thread_id="s")
-        state = await kept(on.tools, "s")
-    row = await on.row(outcome)
-
-    assert state == {"noted": True}
-    assert (row["reason"], row["lateStatus"]) == ("timed_out", "succeeded")
-    assert row["stateChanges"] == '[{"op":"set","path":["noted"],"value":true}]'
 
 
 @pytest.mark.parametrize("max_attempts", [1, 3])

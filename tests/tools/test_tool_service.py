@@ -14,15 +14,13 @@ import pytest
 
 from tests.runtime.runs import ENDED, everything
 from tests.tools.service_bench import Service, service
+from tests.tools.short_times import PATIENCE
+from tests.trees import TreeRows
 from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
-from tracer.lineage import TreeRows
 from tracer.tools.definition import Tool, tool
 from tracer.tools.hidden import UserId
 from tracer.tools.tool_service import CallOutcome
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 
 @tool

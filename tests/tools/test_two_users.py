@@ -14,12 +14,10 @@ import pytest
 
 from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
 from tests.tools.service_bench import Service, service
+from tests.tools.short_times import PATIENCE
 from tracer.context import identity
 from tracer.tools.definition import Tool
 from tracer.tools.tool_service import CallOutcome
-
-PATIENCE = 20.0
-"""Seconds after which what should have happened has not."""
 
 
 class Worker:
@@ -49,7 +47,7 @@ async def test_two_users_tasks_threads_and_a_worker_at_once_are_kept_apart(
     random = Random(seed)
     counts: Counter[str | None] = Counter()
 
-    async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(60):
+    async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(PATIENCE):
         the_service.set(on)
         worker = Worker(on)
         with identity(token_id=A):

@@ -15,6 +15,7 @@ from uuid import UUID
 from benchmarks.workload import request, traces
 from tests.recorder.test_over_http import until
 from tests.sample_runs import sample_run
+from tests.trees import read_tree
 from tracer.errors import StoreUnavailable
 from tracer.events import Event
 from tracer.lineage import Payloads
@@ -191,7 +192,7 @@ async def difference(load: Load, kept: TraceReader) -> Difference:
 
 
 async def _records(reader: TraceReader, root: UUID) -> dict[tuple[str, str], Any]:
-    rows = await reader.read_tree(root, Payloads.FULL)
+    rows = await read_tree(reader, root, Payloads.FULL)
     by_kind = {
         "planId": rows.plans,
         "stepId": rows.steps,

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CONNECTIONS = 4
 """Fewer than one server's pool has, so that who asks gets another one each time."""
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @contextmanager

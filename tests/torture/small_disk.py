@@ -78,4 +78,5 @@ def _mounted(path: Path) -> Iterator[None]:
         path.chmod(0o711)
         yield
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        # Lazily: the server may hold files open for a while that it has deleted.
+        subprocess.run(["umount", "--lazy", str(path)], check=True)

@@ -38,7 +38,7 @@ AGENTS = 40 if IS_LONG else 4
 CALLS_OF_A_RUN = 25
 TOOL_SECONDS = 0.01
 LEASE_SECONDS = 2.0
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 30.0
 """What a busy machine may add."""
 
 

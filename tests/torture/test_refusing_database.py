@@ -29,7 +29,7 @@ from tracer.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import store_errors
 
-RECOVERY_SECONDS = 20.0
+RECOVERY_SECONDS = 60.0
 
 
 class Program:
@@ -131,7 +131,7 @@ async def test_a_full_disk_refuses_and_takes_events_again_without_a_restart(
         async with recording_to(database_url, tmp_path) as program:
             assert not is_refused(await program.record_run())
             disk.fill()
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(120):
                 while not is_refused(await program.record_run("x" * 100_000)):
                     continue
                 while not is_refused(await program.record_trace()):
@@ -173,7 +173,7 @@ async def test_requests_end_while_a_database_does_not_and_do_not_pile_up(
                 assert await program.runs() == 1
         took = await program.recovers()
     say(f"{how} database", slowest_s=round(slowest, 2), recovered_after_s=round(took, 2))
-    assert slowest < 10
+    assert slowest < 30, "of for ever"
 
 
 async def refused_after(program: Program, times: int) -> float:

@@ -45,6 +45,8 @@ class Forest:
     missing: dict[bytes, bytes]
     """The parent of each span whose parent has not come."""
     readings: dict[bytes, Reading]
+    holds_masks: bool = True
+    """Whether any span may have a mask in it."""
     known_texts: dict[bytes, tuple[str | None, frozenset[str]]] = field(default_factory=dict)
     """The arguments of calls, and the texts among them: filled as they are asked for."""
     places: dict[bytes, Place] = field(default_factory=dict)

@@ -147,9 +147,10 @@ class _Making:
             self._add_root_step()
         self._set_positions()
         self._set_depths()
-        for kind in (Kind.PLAN, Kind.STEP):
-            for fields in self.records[kind].values():
-                with_places(kind, fields)
+        if self.forest.holds_masks:
+            for kind in (Kind.PLAN, Kind.STEP):
+                for fields in self.records[kind].values():
+                    with_places(kind, fields)
         return Projected(
             root_plan_id=self.root_id,
             is_agent_work=bool(self.agents.by_id or self.agents.loose),

@@ -10,6 +10,10 @@ from tracer.otel.dialects import logfire, read_span, reads_parent
 from tracer.otel.dialects.reading import Reading
 from tracer.otel.forest import Forest, parents_of
 from tracer.otel.spans import Span, newer
+from tracer.redaction import MASK
+
+_MASK = MASK[1:].encode()
+"""What every mask has in it; in JSON its bracket may be written in another way."""
 
 _SPAN_BYTES = 4000
 """About what a span takes up in memory besides what it says: with its reading and its record."""
@@ -34,6 +38,8 @@ class TraceSpans:
         """About how much memory they take up."""
         self.carry_records = False
         """Whether any may carry the record that it was made of."""
+        self.hold_masks = False
+        """Whether any may have a mask in it: if not, no record need be searched for one."""
         self._pending: dict[bytes, Span] = {}
         """What each pending span announces."""
         self._read: dict[bytes, Span] = {}
@@ -59,6 +65,7 @@ class TraceSpans:
             if logfire.is_pending(span):
                 self._pending[span_id] = logfire.announced(span)
             self.carry_records = self.carry_records or RECORD in span.attributes
+            self.hold_masks = self.hold_masks or _MASK in span.body
         put = Put([], [])
         for span_id, was_there in were_there.items():
             (put.newer if was_there else put.new).append(self.versions[span_id])
@@ -79,6 +86,7 @@ class TraceSpans:
             parents=parents,
             missing=missing,
             readings=self._readings.copy(),
+            holds_masks=self.hold_masks,
             known_texts=self._texts,
             announced={each: span.span_id for each, span in self._pending.items()},
         )

@@ -91,7 +91,7 @@ class KnownWork:
             think_act_id = ids(Kind.THINK_ACT, model)
             source = forest.spans[model], forest.readings[model], step_id, position
             work.think_acts[think_act_id] = self._once(
-                Kind.THINK_ACT, think_act_id, _think_act_fields, *source
+                Kind.THINK_ACT, think_act_id, forest.holds_masks, _think_act_fields, *source
             )
         rounds = Rounds(forest, models)
         siblings: Counter[UUID] = Counter()
@@ -111,17 +111,24 @@ class KnownWork:
             call_id = ids(Kind.TOOL_CALL, call)
             made_of = forest.spans[call], forest.readings[call], choice, links, position
             work.tool_calls[call_id] = self._once(
-                Kind.TOOL_CALL, call_id, _tool_call_fields, *made_of
+                Kind.TOOL_CALL, call_id, forest.holds_masks, _tool_call_fields, *made_of
             )
         return work
 
     def _once(
-        self, kind: Kind, record_id: UUID, make: Callable[..., Fields], *source: object
+        self,
+        kind: Kind,
+        record_id: UUID,
+        holds_masks: bool,
+        make: Callable[..., Fields],
+        *source: object,
     ) -> Fields:
         """Return what `make` makes of the source, made anew only where that is another."""
         known = self._fields.get(record_id)
         if known is None or known[0] != source:
-            made = with_places(kind, make(*source))
+            made = make(*source)
+            if holds_masks:
+                with_places(kind, made)
             known = self._fields[record_id] = source, made
         return known[1]
 

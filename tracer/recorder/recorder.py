@@ -31,6 +31,9 @@ from tracer.store import TraceWriter
 
 log = get_logger(__name__)
 
+PATIENCE_SECONDS = 0.25
+"""How long an event waits for the store before it is spooled, unless told otherwise."""
+
 BATCH_EVENTS = 1000
 """How many events go to the store at once; those of one call are not divided."""
 
@@ -73,7 +76,7 @@ class Recorder:
         *,
         clock: Clock = utc_now,
         ids: IdSource = new_id,
-        patience: float = 0.25,
+        patience: float | None = None,
         redaction: Redaction | None = None,
     ) -> None:
         """Connect a store and the spool that stands in for it.
@@ -83,7 +86,8 @@ class Recorder:
             spool: Where events wait that the store does not take; closed with the recorder.
             clock: Tells when an event happened.
             ids: Mints the recorder's id.
-            patience: How many seconds an event waits for the store before it is spooled.
+            patience: How many seconds an event waits for the store before it is spooled; None:
+                `PATIENCE_SECONDS`.
             redaction: What masks secrets, before anything is spooled or sent; None: the standard.
         """
         self.recorder_id = ids()
@@ -91,7 +95,7 @@ class Recorder:
         self.counts = RecorderCounts()
         self._writer = writer
         self.spool = spool
-        self._patience = patience
+        self._patience = PATIENCE_SECONDS if patience is None else patience
         self.redaction = redaction or standard_redaction()
         self._masked = masking(self.redaction)
         self._drainer = Drainer(writer, spool, self.counts)

@@ -16,6 +16,12 @@ IN_NO_GRAVE = (
 )
 """Whether a record may be shown: found once a query, in an index of what is being deleted."""
 
+NOT_BURIED = (
+    f"root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run"
+    f" WHERE {_OF_PROJECT} AND root_plan_id = %(run)s AND {IS_BURIED}))"
+)
+"""The same for a record of the run `run`."""
+
 THE_RUN = "root_plan_id = %(run)s AND deleted_at IS NULL"
 OF_SUBJECT = "subject::name = %(subject)s::text::name AND subject = %(subject)s"
 
@@ -26,10 +32,11 @@ _END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
     WHEN {_IS_OPEN} AND abandoned_at IS NOT NULL THEN abandoned_at ELSE recorded_at END"""
 
 _LIVES = f"""{_IS_OPEN} AND EXISTS (
-    SELECT FROM recorder_run AS part JOIN recorder_lease AS lease
-        ON lease.recorder_id = part.recorder_id AND lease.project_id = part.project_id
+    SELECT FROM recorder_run AS part
     WHERE part.root_plan_id = run.root_plan_id AND part.project_id = run.project_id
-        AND lease.seen_at + lease.length > %(now)s)"""
+        AND part.recorder_id IN (
+            SELECT recorder_id FROM recorder_lease
+            WHERE {_OF_PROJECT} AND seen_at + length > %(now)s))"""
 
 TOO_OLD = f"""deleted_at IS NULL AND recorded_at < %(before)s AND {_END} < %(before)s
     AND NOT ({_LIVES})"""
@@ -53,16 +60,26 @@ COUNT = f"SELECT count(*) FROM run WHERE {_OF_PROJECT}"
 
 
 def choosing(which: str, order: str, locking: str) -> str:
-    """Return the statement that locks at most `most` runs.
+    """Return the statement that finds at most `most` runs, and locks them.
 
     Args:
         which: The condition that holds for them.
         order: In which order they are taken. Whoever waits for locks goes by the ids.
-        locking: Whether it waits, or passes over what others have locked.
+        locking: Whether it waits, or passes over what others have locked, or locks none.
     """
     return f"""
     SELECT root_plan_id, session_id FROM run WHERE {_OF_PROJECT} AND {which}
-    ORDER BY {order} LIMIT %(most)s FOR NO KEY UPDATE {locking}"""
+    ORDER BY {order} LIMIT %(most)s {locking}"""
+
+
+def among(which: str) -> str:
+    """Return the condition for those of the runs that are named."""
+    return f"{which} AND root_plan_id = ANY(%(runs)s)"
+
+
+def on_its_shard(change: str) -> str:
+    """Return one of `CUTS` or `SWEEPS` as Citus needs it, which goes by the run."""
+    return change.replace("WHERE ctid", f"WHERE {_OF_RUNS} AND ctid", 1)
 
 
 def counting(change: str) -> str:
@@ -70,8 +87,9 @@ def counting(change: str) -> str:
     return f"WITH changed AS ({change} RETURNING 1) SELECT count(*) FROM changed"
 
 
-WAITING = ""
-PASSING_OVER = "SKIP LOCKED"
+WAITING = "FOR NO KEY UPDATE"
+PASSING_OVER = "FOR NO KEY UPDATE SKIP LOCKED"
+UNLOCKED = ""
 
 
 def burying(which: str) -> str:
@@ -110,16 +128,20 @@ def _some(table: str, condition: str = "true") -> str:
 
 _PLANS, _CALLS = TABLES[Kind.PLAN], TABLES[Kind.TOOL_CALL]
 
-_HAS_LINKS = "num_nonnulls(parent_plan_id, tool_call_id, opened_by_step_id) > 0"
+_PLAN_LINKS = "num_nonnulls(parent_plan_id, tool_call_id, opened_by_step_id) > 0"
+
+# Behind all others in the index of the run, so that each is looked at once.
+_IS_CUT = "revision = -1"
+_IS_WHOLE = "revision > -1"
 
 CUTS = (
     f"""
     UPDATE {_PLANS} SET parent_plan_id = NULL, tool_call_id = NULL, opened_by_step_id = NULL,
-        started_at = NULL
-    WHERE {_some(_PLANS, _HAS_LINKS)}""",
+        started_at = NULL, {_IS_CUT}
+    WHERE {_some(_PLANS, f"{_PLAN_LINKS} AND {_IS_WHOLE}")}""",
     f"""
-    UPDATE {_CALLS} SET parent_tool_call_id = NULL
-    WHERE {_some(_CALLS, "parent_tool_call_id IS NOT NULL")}""",
+    UPDATE {_CALLS} SET parent_tool_call_id = NULL, {_IS_CUT}
+    WHERE {_some(_CALLS, f"parent_tool_call_id IS NOT NULL AND {_IS_WHOLE}")}""",
 )
 """Take the circles out of what lies below runs, so that rows can go one after the other."""
 
@@ -142,21 +164,24 @@ CLOSE = f"""
 UPDATE run SET swept_at = %(now)s, session_id = NULL, subject = NULL WHERE {_OF_RUNS}"""
 
 # A run without a session has its own id for one.
-FORGET_LEFT_SESSIONS = f"""
-DELETE FROM session_state AS state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)
-    AND NOT EXISTS (
-        SELECT FROM run WHERE {_OF_PROJECT} AND swept_at IS NULL
-            AND run.session_id::name = state.session_id::name AND run.session_id = state.session_id)
-    AND NOT EXISTS (
-        SELECT FROM run WHERE {_OF_PROJECT} AND swept_at IS NULL
-            AND root_plan_id = CASE WHEN pg_input_is_valid(state.session_id, 'uuid')
-                THEN state.session_id::uuid END)"""
-"""Deletes the states of conversations that no run belongs to any more."""
+LEFT_SESSIONS = f"""
+SELECT session_id FROM run
+WHERE {_OF_PROJECT} AND swept_at IS NULL AND session_id = ANY(%(sessions)s)
+    AND session_id::name = ANY(%(sessions)s::text[]::name[])
+UNION ALL
+SELECT root_plan_id::text FROM run
+WHERE {_OF_PROJECT} AND swept_at IS NULL AND root_plan_id = ANY(%(named)s)"""
+"""Finds those of some conversations, or of the runs `named`, that still belong to a run."""
 
-FORGET_TOMBSTONES = f"""
-DELETE FROM run WHERE {_OF_PROJECT} AND root_plan_id IN (
-    SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND swept_at < %(before)s
-    ORDER BY swept_at LIMIT %(most)s FOR UPDATE SKIP LOCKED)"""
+
+def forgetting(locking: str) -> str:
+    """Return the statement that deletes some tombstones."""
+    return f"""
+    DELETE FROM run WHERE {_OF_PROJECT} AND root_plan_id IN (
+        SELECT root_plan_id FROM run WHERE {_OF_PROJECT} AND swept_at < %(before)s
+        ORDER BY swept_at LIMIT %(most)s {locking})
+    RETURNING root_plan_id"""
+
 
 BELOW_RUNS = tuple(
     table.name

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 from uuid import UUID
 
 import httpx2
@@ -221,7 +220,7 @@ class HttpWriter:
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
-        response = await self._ask("DELETE", f"api/subjects/{quote(storable(subject), safe='')}")
+        response = await self._ask("DELETE", "api/subjects", params={"subject": storable(subject)})
         if (problem := _problem(response)) is not None and problem.code == "bad_request":
             raise BadRequest(problem.detail)
         try:

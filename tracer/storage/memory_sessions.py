@@ -1,4 +1,4 @@
-"""Session states in memory, gone with the process."""
+"""Session states in memory, gone with the process: nothing is masked, since nothing is kept."""
 
 from __future__ import annotations
 

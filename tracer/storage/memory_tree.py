@@ -7,13 +7,12 @@ from datetime import timedelta
 from decimal import Decimal
 from enum import Enum
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-from pydantic.alias_generators import to_camel
-
-from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import RULES
+from tracer.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row, ToolCallNode
 from tracer.payloads import size_of
 from tracer.records import Kind
 from tracer.store import AnyRecord
@@ -37,7 +36,7 @@ def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Rev
     if plan_id != top.root_plan_id:
         records = _below(records, plan_id)
     rows = {
-        kind: [_node(kind, record, payloads) for record in in_order(kind, by_id.values())]
+        kind: [_row(NODES[kind], record, payloads) for record in in_order(kind, by_id.values())]
         for kind, by_id in records.items()
     }
     return TreeRows(
@@ -45,15 +44,15 @@ def tree_rows(records: Records, plan_id: UUID, payloads: Payloads, revision: Rev
         rows[Kind.STEP],
         rows[Kind.THINK_ACT],
         rows[Kind.TOOL_CALL],
-        None if opener is None else _node(Kind.TOOL_CALL, opener, payloads),
+        None if opener is None else _row(ToolCallNode, opener, payloads),
         revision,
     )
 
 
-def changed_rows(records: Records, after: int) -> list[Node]:
-    """Return the rows, with their kind and previews, of the records changed after a revision."""
+def changed_rows(records: Records, after: int) -> list[Row]:
+    """Return the rows, with previews, of the records changed after a revision."""
     return [
-        {"kind": kind, **_node(kind, record, Payloads.PREVIEW)}
+        _row(ROWS[kind], record, Payloads.PREVIEW)
         for kind, by_id in records.items()
         for record in in_order(kind, by_id.values())
         if record.revision > after
@@ -89,23 +88,31 @@ def _linked(records: dict[UUID, Any], link: str, parents: dict[UUID, Any]) -> di
     return {id_: record for id_, record in records.items() if getattr(record, link) in parents}
 
 
-def _node(kind: Kind, record: AnyRecord, payloads: Payloads) -> Node:
-    node: Node = {to_camel(field): _plain(getattr(record, field)) for field in NODE_FIELDS[kind]}
-    node["status"] = record.shown_status
-    node["masked"] = record.masked or None
-    node["durationMs"] = None
+SomeRow = TypeVar("SomeRow", bound=Row)
+
+
+def _row(made: type[SomeRow], record: AnyRecord, payloads: Payloads) -> SomeRow:
+    """Return a record as a row or node of its kind."""
+    values = payload_fields(made.kind, record, payloads)
+    values["status"] = record.shown_status
+    values["masked"] = record.masked or None
+    values["duration_ms"] = None
     if record.started_at and record.finished_at:
-        node["durationMs"] = (record.finished_at - record.started_at) / timedelta(milliseconds=1)
-    payload_values = payload_fields(kind, record, payloads)
-    node |= {to_camel(field): value for field, value in payload_values.items()}
-    node["error"] = None
+        values["duration_ms"] = (record.finished_at - record.started_at) / _MILLISECOND
+    values["error"] = None
     if record.error_type is not None:
-        node["error"] = {
+        values["error"] = {
             "type": record.error_type,
             "message": _shown(record.error_message, payloads),
             "stack": _shown(record.error_stack, payloads),
         }
-    return node
+    for field in ROWS[made.kind].__struct_fields__:
+        if field not in values:
+            values[field] = _plain(getattr(record, field))
+    return made(**values)
+
+
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def payload_fields(kind: Kind, record: AnyRecord, payloads: Payloads) -> dict[str, Any]:

@@ -5,9 +5,9 @@ The scripts are in `migrations/`; a wheel carries them beside this file.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from pathlib import Path
 
 import psycopg
@@ -16,13 +16,15 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
-from tracer.errors import ConfigurationError, SchemaOutOfDate
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
+from tracer.storage import citus
 from tracer.storage.analyst_role import let_analysts_in
 from tracer.storage.analyst_views import make_views
-from tracer.storage.engine import PoolConnection, libpq_url, store_errors
+from tracer.storage.engine import PoolConnection, connection_options, store_errors
 from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
 
@@ -35,18 +37,22 @@ def upgrade(url: str, revision: str = "head") -> None:
 
     Raises:
         StoreUnavailable: The database does not answer.
-        ConfigurationError: It is older than PostgreSQL 18.
+        ConfigurationError: It is older than PostgreSQL 18, or its user may not do it.
     """
     with _locked(url) as (connection, config):
         before = MigrationContext.configure(connection).get_current_revision()
         command.upgrade(config, revision)
         after = MigrationContext.configure(connection).get_current_revision()
         if after == head():
+            is_spread = citus.spread(connection)
             raise_wall(connection)
-            if after != before:
+            if after != before or is_spread:
                 _comment(connection)
                 make_views(connection)
-            let_analysts_in(connection)
+            if citus.is_there(connection):
+                citus.let_program_in(connection)
+            else:  # Citus takes no policy that looks into another table
+                let_analysts_in(connection)
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -78,7 +84,7 @@ def _comment(connection: Connection) -> None:
                 connection.execute(SetColumnComment(column))
 
 
-@functools.cache
+@cache
 def head() -> str:
     """Return the revision that this code needs."""
     newest = ScriptDirectory.from_config(_config()).get_current_head()
@@ -110,17 +116,49 @@ def _locked(url: str) -> Iterator[tuple[Connection, Config]]:
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         config = _config()
         config.attributes["connection"] = connection
-        yield connection, config
+        with _rights_told():
+            yield connection, config
+
+
+@contextmanager
+def _rights_told() -> Iterator[None]:
+    """Say what to do where the database's user lacks a right.
+
+    Raises:
+        ConfigurationError: It does.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        raise ConfigurationError(
+            f"The database's user may not migrate: {error.orig.diag.message_primary}. Let it own "
+            "the database (ALTER DATABASE … OWNER TO …), or GRANT CREATE ON DATABASE … and "
+            "ON SCHEMA public TO it. Nothing was changed."
+        ) from error
 
 
 @contextmanager
 def migrating_connection(url: str) -> Iterator[Connection]:
-    """Give SQLAlchemy's view of a connection to the database at `url`."""
-    engine = create_engine(
-        "postgresql+psycopg://",
-        # libpq reads the address: SQLAlchemy's reading of sockets and options differs.
-        creator=lambda: psycopg.connect(libpq_url(url), connect_timeout=10),
-        poolclass=NullPool,
-    )
-    with engine.connect() as connection:
+    """Give SQLAlchemy's view of a connection to the database at `url`.
+
+    Raises:
+        ConfigurationError: `url` is no address of a Postgres.
+        StoreUnavailable: It does not let anybody in.
+    """
+    # libpq reads the address: SQLAlchemy's reading of sockets and options differs.
+    options = connection_options(url) | {"autocommit": False}
+    creator = partial(psycopg.connect, **options)
+    engine = create_engine("postgresql+psycopg://", creator=creator, poolclass=NullPool)
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(engine.connect())
+        except OperationalError as error:
+            # Who migrates has the address: let them know which, and what is wrong with it.
+            why = " ".join(str(error.orig).split())
+            raise StoreUnavailable(
+                f"The database can't be reached: {why.rstrip('.')}. Check TRACER_DATABASE_URL, and "
+                "that it runs."
+            ) from error
         yield connection

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import dict_row
+from psycopg.rows import args_row
 
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads, Revision
 from tracer.merge import RULES
+from tracer.nodes import ROWS
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.engine import PoolConnection
@@ -36,7 +37,7 @@ async def read_run_changes(
     cursors = {}
     # All are sent before the first is read: one round trip.
     for kind, query in _CHANGED.items():
-        cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
+        cursors[kind] = connection.cursor(row_factory=args_row(ROWS[kind]), binary=True)
         await cursors[kind].execute(query, given, prepare=True)
     removed = await connection.execute(_REMOVED, given)
     row = await found.fetchone()
@@ -44,8 +45,7 @@ async def read_run_changes(
         raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
     changed = []
     for kind, cursor in cursors.items():
-        for node in await fetched_rows(cursor, kind, Payloads.PREVIEW):
-            changed.append({"kind": kind, **node})
+        changed += await fetched_rows(cursor, kind, Payloads.PREVIEW)
     gone = [(Kind(kind), record_id) for kind, record_id in await removed.fetchall()]
     return changes_between(after, row[0], changed, gone, limit)
 

@@ -6,7 +6,8 @@ in transactions of a bounded size, by whoever comes first: see decision 20.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from tracer.errors import RecordNotFound
 from tracer.project_settings import ProjectSettings
 from tracer.records import RECORDS
 from tracer.storage import burial_statements as sql
+from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project, reading
 from tracer.storage.tables import IS_BURIED, TABLES
@@ -158,7 +160,9 @@ class PostgresDeletion:
             async with in_project(self._project, seconds=None) as connection:
                 before = await self._now(connection) - timedelta(days=TOMBSTONE_DAYS)
                 given = {**self._given, "before": before, "most": ROWS_AT_ONCE}
-                return await _counted(connection, sql.FORGET_TOMBSTONES, given)
+                is_spread = await is_spread_by(connection)
+                forgetting = sql.forgetting(sql.UNLOCKED if is_spread else sql.PASSING_OVER)
+                return len(await (await connection.execute(forgetting, given)).fetchall())
 
     async def _over(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
         """Return which runs are older or more than a project keeps: conditions and their values."""
@@ -196,8 +200,7 @@ class PostgresDeletion:
         async with in_project(self._project, seconds=None) as connection:
             values = {"now": await self._now(connection), "most": RUNS_AT_ONCE}
             values |= {**self._given, **given}
-            choosing = sql.choosing(which, order, locking)
-            locked = dict(await (await connection.execute(choosing, values)).fetchall())
+            locked = await self._locked(connection, which, order, locking, values)
             values |= {"runs": list(locked)}
             burying = sql.burying(which)
             buried = dict(await (await connection.execute(burying, values)).fetchall())
@@ -215,33 +218,61 @@ class PostgresDeletion:
     async def _swept(
         self, locking: str, runs: list[UUID] | None = None
     ) -> AsyncGenerator[Swept, None]:
-        while (swept := await self._sweep(locking, runs)) is not None:
+        cut: set[UUID] = set()
+        while (swept := await self._sweep(locking, runs, cut)) is not None:
             yield swept
 
-    async def _sweep(self, locking: str, runs: list[UUID] | None) -> Swept | None:
+    async def _sweep(self, locking: str, runs: list[UUID] | None, cut: set[UUID]) -> Swept | None:
         """Delete some of what lies below buried runs; None where there are none.
 
         Args:
             locking: Whether to wait for those that others have locked.
             runs: These alone; None: whichever.
+            cut: Those without circles, as far as is known; more are added. Nobody makes new ones.
         """
-        which = IS_BURIED if runs is None else f"{IS_BURIED} AND root_plan_id = ANY(%(runs)s)"
+        which = IS_BURIED if runs is None else sql.among(IS_BURIED)
         async with in_project(self._project, seconds=None) as connection:
             given: dict[str, Any] = {**self._given, "runs": runs, "most": RUNS_AT_ONCE}
-            choosing = sql.choosing(which, sql.BY_ID, locking)
-            taken = dict(await (await connection.execute(choosing, given)).fetchall())
+            taken = await self._locked(connection, which, sql.BY_ID, locking, given)
             if not taken:
                 return None
             given |= {"runs": list(taken), "most": self._rows_at_once}
+            if not cut.issuperset(taken) and await _has_circles(connection, given):
+                return Swept()
+            cut.update(taken)
             deleted = await _deleted(connection, given)
             records = sum(rows for table, rows in deleted.items() if table in _RECORD_TABLES)
             spans = deleted.get("otel_span", 0)
             if given["most"] <= 0:
                 return Swept(0, records, spans)
             given |= {"now": await self._now(connection), "sessions": _session_ids(taken)}
-            for statement in (sql.LOCK_SESSIONS, sql.CLOSE, sql.FORGET_LEFT_SESSIONS):
+            for statement in (sql.LOCK_SESSIONS, sql.CLOSE):
                 await connection.execute(statement, given)
+            given |= {"named": _run_ids(given["sessions"])}
+            left = await (await connection.execute(sql.LEFT_SESSIONS, given)).fetchall()
+            gone = set(given["sessions"]).difference(session for (session,) in left)
+            await connection.execute(sql.FORGET_SESSIONS, given | {"sessions": list(gone)})
             return Swept(len(taken), records, spans)
+
+    async def _locked(
+        self,
+        connection: PoolConnection,
+        which: str,
+        order: str,
+        locking: str,
+        given: dict[str, Any],
+    ) -> dict[UUID, str | None]:
+        """Lock some runs, and return them with their sessions; on Citus the first that can be."""
+        if not await is_spread_by(connection):
+            choosing = sql.choosing(which, order, locking)
+            return dict(await (await connection.execute(choosing, given)).fetchall())
+        finding = sql.choosing(which, order, sql.UNLOCKED)
+        for run_id, _ in await (await connection.execute(finding, given)).fetchall():
+            choosing = sql.choosing(sql.among("true"), order, locking)
+            cursor = await connection.execute(choosing, {**given, "runs": [run_id]})
+            if locked := await cursor.fetchall():
+                return dict(locked)
+        return {}
 
     async def _sum(self, query: str, given: dict[str, Any]) -> int:
         async with reading(self._project) as connection:
@@ -258,15 +289,22 @@ class PostgresDeletion:
         return now
 
 
-async def _deleted(connection: PoolConnection, given: dict[str, Any]) -> dict[str, int]:
-    """Delete rows as long as `most` is more than 0, which is lowered; return how many, by table."""
+async def _has_circles(connection: PoolConnection, given: dict[str, Any]) -> bool:
+    """Cut circles as long as `most` is more than 0, which is lowered; return if some are left."""
+    routed = sql.on_its_shard if await is_spread_by(connection) else str
     for cut in sql.CUTS:
         if given["most"] > 0:
-            given["most"] -= await _counted(connection, cut, given)
+            given["most"] -= await _counted(connection, routed(cut), given)
+    return bool(given["most"] <= 0)
+
+
+async def _deleted(connection: PoolConnection, given: dict[str, Any]) -> dict[str, int]:
+    """Delete rows as long as `most` is more than 0, which is lowered; return how many, by table."""
+    routed = sql.on_its_shard if await is_spread_by(connection) else str
     deleted = {}
     for table, sweep in sql.SWEEPS.items():
         if given["most"] > 0:
-            deleted[table] = await _counted(connection, sweep, given)
+            deleted[table] = await _counted(connection, routed(sweep), given)
             given["most"] -= deleted[table]
     return deleted
 
@@ -277,6 +315,15 @@ async def _counted(connection: PoolConnection, change: str, given: dict[str, Any
     [(changed,)] = await cursor.fetchall()
     assert isinstance(changed, int)
     return changed
+
+
+def _run_ids(sessions: Sequence[str]) -> list[UUID]:
+    """Return the runs whose ids stand for conversations."""
+    found = []
+    for session in sessions:
+        with suppress(ValueError):
+            found.append(UUID(session))
+    return found
 
 
 def _session_ids(runs: dict[UUID, str | None]) -> list[str]:

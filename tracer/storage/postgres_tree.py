@@ -1,20 +1,22 @@
-"""Reading a tree's rows from Postgres: five queries, whatever the size of the run."""
+"""Reading a tree's rows from Postgres: five queries, and one more below a sub-plan."""
 
 from __future__ import annotations
 
-from operator import itemgetter
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import TypeVar
 from uuid import UUID
 
 from psycopg import AsyncCursor
-from psycopg.rows import dict_row
-from pydantic.alias_generators import to_camel
+from psycopg.rows import args_row
 from sqlalchemy import Enum, Uuid
 
 from tracer.errors import RecordNotFound
-from tracer.lineage import NODE_FIELDS, PAYLOAD_FIELDS, Node, Payloads, Revision, TreeRows
+from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import RULES
-from tracer.payloads import MARK_CHARACTERS, NOT_KEPT
+from tracer.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
 from tracer.records import Kind
+from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import PoolConnection
 from tracer.storage.tables import ALWAYS, METADATA, TABLES
@@ -22,7 +24,7 @@ from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 
-Rows = AsyncCursor[Node]
+SomeRow = TypeVar("SomeRow", bound=Row)
 
 SHOWN_STATUS = (
     "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
@@ -67,13 +69,16 @@ async def read_tree_rows(
     found = await cursor.fetchone()
     if found is None:
         raise RecordNotFound("plan", plan_id)
-    run_id, opener_id, number, recorded_at, plan_ids = found
+    run_id, opener_id, number, recorded_at = found
     revision = Revision(run_id, number, recorded_at)
-    given = {"project_id": project_id, "run": run_id, "plans": plan_ids, "opener": opener_id}
+    given = {"project_id": project_id, "run": run_id, "opener": opener_id, "plan": plan_id}
+    if run_id != plan_id:
+        below = await connection.execute(_PLANS_BELOW, given)
+        given["plans"] = [each for (each,) in await below.fetchall()]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
     cursors = {}
     for kind, query in queries.items():
-        cursors[kind] = connection.cursor(row_factory=dict_row, binary=True)
+        cursors[kind] = connection.cursor(row_factory=args_row(NODES[kind]), binary=True)
         await cursors[kind].execute(query, given, prepare=True)
     rows = {kind: await fetched_rows(each, kind, payloads) for kind, each in cursors.items()}
     tree = TreeRows(
@@ -86,21 +91,23 @@ async def read_tree_rows(
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
     """Move the opener out of the tool calls, unless it lies below the plan itself as well."""
-    steps = {step["stepId"] for step in tree.steps}
+    steps = {step.step_id for step in tree.steps}
     for place, call in enumerate(tree.tool_calls):
-        if call["toolCallId"] == opener_id:
+        if call.tool_call_id == opener_id:
             tree.opener = call
-            if call["stepId"] not in steps:
+            if call.step_id not in steps:
                 del tree.tool_calls[place]
             return
 
 
-async def fetched_rows(cursor: Rows, kind: Kind, payloads: Payloads) -> list[Node]:
+async def fetched_rows(
+    cursor: AsyncCursor[SomeRow], kind: Kind, payloads: Payloads
+) -> list[SomeRow]:
     """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
     rows = await cursor.fetchall()
     # Postgres would sort by moving whole rows, and takes longer than for all the rest.
-    rows.sort(key=itemgetter(to_camel(RULES[kind].id_field)))
-    rows.sort(key=lambda row: _LAST if row["position"] is None else row["position"])
+    rows.sort(key=attrgetter(RULES[kind].id_field))
+    rows.sort(key=lambda row: _LAST if row.position is None else row.position)
     if payloads is Payloads.PREVIEW:
         _cut(kind, rows)
     return rows
@@ -110,41 +117,43 @@ _LAST = 2**31
 """After every position."""
 
 
-def _cut(kind: Kind, rows: list[Node]) -> None:
+def _cut(kind: Kind, rows: Sequence[Row]) -> None:
     """Cut what SQL left a little long."""
-    for name in map(to_camel, PAYLOAD_FIELDS[kind]):
-        is_cut = f"{name}Truncated"
-        for row in rows:
-            if row[is_cut]:
-                row[name] = preview(row[name])
+    for field in PAYLOAD_FIELDS[kind]:
+        is_cut = attrgetter(f"{field}_truncated")
+        for row in filter(is_cut, rows):
+            setattr(row, field, preview(getattr(row, field)))
     for row in rows:
-        if error := row["error"]:
+        if error := row.error:
             for name in ("message", "stack"):
-                if error[name]:
-                    error[name] = preview(error[name])
+                if text := error[name]:
+                    error[name] = preview(text)
 
 
 def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
-    """Return what a row consists of: the API's name of each value, and the SQL that makes it."""
+    """Return the SQL that makes each field of a row, in their order."""
     columns = METADATA.tables[TABLES[kind]].columns
-    row = {}
-    for field in NODE_FIELDS[kind]:
-        row[field] = f"{field}::text" if isinstance(columns[field].type, (Uuid, Enum)) else field
-    row["status"] = SHOWN_STATUS
-    if "cost_usd" in row:
-        row["cost_usd"] = "cost_usd::float8"
-    row["duration_ms"] = _DURATION
-    row["masked"] = "nullif(masked, '{}')"  # nothing to read in nearly all rows
     texts = payload_expressions(kind, payloads)
-    message, stack = (texts.pop(field, "NULL") for field in _ERROR_TEXTS)
-    row |= texts
-    for field in PAYLOAD_FIELDS[kind]:
-        row.setdefault(field, "NULL")
-    row["error"] = (
-        "CASE WHEN error_type IS NOT NULL THEN"
-        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END"
-    )
-    return {to_camel(field): expression for field, expression in row.items()}
+    message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
+    made = texts | {
+        "status": SHOWN_STATUS,
+        "cost_usd": "cost_usd::float8",
+        "duration_ms": _DURATION,
+        "masked": "nullif(masked, '{}')",  # nothing to read in nearly all rows
+        "error": "CASE WHEN error_type IS NOT NULL THEN"
+        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
+    }
+    row = {}
+    for field in ROWS[kind].__struct_fields__:
+        if field in made:
+            row[field] = made[field]
+        elif field in PAYLOAD_FIELDS[kind]:
+            row[field] = "NULL"
+        elif isinstance(columns[field].type, (Uuid, Enum)):
+            row[field] = f"{field}::text"
+        else:
+            row[field] = field
+    return row
 
 
 # In whole microseconds: as numbers of any length, which `extract` gives, it takes much longer.
@@ -166,23 +175,23 @@ def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
 _IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
 
 _FIND = f"""
-WITH RECURSIVE found AS (
-    SELECT root_plan_id, plan_id, tool_call_id FROM plan_execution_record
-    WHERE plan_id = %(plan)s AND project_id = %(project_id)s AND {IN_NO_GRAVE}
-    ORDER BY status = 'unknown', root_plan_id LIMIT 1
-), below AS (
-    SELECT root_plan_id, plan_id FROM found WHERE plan_id <> root_plan_id
+SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
+FROM plan_execution_record AS plan
+JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
+WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{IN_NO_GRAVE}
+ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_PLANS_BELOW = """
+WITH RECURSIVE below AS (
+    SELECT plan_id FROM plan_execution_record
+    WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND plan_id = %(plan)s
     UNION
-    SELECT plan.root_plan_id, plan.plan_id
-    FROM below JOIN plan_execution_record AS plan
-        ON plan.parent_plan_id = below.plan_id AND plan.root_plan_id = below.root_plan_id
-    WHERE plan.project_id = %(project_id)s
+    SELECT plan.plan_id
+    FROM below JOIN plan_execution_record AS plan ON plan.parent_plan_id = below.plan_id
+    WHERE plan.project_id = %(project_id)s AND plan.root_plan_id = %(run)s
 )
-SELECT found.root_plan_id, found.tool_call_id, run.revision, run.recorded_at,
-    ARRAY(SELECT plan_id FROM below)
-FROM found JOIN run
-    ON run.project_id = %(project_id)s AND run.root_plan_id = found.root_plan_id"""
-"""The plan's run, and the ids of the plans below a sub-plan. UNION ends on circles."""
+SELECT plan_id FROM below"""
+"""The ids of a sub-plan and of the plans below it. UNION ends on circles."""
 
 _STEPS_BELOW = (
     f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
@@ -199,6 +208,8 @@ _BELOW = {
 
 def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
     """Return the query for the rows of one kind in the run `%(run)s`, for `fetched_rows`.
+
+    Its columns are the fields of the kind's row, in their order.
 
     Args:
         kind: The kind of record.

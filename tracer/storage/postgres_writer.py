@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from itertools import zip_longest
@@ -16,13 +17,16 @@ from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.masked_events import text_size
 from tracer.merge import Reduced, reduce_events
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
+from tracer.project_settings import PayloadPolicy
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
+from tracer.storage.citus import apart, is_spread
 from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
@@ -39,6 +43,11 @@ from tracer.storage.write_errors import Numbered, outlasting_collisions, refused
 from tracer.store import Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
+Given = TypeVar("Given")
+
+SMALL_SIZE = 16 * 2**10
+"""Below this, masking takes less time than handing over to a thread, and 10 ms for the worst texts:
+others wait for the event loop meanwhile."""
 
 WRITE_SECONDS = 20.0
 """How long a write may wait: a client should hear that it has to come again, while it listens."""
@@ -46,7 +55,7 @@ WRITE_SECONDS = 20.0
 OnWritten = Callable[[Collection[UUID]], None]
 """Is told after the commit which runs a write may have changed."""
 
-OnGroup = Callable[[str, float, int], None]
+OnCommit = Callable[[str, float, int], None]
 """Is told of a group that was written: `events` or `spans`, seconds, and how many there were."""
 
 
@@ -60,7 +69,7 @@ class PostgresWriter:
         on_written: OnWritten = lambda _: None,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock | None = None,
-        on_group: OnGroup = lambda _written, _seconds, _items: None,
+        on_group: OnCommit = lambda _written, _seconds, _items: None,
         admission: Admission | None = None,
         settings: SettingsOfProject | None = None,
     ) -> None:
@@ -101,16 +110,17 @@ class PostgresWriter:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
             async with asyncio.timeout(WRITE_SECONDS):
-                policy = (await self._settings.known()).payloads
-                refused = await self._together.write(self._admission.events(events, policy))
+                size = sum(map(text_size, events))
+                refused = await self._together.write(
+                    await self._admitted(self._admission.events, events, size)
+                )
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
         with store_errors():
-            policy = (await self._settings.known()).payloads
-            admitted = self._admission.records(records, policy)
+            admitted = await self._admitted(self._admission.records, records)
             refused = await refused_of(list(enumerate(admitted)), "record", self._restore)
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer(len(records) - len(refused), sorted(refused, key=lambda r: r.index))
@@ -119,8 +129,10 @@ class PostgresWriter:
         """Store `spans`; see `TraceWriter.write_spans`."""
         with store_errors():
             async with asyncio.timeout(WRITE_SECONDS):
-                policy = (await self._settings.known()).payloads
-                refused = await self._spans.write(self._admission.spans(spans, policy))
+                size = sum(len(span.body) for span in spans)
+                refused = await self._spans.write(
+                    await self._admitted(self._admission.spans, spans, size)
+                )
         self._on_written({root_plan_id(span.trace_id) for span in spans})
         return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
 
@@ -129,19 +141,47 @@ class PostgresWriter:
     ) -> WriteAnswer:
         """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
         with store_errors():
-            policy = (await self._settings.known()).payloads
-            said = reduce_records(self._admission.records(records, policy))
-            refused = await self._spans.restore(self._admission.spans(spans, policy), said)
+            said = reduce_records(await self._admitted(self._admission.records, records))
+            admitted = await self._admitted(self._admission.spans, spans)
+            refused = await self._spans.restore(admitted, said)
         self._on_written({root_plan_id(span.trace_id) for span in spans})
         return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
 
+    async def _admitted(
+        self,
+        admit: Callable[[Sequence[Given], PayloadPolicy], list[Given]],
+        given: Sequence[Given],
+        size: float = math.inf,
+    ) -> list[Given]:
+        """Return what is kept of something that was sent, by the door that `admit` is.
+
+        Args:
+            admit: Masks, and leaves out of payloads what is not wanted.
+            given: What was sent.
+            size: About how large it is.
+        """
+        policy = (await self._settings.known()).payloads
+        if size < SMALL_SIZE:
+            return admit(given, policy)
+        return await asyncio.to_thread(admit, given, policy)
+
     async def _write(self, events: list[Numbered[Event]]) -> list[Refusal]:
+        if not await is_spread(self._project.pool):
+            return await self._write_together(events, self._known)
+        groups = apart(events, lambda event: event[1].root_plan_id)
+        # Broken references are told too late there to go by what was known.
+        written = [await self._write_together(group, KnownRecords()) for group in groups]
+        return [refusal for refused in written for refusal in refused]
+
+    async def _write_together(
+        self, events: list[Numbered[Event]], known: KnownRecords
+    ) -> list[Refusal]:
         reduced = reduce_events(event for _, event in events)
         runs = {event.root_plan_id for _, event in events}
         signs = self._leases.new(signs_of(event for _, event in events))
         for run_id in runs:
             reduced[Kind.RUN].setdefault((run_id, run_id), {})
-        news = self._known.news_of(reduced)
+        news = known.news_of(reduced)
         if news[Kind.RUN]:  # they are locked in one order, or none of them is
             news[Kind.RUN] = reduced[Kind.RUN]
         try:
@@ -150,13 +190,20 @@ class PostgresWriter:
         except ForeignKeyViolation:
             all_there = False
         if not all_there:
-            self._known.forget()
+            known.forget()
             news = reduced
             open_runs = await self._merge(news, runs, self._clock, signs)
-        self._known.keep(news, open_runs)
+        known.keep(news, open_runs)
         return await self._refusals(events, runs - open_runs)
 
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
+        if not await is_spread(self._project.pool):
+            return await self._restore_together(records)
+        groups = apart(records, lambda record: record[1].root_plan_id)
+        restored = [await self._restore_together(group) for group in groups]
+        return [refusal for refused in restored for refusal in refused]
+
+    async def _restore_together(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
         reduced = reduce_records([record for _, record in records])
         runs = {run_id for run_id, _ in reduced[Kind.RUN]}
         rest: list[Statement] = [
@@ -210,7 +257,7 @@ class PostgresWriter:
             grows = 0
         statements += rest
         if signs:
-            statements.append(self._leases.noting(signs))
+            statements += self._leases.noting(signs)
         answers = await executed(self._project, statements)
         if signs:
             self._leases.remember(signs, {recorder_id for (recorder_id,) in answers[-1]})

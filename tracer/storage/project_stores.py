@@ -24,7 +24,7 @@ from tracer.storage.api_keys import ApiKeys, make_first_key
 from tracer.storage.engine import Pool, store_errors
 from tracer.storage.postgres_leases import LeaseCounts, count_leases
 from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import OnGroup, PostgresWriter
+from tracer.storage.postgres_writer import OnCommit, PostgresWriter
 from tracer.storage.program_role import HOW_TO_MEND
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projects import SettingsOfProject
@@ -85,7 +85,7 @@ class ProjectStores:
         self._is_watched = asyncio.Event()
         self.on_written: Callable[[Collection[UUID]], None] = self.wake
         """Is told of each project's writes; it wakes those who watch, unless it is replaced."""
-        self.on_group: OnGroup = lambda _written, _seconds, _items: None
+        self.on_group: OnCommit = lambda _written, _seconds, _items: None
         """Is told of each group that was written together; nobody is, unless it is replaced."""
 
     async def __aenter__(self) -> Self:

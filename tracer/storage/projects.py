@@ -5,7 +5,9 @@ Only who has the database makes one: no key is above projects.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextvars import Context
 from dataclasses import astuple, replace
 from typing import TypedDict, Unpack
 
@@ -83,15 +85,28 @@ class SettingsOfProject:
         self._project = project
         self._known_seconds = known_seconds
         self._known: tuple[float, ProjectSettings] = (0.0, ProjectSettings())
+        self._reading: asyncio.Task[ProjectSettings] | None = None
 
     async def known(self) -> ProjectSettings:
         """Return the settings, as they were two seconds ago at most: for what is done often.
+
+        Who asks while they are read gets what is read, whatever becomes of who asked first.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
         until, known = self._known
-        return known if time.monotonic() < until else await self.read()
+        if time.monotonic() < until:
+            return known
+        if self._reading is None:
+            self._reading = asyncio.create_task(self.read(), context=Context())
+            self._reading.add_done_callback(self._end_reading)
+        return await asyncio.shield(self._reading)
+
+    def _end_reading(self, reading: asyncio.Task[ProjectSettings]) -> None:
+        self._reading = None
+        if not reading.cancelled():
+            reading.exception()  # it counts as heard, also where nobody waits any more
 
     async def read(self) -> ProjectSettings:
         """Return the settings as they are.

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from pydantic.alias_generators import to_camel
-
-from tracer.lineage import Node
-from tracer.merge import RULES
+from tracer.nodes import Row
 from tracer.records import Kind
 from tracer.store import RunChanges
 
@@ -19,7 +16,7 @@ Removed = tuple[Kind, UUID]
 def changes_between(
     after: int,
     revision: int,
-    changed: list[Node],
+    changed: Sequence[Row],
     removed: Sequence[Removed],
     limit: int,
 ) -> RunChanges:
@@ -35,9 +32,6 @@ def changes_between(
     if after > revision or len(changed) + len(removed) > limit:
         return RunChanges(revision, is_reset=True)
     # What came back was changed after it was removed.
-    there = {(row["kind"], row[_ID_NAMES[row["kind"]]]) for row in changed}
+    there = {(row.kind, row.record_id) for row in changed}
     gone = [(kind, id_) for kind, id_ in removed if (kind, str(id_)) not in there]
     return RunChanges(revision, changed, gone)
-
-
-_ID_NAMES = {kind: to_camel(rules.id_field) for kind, rules in RULES.items()}

@@ -616,7 +616,7 @@ export interface paths {
         patch: operations["change_project"];
         trace?: never;
     };
-    "/api/subjects/{subject}": {
+    "/api/subjects": {
         parameters: {
             query?: never;
             header?: never;
@@ -8117,12 +8117,12 @@ export interface operations {
     };
     delete_subject: {
         parameters: {
-            query?: never;
-            header?: never;
-            path: {
+            query: {
                 /** @description Whose runs, as `subject` says. */
                 subject: string;
             };
+            header?: never;
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;

@@ -1,0 +1,90 @@
+"""Masking what is large: in a thread, so that nobody else waits for it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tests.otel.made_traces import made, spans_from
+from tests.sample_runs import START, sample_run
+from tracer.events import Event, PlanStarted
+from tracer.otel.spans import Span
+from tracer.record_json import ExportedRecord
+from tracer.records import Kind
+from tracer.redaction import Redaction
+from tracer.secret_values import SecretValue
+from tracer.storage.admission import Admission
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_writer import SMALL_SIZE, PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+
+LARGE = "ward " * SMALL_SIZE + "secret-7"
+SMALL = "ward secret-7"
+
+
+class Masker:
+    """A writer, and the threads in which it found something to mask."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.threads: set[int] = set()
+        found = SecretValue("own_pattern", "secret-7", re.compile("secret-7"), self._note)
+        self.writer = PostgresWriter(
+            ProjectPool(pool), admission=Admission(Redaction(values=[found]))
+        )
+
+    def _note(self, found: re.Match[str]) -> bool:
+        self.threads.add(threading.get_ident())
+        return True
+
+
+@pytest.fixture
+def masker(pool: Pool) -> Masker:
+    return Masker(pool)
+
+
+def asking(text: str) -> Sequence[Event]:
+    started = next(each for each in sample_run().events if isinstance(each, PlanStarted))
+    return [started.model_copy(update={"user_request": text})]
+
+
+def calling_in_a_span(arguments: str) -> list[Span]:
+    attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.arguments": arguments}
+    return spans_from(made(1, "execute_tool measure", attributes))
+
+
+async def test_a_small_event_is_masked_at_once(masker: Masker) -> None:
+    await masker.writer.write(asking(SMALL))
+
+    assert masker.threads == {threading.get_ident()}
+
+
+async def test_a_small_span_is_masked_at_once(masker: Masker) -> None:
+    await masker.writer.write_spans(calling_in_a_span(SMALL))
+
+    assert masker.threads == {threading.get_ident()}
+
+
+async def test_a_large_event_is_masked_in_a_thread(masker: Masker) -> None:
+    await masker.writer.write(asking(LARGE))
+
+    assert masker.threads
+    assert threading.get_ident() not in masker.threads
+
+
+async def test_a_large_span_is_masked_in_a_thread(masker: Masker) -> None:
+    await masker.writer.write_spans(calling_in_a_span(LARGE))
+
+    assert masker.threads
+    assert threading.get_ident() not in masker.threads
+
+
+async def test_an_import_is_masked_in_a_thread(masker: Masker) -> None:
+    run_id = sample_run().root
+    fields = {"subject": SMALL, "recorded_at": START}
+    await masker.writer.restore([ExportedRecord(Kind.RUN, run_id, run_id, fields)])
+
+    assert masker.threads
+    assert threading.get_ident() not in masker.threads

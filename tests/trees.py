@@ -1,0 +1,83 @@
+"""Trees and their rows as a test reads and makes them: dictionaries, under the API's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from tracer import lineage
+from tracer.lineage import UNSTORED, Payloads, Revision
+from tracer.nodes import NODES, ROWS, Row
+from tracer.records import Kind
+from tracer.store import TraceReader
+
+Node = dict[str, Any]
+
+
+@dataclass
+class TreeRows:
+    """`tracer.lineage.TreeRows`, of dictionaries."""
+
+    plans: list[Node] = field(default_factory=list)
+    steps: list[Node] = field(default_factory=list)
+    think_acts: list[Node] = field(default_factory=list)
+    tool_calls: list[Node] = field(default_factory=list)
+    opener: Node | None = None
+    revision: Revision = UNSTORED
+
+
+async def read_tree(reader: TraceReader, plan_id: UUID, payloads: Payloads) -> TreeRows:
+    """Return the rows that a store reads."""
+    rows = await reader.read_tree(plan_id, payloads)
+    return TreeRows(
+        [plain_row(each) for each in rows.plans],
+        [plain_row(each) for each in rows.steps],
+        [plain_row(each) for each in rows.think_acts],
+        [plain_row(each) for each in rows.tool_calls],
+        None if rows.opener is None else plain_row(rows.opener),
+        rows.revision,
+    )
+
+
+def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
+    """Return the tree that `tracer.lineage.build_tree` builds; what a row does not say is None."""
+    opener = [] if rows.opener is None else [rows.opener]
+    made = lineage.TreeRows(
+        _nodes(Kind.PLAN, rows.plans),
+        _nodes(Kind.STEP, rows.steps),
+        _nodes(Kind.THINK_ACT, rows.think_acts),
+        _nodes(Kind.TOOL_CALL, rows.tool_calls),
+        next(iter(_nodes(Kind.TOOL_CALL, opener)), None),
+        rows.revision,
+    )
+    return plain(lineage.build_tree(made, plan_id, depth))
+
+
+def plain(node: Row) -> Node:
+    """Return a row or node as a dictionary, with all below it."""
+    found: Node = msgspec.to_builtins(node, builtin_types=(datetime,))
+    return found
+
+
+def plain_row(row: Row) -> Node:
+    """Return what a row or node says of itself."""
+    fields = ROWS[row.kind]
+    names = zip(fields.__struct_encode_fields__, fields.__struct_fields__, strict=True)
+    return {"kind": row.kind, **{encoded: getattr(row, name) for encoded, name in names}}
+
+
+def _nodes(kind: Kind, rows: Iterable[Node]) -> list[Any]:
+    fields = ROWS[kind]
+    nothing = dict.fromkeys(fields.__struct_fields__)
+    names = dict(zip(fields.__struct_encode_fields__, fields.__struct_fields__, strict=True))
+    return [
+        NODES[kind](
+            **nothing | {names[name]: value for name, value in row.items() if name != "kind"}
+        )
+        for row in rows
+    ]
