@@ -7,6 +7,8 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.errors import SchemaOutOfDate
+from tracer.recorder.counts import RecorderCounts
+from tracer.recorder.drainer import Drainer, LateWrite
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 
@@ -34,6 +36,21 @@ async def test_with_the_store_down_events_are_spooled_and_drained_once_it_is_bac
     counts = recorder.counts
     assert (counts.stored, counts.spooled, counts.drained, counts.dropped) == (30, 30, 30, 0)
     assert counts.write_failures > 0
+
+
+async def test_a_late_write_whose_events_were_drained_meanwhile_counts_once(
+    store: CommandedStore, spool: Spool
+) -> None:
+    counts = RecorderCounts()
+    drainer = Drainer(store, spool, counts)
+    events = plans_started(Recorder(store, spool), 3)
+    kept = (await spool.append(events)).kept
+    late = asyncio.create_task(store.write(events))
+    await drainer.drain_batch()
+    drainer.store_failed(LateWrite(late, events, kept))
+    await drainer.drain_batch()
+
+    assert (counts.stored, counts.drained) == (3, 3)
 
 
 async def test_direct_writes_resume_when_the_store_is_back(

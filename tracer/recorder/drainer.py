@@ -213,9 +213,10 @@ class Drainer:
                 raise TryLater from error
             raise
 
-    async def _forget(self, spool_ids: Sequence[UUID]) -> None:
+    async def _forget(self, spool_ids: Sequence[UUID]) -> int:
+        """Take events out of the spool, and return how many of them were in it."""
         try:
-            await self._spool.remove(spool_ids)
+            return await self._spool.remove(spool_ids)
         except Exception as error:
             log.error("spool_unwritable", error=error_place(error))
             raise TryLater from error
@@ -232,9 +233,10 @@ class Drainer:
                 log.warning("store_write_failed", error=error_place(error), **ids_of(late.events))
                 continue
             self.store_answers = True
-            await self._forget(late.spool_ids)
-            self._counts.drained += len(late.spool_ids)
-            self._counts.note_answer(late.events, late.task.result())
+            if drained := await self._forget(late.spool_ids):
+                # Else they were drained before it was known that they are late, and counted.
+                self._counts.drained += drained
+                self._counts.note_answer(late.events, late.task.result())
 
 
 def failure(task: asyncio.Task[WriteAnswer]) -> BaseException | None:

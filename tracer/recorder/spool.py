@@ -130,9 +130,9 @@ class Spool:
         """
         return await self._call(lambda: self._oldest(limit, skip))
 
-    async def remove(self, ids: Sequence[UUID]) -> None:
-        """Forget what has these ids; ids that are not there do not matter."""
-        await self._call(lambda: self._remove(ids))
+    async def remove(self, ids: Sequence[UUID]) -> int:
+        """Forget what has these ids, and return how much that was: some may not be there."""
+        return await self._call(lambda: self._remove(ids))
 
     def size(self) -> int:
         """Return how many bytes the file has, events that left it included."""
@@ -219,10 +219,13 @@ class Spool:
         count: int = _one(self._database(), "SELECT count(*) FROM event")
         return count
 
-    def _remove(self, ids: Sequence[UUID]) -> None:
+    def _remove(self, ids: Sequence[UUID]) -> int:
         with self._database() as database:
             database.execute("BEGIN IMMEDIATE")
-            database.executemany("DELETE FROM event WHERE id = ?", [(each.bytes,) for each in ids])
+            removed = database.executemany(
+                "DELETE FROM event WHERE id = ?", [(each.bytes,) for each in ids]
+            )
+            return max(removed.rowcount, 0)  # -1 where there were no ids
 
     def _database(self) -> sqlite3.Connection:
         if self._open is None:
