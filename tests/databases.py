@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 from psycopg import sql
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from tests.citus_databases import spread_database, workers_of
 from tracer.storage.embedded_postgres import start_embedded_postgres
@@ -36,6 +37,14 @@ ROOM_BYTES = 2**30
 """How much must be free there; a few hundred megabytes are needed."""
 
 _numbers = count(1)
+
+# Both take a checkpoint of the whole server, which was seen to fail while others made databases.
+_again = retry(
+    retry=retry_if_exception_type(psycopg.errors.InternalError_),
+    wait=wait_fixed(0.5),
+    stop=stop_after_attempt(5),
+    reraise=True,
+)
 
 
 @contextmanager
@@ -127,16 +136,22 @@ def fresh_database(server_url: str, template: str = "template0") -> Iterator[str
             yield url
         return
     name = f"tracer_test_{os.getpid()}_{next(_numbers)}"
-    # By copying files, not by writing each page to the log: it takes half the work.
-    create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+    _copy_database(server_url, template, name)
     try:
         yield with_database(server_url, name)
     finally:
         drop_database(server_url, name)
 
 
+@_again
+def _copy_database(server_url: str, template: str, name: str) -> None:
+    # By copying files, not by writing each page to the log: it takes half the work.
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+
+
+@_again
 def drop_database(server_url: str, name: str) -> None:
     """Drop a database, whoever is still connected to it."""
     identifier = sql.Identifier(name)
