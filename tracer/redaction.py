@@ -33,6 +33,7 @@ MARK_CHARACTERS = 60
 """No such end is longer."""
 
 _NOT_KEPT = re.compile(NOT_KEPT)
+_END_OF_SIZE = " bytes]"
 
 _KEY_CHARACTERS = f"{ascii_letters}{digits}_.-"
 _MOST_OF_A_KEY = 64
@@ -45,7 +46,7 @@ def mask(rule: str) -> str:
 
 def not_kept(text: str) -> re.Match[str] | None:
     """Return how a text ends of which not all is kept; None where all is."""
-    return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(" bytes]") else None
+    return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(_END_OF_SIZE) else None
 
 
 def names_given(setting: str) -> tuple[str, ...]:
@@ -106,33 +107,34 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """Return a text with the values of secret keys, and secret values, masked."""
-        return self._until_nothing_changes(self._masked_once, text)
+        return self._until_nothing_changes(self._may_hold, self._masked_once, text)
 
     def _masked_once(self, text: str) -> str:
-        if not self._may_hold(text):
-            return text
         if self._may_hold_key(text):
             text = self._without_keys(text)
-        return self._without_values(text)
+        return self._without_values(text) if self._may_hold_value(text) else text
 
     def value(self, text: str) -> str:
         """Return a text, which is no place for keys, with secret values masked."""
-        return self._until_nothing_changes(self._without_values, text)
+        return self._until_nothing_changes(self._may_hold_value, self._without_values, text)
 
-    def _until_nothing_changes(self, masked: Callable[[str], str], text: str) -> str:
+    def _until_nothing_changes(
+        self, may_hold: Callable[[str], bool], masked: Callable[[str], str], text: str
+    ) -> str:
+        if not may_hold(text) and not text.endswith(_END_OF_SIZE):
+            return text  # as nearly all are
         text, size = _parted(text)
         # What stood beside a secret can be seen to be one when that is gone.
         for _ in range(_MOST_ROUNDS):
-            before, text = text, masked(text)
+            before, text = text, masked(text) if may_hold(text) else text
             if text == before:
                 break
         return text + size
 
     def _without_values(self, text: str) -> str:
-        if self._may_hold_value(text):
-            for secret, may_be_there in self._values:
-                if may_be_there(text):
-                    text = _without_value(secret, text)
+        for secret, may_be_there in self._values:
+            if may_be_there(text):
+                text = _without_value(secret, text)
         return text
 
     def _without_keys(self, text: str) -> str:
