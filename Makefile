@@ -34,7 +34,7 @@ test: setup browser check audit ## Run every check and every test
 ifdef WEB_READY
 	cd web && npm test
 endif
-	@echo "Every Python test, in $(WORKERS) processes: ten minutes or more. WORKERS=4 takes four."
+	@echo "Every Python test, in $(WORKERS) processes: a quarter of an hour. WORKERS=4 takes four."
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 10
 
 coverage: setup browser ## Run every Python test, and tell which lines none of them ran (takes twice as long)
