@@ -1,7 +1,7 @@
 """The way straight to the traces: what records spans skips the routing of all other requests.
 
 Programs that send each span by itself make more requests than all others together, and FastAPI's
-routing and dependencies cost such a request more than all that is done with its span. The route
+routing and dependencies cost such a request more than decoding and masking its span. The route
 itself stays what it is (`api.routes.traces`): what it depends on is asked for here one by one, and
 anything that is not a plain request for it goes the usual way.
 """

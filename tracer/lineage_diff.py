@@ -12,6 +12,7 @@ from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
 
+from tracer.merge import RULES
 from tracer.nodes import Node, PlanNode, StepNode, ThinkActNode, ToolCallNode
 from tracer.sibling_alignment import Key, aligned
 
@@ -183,7 +184,7 @@ def _entry(pair: Pair) -> Entry:
 
 def _side(node: Node) -> Entry:
     return {
-        "id": node.record_id,
+        "id": getattr(node, RULES[node.kind].id_field),
         "name": _name(node),
         "status": node.status,
         "reason": node.reason,

@@ -38,8 +38,6 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     """What the rows of all kinds have."""
 
     kind: ClassVar[Kind]
-    children: ClassVar[tuple[str, ...]] = ()
-    """Which fields list what hangs below it."""
 
     status: str
     """As it is shown."""
@@ -56,11 +54,6 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     """`type`, `message` and `stack`. With `Payloads.NONE` the latter two are None, and so are all
     long strings; of each of those come its size (None where the record has none), and whether it
     was cut."""
-
-    @property
-    def record_id(self) -> str:
-        """Its own id."""
-        raise NotImplementedError
 
 
 class PlanRow(Row, tag=Kind.PLAN.value):
@@ -87,11 +80,6 @@ class PlanRow(Row, tag=Kind.PLAN.value):
     summary_bytes: int | None
     summary_truncated: bool
 
-    @property
-    def record_id(self) -> str:
-        """Its own id."""
-        return self.plan_id
-
 
 class StepRow(Row, tag=Kind.STEP.value):
     """A step by itself."""
@@ -107,11 +95,6 @@ class StepRow(Row, tag=Kind.STEP.value):
     result: str | None
     result_bytes: int | None
     result_truncated: bool
-
-    @property
-    def record_id(self) -> str:
-        """Its own id."""
-        return self.step_id
 
 
 class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
@@ -129,11 +112,6 @@ class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
     thought: str | None
     thought_bytes: int | None
     thought_truncated: bool
-
-    @property
-    def record_id(self) -> str:
-        """Its own id."""
-        return self.think_act_id
 
 
 class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
@@ -172,11 +150,6 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     late_result_bytes: int | None
     late_result_truncated: bool
 
-    @property
-    def record_id(self) -> str:
-        """Its own id."""
-        return self.tool_call_id
-
 
 class Opener(Struct, rename="camel", frozen=True):
     """The tool call that opened a plan, in short."""
@@ -189,8 +162,6 @@ class Opener(Struct, rename="camel", frozen=True):
 
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """A plan, with its steps."""
-
-    children: ClassVar[tuple[str, ...]] = ("agent_executions",)
 
     own: Totals = NOTHING
     """The node itself and what is below it outside sub-plans."""
@@ -209,8 +180,6 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
 class StepNode(StepRow, tag=Kind.STEP.value):
     """A step, with its rounds."""
 
-    children: ClassVar[tuple[str, ...]] = ("think_acts", "tool_calls", "sub_plans")
-
     own: Totals = NOTHING
     cumulative: Totals = NOTHING
     sub_plan_count: int = 0
@@ -225,8 +194,6 @@ class StepNode(StepRow, tag=Kind.STEP.value):
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
     """A round, with the tool calls that its model chose."""
 
-    children: ClassVar[tuple[str, ...]] = ("tool_calls",)
-
     own: Totals = NOTHING
     cumulative: Totals = NOTHING
     tool_calls: list[ToolCallNode] = []
@@ -234,8 +201,6 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
 
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
-
-    children: ClassVar[tuple[str, ...]] = ("tool_calls", "sub_plans")
 
     own: Totals = NOTHING
     cumulative: Totals = NOTHING

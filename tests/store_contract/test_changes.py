@@ -27,6 +27,7 @@ from tracer.events import Event
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.merge import RULES
+from tracer.nodes import Row
 from tracer.record_json import read_record, record_json
 from tracer.records import Kind
 from tracer.storage.engine import open_pool
@@ -35,6 +36,10 @@ from tracer.store import RunChanges
 PLENTY = 100_000
 
 ID_NAMES = {kind: to_camel(rules.id_field) for kind, rules in RULES.items()}
+
+
+def id_of(row: Row) -> str:
+    return str(getattr(row, RULES[row.kind].id_field))
 
 
 class Watched:
@@ -52,7 +57,7 @@ class Watched:
         for kind, record_id in changes.removed:
             self.removed += self.rows.pop((kind, str(record_id)), None) is not None
         for row in changes.changed:
-            self.rows[row.kind, row.record_id] = plain_row(row)
+            self.rows[row.kind, id_of(row)] = plain_row(row)
         self.revision = changes.revision
 
 
@@ -147,7 +152,7 @@ async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(sto
     changes = await changed_since(store, root, late.revision)
     await late.catch_up(store)
 
-    told = {(row.kind, row.record_id) for row in changes.changed}
+    told = {(row.kind, id_of(row)) for row in changes.changed}
     assert not told & {(kind, str(record_id)) for kind, record_id in changes.removed}
     assert late.rows == from_the_start.rows == await read_rows(store, root)
 

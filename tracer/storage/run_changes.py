@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from tracer.merge import RULES
 from tracer.nodes import Row
 from tracer.records import Kind
 from tracer.store import RunChanges
@@ -32,6 +33,6 @@ def changes_between(
     if after > revision or len(changed) + len(removed) > limit:
         return RunChanges(revision, is_reset=True)
     # What came back was changed after it was removed.
-    there = {(row.kind, row.record_id) for row in changed}
+    there = {(row.kind, getattr(row, RULES[row.kind].id_field)) for row in changed}
     gone = [(kind, id_) for kind, id_ in removed if (kind, str(id_)) not in there]
     return RunChanges(revision, changed, gone)
