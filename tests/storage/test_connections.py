@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -16,6 +16,7 @@ from psycopg import sql
 
 from tests.sample_runs import sample_run
 from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting, waiting
+from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer, until_asleep
 from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
@@ -221,22 +222,42 @@ class Way:
             await sink.aclose()
 
 
-async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
-    way = Way(database_url)
+@asynccontextmanager
+async def through(way: Way, database_url: str) -> AsyncIterator[str]:
+    """Give the address of a database at the near end of a way."""
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
         anyio.create_task_group() as group,
     ):
         group.start_soon(listener.serve, way.serve)
         port = listener.extra(SocketAttribute.local_port)
-        url = psycopg.conninfo.make_conninfo(libpq_url(database_url), host="127.0.0.1", port=port)
-        async with open_pool(url, max_size=1) as pool:
-            reader = PostgresReader(ProjectPool(pool))
-            await reader.check()
-            way.is_frozen = True
-
-            async with asyncio.timeout(PLENTY_SECONDS):
-                with pytest.raises(StoreUnavailable):
-                    await reader.check()
+        yield psycopg.conninfo.make_conninfo(libpq_url(database_url), host="127.0.0.1", port=port)
         await anyio.wait_all_tasks_blocked()
         group.cancel_scope.cancel()
+
+
+async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
+    way = Way(database_url)
+    async with through(way, database_url) as url, open_pool(url, max_size=1) as pool:
+        reader = PostgresReader(ProjectPool(pool))
+        await reader.check()
+        way.is_frozen = True
+
+        async with asyncio.timeout(PLENTY_SECONDS):
+            with pytest.raises(StoreUnavailable):
+                await reader.check()
+
+
+async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on(
+    database_url: str,
+) -> None:
+    way = Way(database_url)
+    async with through(way, database_url) as url, open_pool(url, max_size=1) as pool:
+        reading = asyncio.create_task(answer(pool, AND_NO_END))
+        await until_asleep(database_url)
+        way.is_frozen = True
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        way.is_frozen = False
+        assert len(await answer(pool, MUCH)) == ROWS

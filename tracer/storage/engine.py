@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import select
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, waiting
+from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus
 from psycopg_pool import AsyncConnectionPool
 from sqlalchemy.exc import DBAPIError
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
-
-PoolConnection = psycopg.AsyncConnection[tuple[Any, ...]]
-Pool = AsyncConnectionPool[PoolConnection]
 
 ANSWER_SECONDS = 2.0
 """How long a database that is down may keep a caller waiting."""
@@ -33,6 +33,12 @@ _VANISHED = {
     "tcp_user_timeout": 30_000,
 }
 """After how long a machine that says nothing at all counts as gone: TCP alone waits for hours."""
+
+PIECES = 4
+"""After how many pieces it pays to hand over to a thread."""
+
+INTERVAL = 0.1
+"""psycopg's own: after how many seconds without an answer it looks whether it was given up."""
 
 _SCHEMA_ERRORS = (
     errors.UndefinedTable,
@@ -50,6 +56,90 @@ _OUTAGES = (
     errors.TransactionTimeout,
     errors.InternalError_,  # so Citus calls it where a worker can't commit
 )
+
+
+@dataclass(frozen=True)
+class _Unfinished:
+    """What a generator waits for that has more to take in."""
+
+    state: waiting.Wait
+
+
+class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection whose large answers are taken in by a thread.
+
+    They come in pieces of 16 kB at most. To wait for one costs the event loop more than taking it
+    in; in a thread it is one call of the system.
+    """
+
+    async def wait(
+        self, gen: PQGen[RV], interval: float = INTERVAL, timeout: float | None = None
+    ) -> RV:
+        """Carry out what the driver does, as its own `wait`."""
+        done = await super().wait(_begin(gen), interval, timeout)
+        if not isinstance(done, _Unfinished):
+            return done
+        given_up = threading.Event()
+        rest = asyncio.ensure_future(
+            asyncio.to_thread(
+                waiting.wait, _rest(gen, done.state, given_up), self.pgconn.socket, interval
+            )
+        )
+        try:
+            await asyncio.wait([rest])
+        except asyncio.CancelledError:
+            ending = asyncio.create_task(self._end(rest, given_up))
+            while not ending.done():  # nobody else may touch the connection meanwhile
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([ending])
+            raise
+        return rest.result()
+
+    async def _end(self, rest: asyncio.Future[Any], given_up: threading.Event) -> None:
+        """End what a thread takes in, with the connection where Postgres does not answer."""
+        with suppress(psycopg.Error):
+            await self.cancel_safe(timeout=ANSWER_SECONDS)
+        await asyncio.wait([rest], timeout=ANSWER_SECONDS)
+        if not rest.done():
+            given_up.set()
+            await asyncio.wait([rest])
+            self.pgconn.finish()
+        rest.exception()  # nobody asks for it
+
+
+Pool = AsyncConnectionPool[PoolConnection]
+
+
+def _begin(gen: PQGen[RV]) -> PQGen[RV | _Unfinished]:
+    """Go on with a generator until it is done, or has taken in some pieces."""
+    pieces = 0
+    try:
+        state = next(gen)
+        while pieces < PIECES:
+            ready = yield state
+            pieces += ready == waiting.READY_R
+            state = gen.send(ready)
+    except StopIteration as end:
+        done: RV = end.value
+        return done
+    return _Unfinished(state)
+
+
+def _rest(gen: PQGen[RV], state: waiting.Wait, given_up: threading.Event) -> PQGen[RV]:
+    """Go on with a generator that waits for `state` until it is done.
+
+    Raises:
+        InterruptedError: It was given up.
+    """
+    try:
+        while True:
+            ready = yield state
+            if given_up.is_set():
+                raise InterruptedError
+            state = gen.send(ready)
+    except StopIteration as end:
+        done: RV = end.value
+        return done
 
 
 def libpq_url(url: str) -> str:
@@ -105,7 +195,7 @@ def open_pool(
             **connection_options(url, answer_seconds),
             **({} if has_sessions else {"prepare_threshold": None}),
         },
-        connection_class=psycopg.AsyncConnection[tuple[Any, ...]],
+        connection_class=PoolConnection,
         open=False,
         min_size=1,
         max_size=max_size,
