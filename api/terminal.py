@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from uvicorn.loops.auto import auto_loop_factory
 
 from tracer.errors import TracerError
 from tracer.logs import configure_logs
@@ -38,7 +39,8 @@ def carry_out(
     try:
         settings = read_settings()
         configure_logs()
-        asyncio.run(_stoppable(run(settings)))
+        with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+            runner.run(_stoppable(run(settings)))
     except TracerError as error:
         said.print(f"tracer: {error}", style="red", markup=False)
         raise typer.Exit(1) from None
