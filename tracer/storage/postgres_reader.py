@@ -42,7 +42,7 @@ from tracer.storage.postgres_changes import (
 from tracer.storage.postgres_leases import read_leases
 from tracer.storage.postgres_lists import list_of_runs, list_of_tool_calls, read_page
 from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_tools
-from tracer.storage.postgres_tree import payload_expressions, read_tree_rows
+from tracer.storage.postgres_tree import ask_for_tree, payload_expressions
 from tracer.storage.postgres_whole_runs import read_spans_of_run, whole_run
 from tracer.storage.project_pool import ProjectPool, reading, snapshot
 from tracer.storage.row_records import columns, select
@@ -111,7 +111,8 @@ class PostgresReader:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
         with store_errors():
             async with snapshot(self._project) as connection:
-                return await read_tree_rows(connection, self._project_id, plan_id, payloads)
+                asked = await ask_for_tree(connection, self._project_id, plan_id, payloads)
+            return await asked.rows()
 
     async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
         """Return a step whole; see `TraceReader.read_step`."""

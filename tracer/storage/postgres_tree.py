@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from psycopg import AsyncCursor
@@ -54,10 +55,38 @@ _CUT = {
 }
 
 
-async def read_tree_rows(
+@dataclass(frozen=True)
+class AskedTree:
+    """A tree whose rows Postgres was asked for."""
+
+    cursors: dict[Kind, AsyncCursor[Any]]
+    payloads: Payloads
+    opener_id: UUID | None
+    """The call that opened the plan at the top."""
+    revision: Revision
+
+    async def rows(self) -> TreeRows:
+        """Return the rows, once the transaction is over: its end came with them."""
+        rows = {
+            kind: await fetched_rows(cursor, kind, self.payloads)
+            for kind, cursor in self.cursors.items()
+        }
+        tree = TreeRows(
+            plans=rows[Kind.PLAN],
+            steps=rows[Kind.STEP],
+            think_acts=rows[Kind.THINK_ACT],
+            tool_calls=rows[Kind.TOOL_CALL],
+            revision=self.revision,
+        )
+        if self.opener_id is not None:
+            _take_opener_out(tree, str(self.opener_id))
+        return tree
+
+
+async def ask_for_tree(
     connection: PoolConnection, project_id: int, plan_id: UUID, payloads: Payloads
-) -> TreeRows:
-    """Return the rows of a plan and of everything below it.
+) -> AskedTree:
+    """Ask for the rows of a plan and of everything below it.
 
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
@@ -70,23 +99,16 @@ async def read_tree_rows(
     if found is None:
         raise RecordNotFound("plan", plan_id)
     run_id, opener_id, number, recorded_at = found
-    revision = Revision(run_id, number, recorded_at)
     given = {"project_id": project_id, "run": run_id, "opener": opener_id, "plan": plan_id}
     if run_id != plan_id:
         below = await connection.execute(_PLANS_BELOW, given)
         given["plans"] = [each for (each,) in await below.fetchall()]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
-    cursors = {}
+    cursors: dict[Kind, AsyncCursor[Any]] = {}
     for kind, query in queries.items():
         cursors[kind] = connection.cursor(row_factory=args_row(NODES[kind]), binary=True)
         await cursors[kind].execute(query, given, prepare=True)
-    rows = {kind: await fetched_rows(each, kind, payloads) for kind, each in cursors.items()}
-    tree = TreeRows(
-        rows[Kind.PLAN], rows[Kind.STEP], rows[Kind.THINK_ACT], rows[Kind.TOOL_CALL], None, revision
-    )
-    if opener_id is not None:
-        _take_opener_out(tree, str(opener_id))
-    return tree
+    return AskedTree(cursors, payloads, opener_id, Revision(run_id, number, recorded_at))
 
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
