@@ -43,7 +43,7 @@ from api.routes import (
 )
 from api.routes.parameters import name_lineage, refuse_unknown_parameters
 from api.security_schemes import tell_security
-from api.straight_to_traces import StraightToTraces
+from api.straight_ways import StraightWays
 from tracer.assembly import Parts
 
 ROUTES = (
@@ -104,7 +104,7 @@ def create_app(
     app.state.metrics = counts = Metrics()
     if parts is not None and parts.stores is not None:
         parts.stores.on_group = counts.note_commit
-    app.add_middleware(StraightToTraces)  # behind the gate
+    app.add_middleware(StraightWays)  # behind the gate
     app.add_middleware(Gate, access=access)
     app.add_middleware(Accounting, metrics=counts, spans=spans)  # before the gate: the outermost
     problems.install(app)

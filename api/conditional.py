@@ -24,7 +24,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 """The entry of the OpenAPI document."""
 
 
-class _NotModified(Exception):
+class NotModified(Exception):
     """The client has what would be answered."""
 
     def __init__(self, headers: dict[str, str]) -> None:
@@ -52,7 +52,7 @@ class Known:
             revisions: The runs that it is read from.
 
         Raises:
-            _NotModified: The client has it; the application answers 304.
+            NotModified: The client has it; the application answers 304.
         """
         asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
         states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
@@ -60,7 +60,7 @@ class Known:
         # Weak: the same may be written in other bytes, packed ones for one.
         headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
         if self._tags & {"*", f'"{digest}"'}:
-            raise _NotModified(headers)
+            raise NotModified(headers)
         self._response.headers.update(headers)
         return headers
 
@@ -93,8 +93,13 @@ KnownAnswers = Annotated[Known, Depends(_known)]
 def install(app: FastAPI) -> None:
     """Make `app` answer what is known with 304."""
 
-    async def not_modified(request: Request, error: Exception) -> Response:
-        assert isinstance(error, _NotModified)
-        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=error.headers)
+    async def known(request: Request, error: Exception) -> Response:
+        assert isinstance(error, NotModified)
+        return not_modified(error)
 
-    app.add_exception_handler(_NotModified, not_modified)
+    app.add_exception_handler(NotModified, known)
+
+
+def not_modified(error: NotModified) -> Response:
+    """Return the response that tells that the client has what would be answered."""
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=error.headers)

@@ -76,7 +76,8 @@ def _spans(request: Request) -> OwnSpans:
     return spans
 
 
-async def _reader(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
+async def reader_for(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
+    """Return what reads the caller's project."""
     return _spans(request).around((await _store(parts, caller)).reader)
 
 
@@ -133,7 +134,7 @@ async def metrics_of(request: Request) -> Metrics:
     return metrics
 
 
-Reader = Annotated[TraceReader, Depends(_reader)]
+Reader = Annotated[TraceReader, Depends(reader_for)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""
 Writer = Annotated[TraceWriter, Depends(writer_for)]

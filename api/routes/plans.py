@@ -21,6 +21,9 @@ from tracer.records import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
 
+DEFAULT_PAYLOADS = Payloads.PREVIEW
+"""How much of the long strings a tree has where nobody says."""
+
 _TREE: dict[int | str, dict[str, Any]] = {
     200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
 }
@@ -56,7 +59,7 @@ async def read_tree(
             description="How much of each long string: a preview is its first 2 kB, a digest the "
             "SHA-256 of it."
         ),
-    ] = Payloads.PREVIEW,
+    ] = DEFAULT_PAYLOADS,
 ) -> Response:
     """Read the hierarchy from any plan down."""
     if known.is_anything:
