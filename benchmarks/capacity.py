@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -68,8 +68,8 @@ WIDTH = 130
 
 ENCODE: dict[Way, Encode] = {"span": otlp_requests, "event": event_requests}
 
-# Of checkpoints, only those that are asked for: what they add to the log would be chance.
-_FEW_CHECKPOINTS = {"max_wal_size": "32GB", "checkpoint_timeout": "1h"}
+# Checkpoints and vacuum only when they are asked for: what they add to the log would be chance.
+_ON_DEMAND = {"max_wal_size": "32GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
 
 _SIZES = """
 SELECT relname::text, pg_table_size(oid), pg_indexes_size(oid)
@@ -96,15 +96,25 @@ class Measuring:
         self._ingest = ingest
         self._url = url
 
-    def take(self, load: Load) -> Took:
-        """Send a load, and return what it took."""
+    def take(self, load: Load, before: Load) -> Took:
+        """Send a load, and return what it took.
+
+        Args:
+            load: What to send.
+            before: Another load of the same kind, sent first: what is written over and deleted
+                leaves room that fits the rows that come next.
+        """
+        self._ingest.take(before, Rates())
         rates = Rates()
         with psycopg.connect(self._url, autocommit=True) as connection:
             # Its log and its work are those of the load alone; the first change of each page is
             # logged in full, as after every checkpoint.
             connection.execute("CHECKPOINT")
-        tables, indexes, logged = self._disk()
-        self._ingest.take(load, rates)
+            tables, indexes, logged = self._disk()
+            self._ingest.take(load, rates)
+            # A large table is vacuumed long after its rows came, so its pages are logged in full.
+            connection.execute("CHECKPOINT")
+            connection.execute("VACUUM (INDEX_CLEANUP ON)")
         tables_after, indexes_after, logged_after = self._disk()
         tables_after.subtract(tables)
         indexes_after.subtract(indexes)
@@ -131,14 +141,14 @@ class Measuring:
 
 
 @contextmanager
-def few_checkpoints(url: str) -> Iterator[None]:
-    """Let Postgres make no checkpoint inside that nobody asks for."""
+def nothing_by_chance(url: str) -> Iterator[None]:
+    """Let Postgres make no checkpoint inside, and vacuum no table, unless it is asked to."""
     with psycopg.connect(url, autocommit=True) as connection:
-        for name, value in _FEW_CHECKPOINTS.items():
+        for name, value in _ON_DEMAND.items():
             connection.execute(f"ALTER SYSTEM SET {name} = '{value}'".encode())
         connection.execute("SELECT pg_reload_conf()")
         yield
-        for name in _FEW_CHECKPOINTS:
+        for name in _ON_DEMAND:
             connection.execute(f"ALTER SYSTEM RESET {name}".encode())
         connection.execute("SELECT pg_reload_conf()")
 
@@ -149,20 +159,21 @@ def measured(bench: Bench) -> Iterator[Figure]:
     seeds = count(bench.seed + SEED)  # nothing is sent twice
     with (
         bench.database() as url,
-        few_checkpoints(url),
+        nothing_by_chance(url),
         bench.server(url) as server,
         load_process() as sender,
     ):
         ingest = Ingest(bench, sender, url, server.address, server.process.pid)
         measuring = Measuring(ingest, url)
-        for way in WAYS:
-            measuring.take(load(way, next(seeds), TRACE_SPANS, 2 * TRACE_SPANS, 0))
         for number in range(rounds := bench.sized(ROUNDS, 1)):
             bench.say(f"round {number + 1} of {rounds}")
             for way in WAYS:
                 for name, (size, more_words) in LOADS.items():
-                    sent = load(way, next(seeds), size, bench.sized(12_000, 2_000), more_words)
-                    took[way, name].append(measuring.take(sent))
+                    spans = bench.sized(6_000, 2_000)
+                    sent, before = (
+                        load(way, seed, size, spans, more_words) for seed in islice(seeds, 2)
+                    )
+                    took[way, name].append(measuring.take(sent, before))
     foretold, found = Price(), Price()
     for way in WAYS:
         known = tuple((took[way, size][0].kilobytes, _median(took[way, size])) for size in SIZES)

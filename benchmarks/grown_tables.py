@@ -1,9 +1,9 @@
 """Tables as they are after years: made by Postgres itself, without what checks each row.
 
 A run has 50 tool calls in twenty rounds of five agents, four of them sub-agents, and a small span
-for each call. Half of the runs came as spans, whose ids are spread evenly; the ids of the others
-are ordered by time. Their days are the last ninety; one run in ten thousand called a rare tool, and
-one in five thousand is running.
+for each call. Half of the runs came as spans: the ids begin as that of their trace, and those are
+spread evenly. The ids of the others are ordered by time. Their days are the last ninety; one run in
+ten thousand called a rare tool, and one in five thousand is running.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MAX_WAL = "8GB"
 # An id that is ordered by time, or spread, of the thing `number` of run `i`.
 _FUNCTIONS = """
 CREATE FUNCTION pg_temp.id_of(kind int, i bigint, number int) RETURNS uuid IMMUTABLE LANGUAGE sql
-RETURN CASE WHEN i % 2 = 1 THEN md5(kind || ':' || i || ':' || number)::uuid ELSE
+RETURN CASE WHEN i % 2 = 1 THEN (left(md5(i::text), 12)
+    || substr(md5(kind || ':' || i || ':' || number), 13))::uuid ELSE
     (lpad(to_hex(1790000000000 + i), 12, '0') || '7' || lpad(to_hex(kind), 3, '0') || '8000'
      || lpad(to_hex(i * 64 + number), 12, '0'))::uuid END;
 CREATE FUNCTION pg_temp.begun(i bigint, of_all bigint) RETURNS timestamptz STABLE LANGUAGE sql

@@ -15,6 +15,15 @@ def test_the_trace_id_is_the_root_plan_s_id() -> None:
     assert run.root_plan_id in run.records[Kind.PLAN]
 
 
+def test_the_records_of_a_trace_lie_next_to_each_other_in_an_index_by_id() -> None:
+    run = projection_of(agent(1, "a"), chat(2, parent=1), tool(3, "x", parent=1, at=(1, 2)))
+
+    ids = [record_id for kind in run.records.values() for record_id in kind]
+    assert len(ids) == 4  # plan, step, round, call
+    assert {each.bytes[:6] for each in ids} == {UUID(TRACE_ID).bytes[:6]}
+    assert {each.version for each in ids if each != run.root_plan_id} == {8}
+
+
 def test_an_agent_under_an_agent_is_a_hand_off() -> None:
     run = projection_of(agent(1, "a"), chat(2, parent=1), agent(3, "b", parent=1))
 
