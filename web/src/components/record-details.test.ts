@@ -1,10 +1,12 @@
 // @vitest-environment happy-dom
-import { afterEach, expect, test, vi } from 'vitest'
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { nested, plan, step, toolCall } from '../lineage/example-tree'
 import { buildForest } from '../lineage/rows'
 import { mountWith } from './mounting'
 import RecordDetails from './record-details.vue'
 
+// The rest of a record is asked of a server; here there is none, unless a test has its own answers.
+beforeEach(() => vi.stubGlobal('fetch', () => Promise.reject(new TypeError('no server'))))
 afterEach(() => vi.unstubAllGlobals())
 
 function detailsOf(key: string, tree = nested(), language: 'en' | 'zh-CN' = 'en') {
