@@ -51,6 +51,11 @@ on_one_postgres = pytest.mark.skipif(
 )
 """Marks tests of how one Postgres does it; what comes of it other tests ask of both."""
 
+without_analysts = pytest.mark.skipif(
+    _tests_run_on_citus(), reason="on Citus nobody can be an analyst (decision 24)"
+)
+"""Marks tests of analysts and their wall."""
+
 
 @contextmanager
 def spread_database(server_url: str) -> Iterator[str]:

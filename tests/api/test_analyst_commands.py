@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.api.test_cli import tracer
+from tests.citus_databases import without_analysts
 
 
+@without_analysts
 def test_analysts_are_let_in_listed_and_removed(database_url: str, tmp_path: Path) -> None:
     def analysts(*arguments: str) -> str:
         done = tracer(tmp_path, "analysts", *arguments, TRACER_DATABASE_URL=database_url)

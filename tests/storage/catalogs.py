@@ -32,9 +32,12 @@ QUERIES = {
         WHERE NOT t.tgisinternal AND {ours}""",
     "enums": """
         SELECT t.typname, array_agg(e.enumlabel ORDER BY e.enumsortorder)
-        FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid GROUP BY t.typname""",
+        FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid
+        WHERE t.typnamespace = 'public'::regnamespace GROUP BY t.typname""",
 }
-OURS = "c.relnamespace = 'public'::regnamespace AND c.relname NOT LIKE 'alembic_version%'"
+OURS = """c.relnamespace = 'public'::regnamespace AND c.relname NOT LIKE 'alembic_version%'
+    AND NOT EXISTS (SELECT FROM pg_depend e WHERE e.objid = c.oid AND e.deptype = 'e')"""
+"""What is in the schema and no extension's."""
 
 Catalog = dict[str, list[tuple[object, ...]]]
 

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.citus_databases import without_analysts
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
 from tracer.errors import BadRequest, ConfigurationError
@@ -23,6 +24,8 @@ from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import project_made
+
+pytestmark = without_analysts
 
 RELATIONS = """
 SELECT n.nspname || '.' || c.relname, EXISTS (

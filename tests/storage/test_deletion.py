@@ -75,6 +75,12 @@ async def test_what_lies_below_a_run_is_looked_through_for_circles_once(
     cuts = [each for each in asked if each in map(sql.counting, sql.CUTS)]
     links = 40 + 41  # of plans, and of calls within the batch
     assert len(cuts) <= len(sql.CUTS) * (links // 10 + 1)
+
+
+@on_one_postgres
+async def test_circles_are_looked_for_along_an_index_that_leaves_out_what_is_cut(
+    pool: Pool,
+) -> None:
     async with in_project(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         for cut in sql.CUTS:

@@ -82,7 +82,7 @@ async def test_a_listener_that_was_cut_off_listens_again(database_url: str, pool
         with watch.watching(run.root) as woken:
             pid = await listens(database_url)
             with psycopg.connect(database_url) as connection:
-                connection.execute("SELECT pg_terminate_backend(%s)", [pid])
+                connection.execute("SELECT pg_terminate_backend(%s::integer)", [pid])
             await listens(database_url, than=pid)
             await woken_by(writer, run, woken)
 

@@ -70,7 +70,7 @@ async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_hold
         for _ in range(3):
             with psycopg.connect(database_url) as holder:
                 await until_waiting(database_url, 0)
-                holder.execute("SELECT FROM session_state FOR UPDATE")
+                holder.execute("SELECT FROM session_state WHERE session_id = 's' FOR UPDATE")
                 changing = asyncio.create_task(sessions.change_state("s", {}, visits(1)))
                 await until_waiting(database_url, 1)
                 changing.cancel()

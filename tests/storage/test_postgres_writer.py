@@ -292,8 +292,9 @@ async def test_the_database_itself_refuses_a_sub_plan_without_its_opener(
     with psycopg.connect(database_url, autocommit=True) as connection:
         with pytest.raises(psycopg.errors.ForeignKeyViolation):
             connection.execute(
-                "UPDATE plan_execution_record SET tool_call_id = gen_random_uuid()"
-                " WHERE parent_plan_id IS NOT NULL"
+                "UPDATE plan_execution_record SET tool_call_id = %s"
+                " WHERE parent_plan_id IS NOT NULL",
+                [new_id()],
             )
         with pytest.raises(psycopg.errors.CheckViolation):
             connection.execute("UPDATE plan_execution_record SET parent_plan_id = NULL")

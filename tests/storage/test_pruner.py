@@ -150,7 +150,8 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
 
         # Now somebody is in its way, so that it stays in the middle of a batch.
         await somebody.execute(
-            "SELECT FROM act_tool_info WHERE tool_call_id = %s FOR UPDATE", [busy.call]
+            "SELECT FROM act_tool_info WHERE root_plan_id = %s AND tool_call_id = %s FOR UPDATE",
+            [busy.root, busy.call],
         )
         pruning = asyncio.create_task(pruned(pool, MONTH))
         await until_waiting(database_url, 1)

@@ -6,8 +6,9 @@ extension; what has to be asked in another way there goes by `is_spread` (decisi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, text
@@ -164,9 +165,26 @@ FROM pg_constraint WHERE contype = 'f' AND conrelid::regclass::text = ANY(:table
 ORDER BY conrelid::regclass::text, conname"""
 
 
-def apart(items: Iterable[Item], run_of: Callable[[Item], Hashable]) -> list[list[Item]]:
-    """Return what is written in groups, one for each run: each goes to the worker that has it."""
-    groups: dict[Hashable, list[Item]] = {}
+async def apart(
+    pool: Pool, items: list[Item], run_of: Callable[[Item], UUID]
+) -> list[list[Item]]:
+    """Return what is written in groups, one for each shard: no transaction locks runs in two.
+
+    On one Postgres that is one group.
+    """
+    if not await is_spread(pool):
+        return [items]
+    runs = {run_of(item) for item in items}
+    if len(runs) < 2:
+        return [items]
+    async with borrowed(pool) as connection:
+        shards = dict(await (await connection.execute(_SHARDS, [list(runs)])).fetchall())
+    groups: dict[int, list[Item]] = {}
     for item in items:
-        groups.setdefault(run_of(item), []).append(item)
+        groups.setdefault(shards[run_of(item)], []).append(item)
     return [*groups.values()]
+
+
+_SHARDS = f"""
+SELECT id, get_shard_id_for_distribution_column('{_RUN}', id)
+FROM unnest(%s::uuid[]) AS given (id)"""

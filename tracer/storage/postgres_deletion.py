@@ -267,11 +267,15 @@ class PostgresDeletion:
             choosing = sql.choosing(which, order, locking)
             return dict(await (await connection.execute(choosing, given)).fetchall())
         finding = sql.choosing(which, order, sql.UNLOCKED)
+        choosing = sql.choosing(sql.among("true"), order, locking)
+        # Somebody else may have been done with it before it was locked.
+        finding_again = sql.choosing(sql.among(which), order, sql.UNLOCKED)
         for run_id, _ in await (await connection.execute(finding, given)).fetchall():
-            choosing = sql.choosing(sql.among("true"), order, locking)
-            cursor = await connection.execute(choosing, {**given, "runs": [run_id]})
-            if locked := await cursor.fetchall():
-                return dict(locked)
+            one = {**given, "runs": [run_id]}
+            if await (await connection.execute(choosing, one)).fetchall():
+                cursor = await connection.execute(finding_again, one)
+                if locked := await cursor.fetchall():
+                    return dict(locked)
         return {}
 
     async def _sum(self, query: str, given: dict[str, Any]) -> int:

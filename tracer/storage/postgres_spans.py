@@ -26,7 +26,7 @@ from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
-from tracer.storage.citus import is_spread
+from tracer.storage.citus import apart, is_spread
 from tracer.storage.engine import PoolConnection
 from tracer.storage.group_commit import GroupCommit, OnGroup
 from tracer.storage.json_rows import json_batches
@@ -139,14 +139,15 @@ class PostgresSpans:
         for span in merge_spans(span for _, span in spans).values():
             by_trace.setdefault(span.trace_id, []).append(span)
         by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
-        groups = [by_run]
         if await is_spread(self._project.pool):  # where nobody copies behind policies
             self._copy_rows = math.inf
-            groups = [{run_id: found} for run_id, found in by_run.items()]
         open_runs: set[UUID] = set()
-        for group in groups:
+        for group in await apart(self._project.pool, [*by_run], lambda run_id: run_id):
             open_runs |= await outlasting_collisions(
-                self._write_once, group, said, trusting=trusting
+                self._write_once,
+                {run_id: by_run[run_id] for run_id in group},
+                said,
+                trusting=trusting,
             )
         if len(open_runs) == len(by_run):
             return []

@@ -166,11 +166,10 @@ class PostgresWriter:
         return await asyncio.to_thread(admit, given, policy)
 
     async def _write(self, events: list[Numbered[Event]]) -> list[Refusal]:
-        if not await is_spread(self._project.pool):
-            return await self._write_together(events, self._known)
-        groups = apart(events, lambda event: event[1].root_plan_id)
-        # Broken references are told too late there to go by what was known.
-        written = [await self._write_together(group, KnownRecords()) for group in groups]
+        # Broken references are told too late by Citus to go by what was known.
+        known = KnownRecords() if await is_spread(self._project.pool) else self._known
+        groups = await apart(self._project.pool, events, _run_of)
+        written = [await self._write_together(group, known) for group in groups]
         return [refusal for refused in written for refusal in refused]
 
     async def _write_together(
@@ -197,9 +196,7 @@ class PostgresWriter:
         return await self._refusals(events, runs - open_runs)
 
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
-        if not await is_spread(self._project.pool):
-            return await self._restore_together(records)
-        groups = apart(records, lambda record: record[1].root_plan_id)
+        groups = await apart(self._project.pool, records, _run_of)
         restored = [await self._restore_together(group) for group in groups]
         return [refusal for refused in restored for refusal in refused]
 
@@ -253,7 +250,7 @@ class PostgresWriter:
             by_kind = zip(RECORDS, parts, strict=True)
             rows = {kind: part for kind, part in by_kind if part is not None}
             given = [self._project_id, now, grows, runs, *rows.values()]
-            statements.append((merging(tuple(rows)), given))
+            statements.append((merging(tuple(rows), are_locked=first > 0), given))
             grows = 0
         statements += rest
         if signs:
@@ -319,6 +316,10 @@ class PostgresWriter:
         if run.status.is_ending:
             raise RunNotActive()
         return run
+
+
+def _run_of(numbered: Numbered[Event] | Numbered[ExportedRecord]) -> UUID:
+    return numbered[1].root_plan_id
 
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"

@@ -162,14 +162,21 @@ circle.
 
 
 @cache
-def merging(kinds: tuple[Kind, ...]) -> str:
+def merging(kinds: tuple[Kind, ...], *, are_locked: bool = False) -> str:
     """Return the statement that merges rows of `kinds` into runs that are there.
 
     It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
     from $5 on, a parameter a kind. It returns the runs that take events: not those that were
     deleted or came as spans.
+
+    Args:
+        kinds: Of which there are rows.
+        are_locked: The runs are locked. Where they lie on workers of Citus, they have to be: what
+            one part of a statement hands to others goes to every worker.
     """
-    parts = [_LOCKED, *(_changed(kind, f"${place}") for place, kind in enumerate(kinds, 5))]
+    locked = f"({_OPEN}) AS locked" if are_locked else "locked"
+    parts = [] if are_locked else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
+    parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
     new = {"revision": "locked.revision"}
     joined = ""
     if Kind.PLAN in kinds:
@@ -187,27 +194,24 @@ def merging(kinds: tuple[Kind, ...]) -> str:
                 before = new.get(column, f"run.{column}")
                 new[column] = f"{before} + coalesce(more_{_name(kind)}.{column}, 0)"
     return f"""
-    WITH {", ".join(parts)}
+    {"WITH " if parts else ""}{", ".join(parts)}
     UPDATE run SET {", ".join(f"{column} = {value}" for column, value in new.items())}
-    FROM locked{joined}
+    FROM {locked}{joined}
     WHERE run.project_id = $1 AND run.root_plan_id = locked.root_plan_id
         AND run.root_plan_id = ANY($4::uuid[])
     RETURNING run.root_plan_id"""
 
 
-_LOCKED = """locked AS (
-        SELECT root_plan_id, revision + $3 AS revision FROM run
+_OPEN = """SELECT root_plan_id, revision + $3 AS revision FROM run
         WHERE project_id = $1 AND root_plan_id = ANY($4::uuid[])
-            AND deleted_at IS NULL AND source = 'events'
-        ORDER BY root_plan_id FOR NO KEY UPDATE
-    )"""
+            AND deleted_at IS NULL AND source = 'events'"""
 
 
 def _name(kind: Kind) -> str:
     return f"changed_{TABLES[kind]}"
 
 
-def _changed(kind: Kind, rows: str) -> str:
+def _changed(kind: Kind, rows: str, locked: str) -> str:
     merge = _Merge(kind)
     key = merge.rules.id_field
     values = merge.values()
@@ -232,7 +236,7 @@ def _changed(kind: Kind, rows: str) -> str:
         SELECT $1, locked.root_plan_id, given.{key}, $2, locked.revision,
             {", ".join(values.values())}
         FROM json_to_recordset({rows}) AS given ({merge.given()})
-        JOIN locked ON locked.root_plan_id = given.root_plan_id
+        JOIN {locked} ON locked.root_plan_id = given.root_plan_id
         ORDER BY given.root_plan_id, given.{key}
         ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
         SET {", ".join(assignments)}
