@@ -257,15 +257,18 @@ async def test_a_worker_that_is_away_loses_nothing_that_was_acknowledged(
         await asyncio.to_thread(upgrade, unmigrated_url)
         pool = await stack.enter_async_context(open_pool(unmigrated_url))
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
-        runs = [sample_run() for _ in range(16)]
+        runs = [sample_run() for _ in range(40)]
         kept = [run for run in runs[:8] if await _is_acknowledged(writer, run)]
         assert kept == runs[:8]
 
         ways[0].close()
         with pytest.raises(StoreUnavailable, match=f":{nodes[0][1]}"):
             await reader.check()
-        is_kept = [await _is_acknowledged(writer, run) for run in runs[8:]]
-        assert False in is_kept
+        # At once: they go in one group, and those on the other worker are written all the same.
+        is_kept = await asyncio.gather(*(_is_acknowledged(writer, run) for run in runs[8:]))
+        lie_there = [await _port_of(pool, run) == nodes[1][1] for run in runs[8:]]
+        assert is_kept == lie_there
+        assert set(is_kept) == {True, False}
 
         ways[0].open()
         await reader.check()
@@ -274,6 +277,17 @@ async def test_a_worker_that_is_away_loses_nothing_that_was_acknowledged(
         for run in runs:
             tree = await reader.read_tree(run.root, Payloads.NONE)
             assert len(tree.tool_calls) == 3
+
+
+async def _port_of(pool: Pool, run: SampleRun) -> int:
+    """Return the port of the worker that has a run."""
+    query = """
+        SELECT nodeport FROM pg_dist_placement JOIN pg_dist_node USING (groupid)
+        WHERE shardid = get_shard_id_for_distribution_column('run', %s)"""
+    async with pool.connection() as connection:
+        [(port,)] = await (await connection.execute(query, [run.root])).fetchall()
+    assert isinstance(port, int)
+    return port
 
 
 async def _is_acknowledged(writer: PostgresWriter, run: SampleRun) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from tracer.errors import StoreUnavailable
 from tracer.storage.group_commit import GROUP_ITEMS, LANES, GroupCommit
-from tracer.storage.write_errors import Numbered
+from tracer.storage.write_errors import Numbered, PartlyWritten
 from tracer.store import Refusal
 
 Item = tuple[int, str]
@@ -130,6 +130,23 @@ async def test_a_failure_reaches_those_of_its_group_alone(
     with pytest.raises(StoreUnavailable):
         await lost
     assert await together.write([(1, "next")]) == []
+
+
+async def test_who_has_all_of_its_items_written_hears_of_no_failure_of_others() -> None:
+    async def write_some(items: list[Numbered[Item]]) -> list[Refusal]:
+        """Write what belongs to even runs."""
+        written = {index for index, (run, _) in items if run % 2 == 0}
+        bad = [index for index, (_, said) in items if said == "bad" and index in written]
+        refused = [Refusal(index, "bad", "It is bad.") for index in bad]
+        raise PartlyWritten(written, refused)
+
+    together = GroupCommit(write_some, lambda item: UUID(int=item[0]))
+    await together.write([(2, "kept")])
+    [refusal] = await together.write([(2, "good"), (4, "bad")])
+    assert refusal.index == 1
+    for lost in ([(1, "lost")], [(2, "kept"), (3, "lost")]):
+        with pytest.raises(StoreUnavailable):
+            await together.write(lost)
 
 
 async def test_who_gives_up_before_its_turn_is_not_written(

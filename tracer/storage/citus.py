@@ -6,11 +6,12 @@ extension; what has to be asked in another way there goes by `is_spread` (decisi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from psycopg.errors import InternalError_, OperationalError
 from sqlalchemy import Connection, text
 
 from tracer.errors import ConfigurationError, StoreUnavailable
@@ -19,6 +20,8 @@ from tracer.storage.analyst_role import VIEWS
 from tracer.storage.engine import Pool, PoolConnection, borrowed
 from tracer.storage.program_role import PROGRAM_ROLE, standing_of
 from tracer.storage.tables import METADATA
+from tracer.storage.write_errors import Numbered, PartlyWritten
+from tracer.store import Refusal
 
 Item = TypeVar("Item")
 
@@ -165,23 +168,55 @@ FROM pg_constraint WHERE contype = 'f' AND conrelid::regclass::text = ANY(:table
 ORDER BY conrelid::regclass::text, conname"""
 
 
-async def apart(
-    pool: Pool, items: list[Item], run_of: Callable[[Item], UUID]
-) -> list[list[Item]]:
-    """Return what is written in groups, one for each shard: no transaction locks runs in two.
+async def written_apart(
+    pool: Pool,
+    run_of: Callable[[Item], UUID],
+    write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
+    items: list[Numbered[Item]],
+) -> list[Refusal]:
+    """Write items in groups, one for each shard; on one Postgres that is one group.
 
-    On one Postgres that is one group.
+    No transaction can lock runs on two shards.
+
+    Args:
+        pool: The connections.
+        run_of: Returns an item's run.
+        write: Writes a group, and returns what it refuses.
+        items: What to write.
+
+    Raises:
+        PartlyWritten: Some worker is away; what goes to others is written.
+        StoreUnavailable: The coordinator does not answer, or no worker that was asked.
     """
+    refused: list[Refusal] = []
+    written: set[int] = set()
+    failure: Exception | None = None
+    for group in await _apart(pool, run_of, items):
+        try:
+            refused += await write(group)
+            written.update(index for index, _ in group)
+        except (OperationalError, InternalError_) as error:
+            if error.sqlstate is None or len(group) == len(items):
+                raise  # it is the coordinator who is away, or there is nothing else to write
+            failure = error
+    if failure is not None:
+        raise PartlyWritten(written, refused) from failure
+    return refused
+
+
+async def _apart(
+    pool: Pool, run_of: Callable[[Item], UUID], items: list[Numbered[Item]]
+) -> list[list[Numbered[Item]]]:
     if not await is_spread(pool):
         return [items]
-    runs = {run_of(item) for item in items}
+    runs = {run_of(item) for _, item in items}
     if len(runs) < 2:
         return [items]
     async with borrowed(pool) as connection:
         shards = dict(await (await connection.execute(_SHARDS, [list(runs)])).fetchall())
-    groups: dict[int, list[Item]] = {}
-    for item in items:
-        groups.setdefault(shards[run_of(item)], []).append(item)
+    groups: dict[int, list[Numbered[Item]]] = {}
+    for numbered in items:
+        groups.setdefault(shards[run_of(numbered[1])], []).append(numbered)
     return [*groups.values()]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-from tracer.storage.write_errors import Numbered
+from tracer.storage.write_errors import Numbered, PartlyWritten
 from tracer.store import Refusal
 
 LANES = 2
@@ -70,7 +70,7 @@ class GroupCommit(Generic[Item]):
         """Write items with others, and return those that cannot be stored, by their places.
 
         Raises:
-            StoreUnavailable: Nothing of the group could be stored.
+            StoreUnavailable: Some of them could not be stored for now.
         """
         if not items:
             return []
@@ -118,6 +118,8 @@ class GroupCommit(Generic[Item]):
             refused = await self._write(list(enumerate(items)))
             self._on_group(time.perf_counter() - begin, len(items))
             _answer(group, refused)
+        except PartlyWritten as error:
+            _answer(group, error.refused, error)
         except Exception as error:
             for each in group:
                 if not each.refused.done():
@@ -134,13 +136,21 @@ class GroupCommit(Generic[Item]):
             self._fill_lanes()
 
 
-def _answer(group: Sequence[_Waiting[Item]], refused: Sequence[Refusal]) -> None:
-    """Tell each which of its items were refused."""
+def _answer(
+    group: Sequence[_Waiting[Item]],
+    refused: Sequence[Refusal],
+    failure: PartlyWritten | None = None,
+) -> None:
+    """Tell each which of its items were refused, or that not all of them could be written."""
     first = 0
     for each in group:
         own = range(first, first + len(each.items))
-        if not each.refused.done():
-            each.refused.set_result(
-                [replace(r, index=r.index - first) for r in refused if r.index in own]
-            )
         first = own.stop
+        if each.refused.done():
+            continue
+        if failure is not None and not failure.written >= set(own):
+            each.refused.set_exception(failure)
+            continue
+        each.refused.set_result(
+            [replace(r, index=r.index - own.start) for r in refused if r.index in own]
+        )

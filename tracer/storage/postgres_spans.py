@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from uuid import UUID
 
 from psycopg import AsyncRawCursor
@@ -26,7 +27,7 @@ from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
-from tracer.storage.citus import apart, is_spread
+from tracer.storage.citus import is_spread, written_apart
 from tracer.storage.engine import PoolConnection
 from tracer.storage.group_commit import GroupCommit, OnGroup
 from tracer.storage.json_rows import json_batches
@@ -97,7 +98,12 @@ class PostgresSpans:
         self._known = KnownTraces()
         self._copy_rows: float = COPY_ROWS
         self._together = GroupCommit[Span](
-            lambda group: refused_of(group, "span", self._write),
+            partial(
+                written_apart,
+                project.pool,
+                _run_of,
+                partial(refused_of, written="span", write=self._write),
+            ),
             lambda span: span.trace_id,
             on_group,
         )
@@ -122,7 +128,8 @@ class PostgresSpans:
         async def write(group: list[Numbered[Span]]) -> list[Refusal]:
             return await self._write_versions(group, said)
 
-        return await refused_of(list(enumerate(spans)), "span", write)
+        restoring = partial(refused_of, written="span", write=write)
+        return await written_apart(self._project.pool, _run_of, restoring, list(enumerate(spans)))
 
     async def _write(self, spans: list[Numbered[Span]]) -> list[Refusal]:
         try:
@@ -141,14 +148,7 @@ class PostgresSpans:
         by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
         if await is_spread(self._project.pool):  # where nobody copies behind policies
             self._copy_rows = math.inf
-        open_runs: set[UUID] = set()
-        for group in await apart(self._project.pool, [*by_run], lambda run_id: run_id):
-            open_runs |= await outlasting_collisions(
-                self._write_once,
-                {run_id: by_run[run_id] for run_id in group},
-                said,
-                trusting=trusting,
-            )
+        open_runs = await outlasting_collisions(self._write_once, by_run, said, trusting=trusting)
         if len(open_runs) == len(by_run):
             return []
         return [
@@ -314,6 +314,10 @@ class PostgresSpans:
                 yield REPLACE_RECORDS[kind], [self._project_id, now, rows, runs]
         for rows in json_batches(Kind.RUN, changes.runs):
             yield UPDATE_RUNS, [self._project_id, rows, runs]
+
+
+def _run_of(span: Span) -> UUID:
+    return root_plan_id(span.trace_id)
 
 
 def _signs_of(projected: Mapping[UUID, _LockedRun]) -> Signs:

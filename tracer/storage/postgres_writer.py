@@ -26,7 +26,7 @@ from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
-from tracer.storage.citus import apart, is_spread
+from tracer.storage.citus import is_spread, written_apart
 from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
@@ -96,8 +96,13 @@ class PostgresWriter:
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
         self._together = GroupCommit[Event](
-            partial(refused_of, written="event", write=self._write),
-            lambda event: event.root_plan_id,
+            partial(
+                written_apart,
+                project.pool,
+                _run_of,
+                partial(refused_of, written="event", write=self._write),
+            ),
+            _run_of,
             partial(on_group, "events"),
         )
 
@@ -121,7 +126,9 @@ class PostgresWriter:
         """Bring exported records back; see `TraceRestorer.restore`."""
         with store_errors():
             admitted = await self._admitted(self._admission.records, records)
-            refused = await refused_of(list(enumerate(admitted)), "record", self._restore)
+            restoring = partial(refused_of, written="record", write=self._restore)
+            numbered = list(enumerate(admitted))
+            refused = await written_apart(self._project.pool, _run_of, restoring, numbered)
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer(len(records) - len(refused), sorted(refused, key=lambda r: r.index))
 
@@ -168,13 +175,6 @@ class PostgresWriter:
     async def _write(self, events: list[Numbered[Event]]) -> list[Refusal]:
         # Broken references are told too late by Citus to go by what was known.
         known = KnownRecords() if await is_spread(self._project.pool) else self._known
-        groups = await apart(self._project.pool, events, _run_of)
-        written = [await self._write_together(group, known) for group in groups]
-        return [refusal for refused in written for refusal in refused]
-
-    async def _write_together(
-        self, events: list[Numbered[Event]], known: KnownRecords
-    ) -> list[Refusal]:
         reduced = reduce_events(event for _, event in events)
         runs = {event.root_plan_id for _, event in events}
         signs = self._leases.new(signs_of(event for _, event in events))
@@ -196,11 +196,6 @@ class PostgresWriter:
         return await self._refusals(events, runs - open_runs)
 
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
-        groups = await apart(self._project.pool, records, _run_of)
-        restored = [await self._restore_together(group) for group in groups]
-        return [refusal for refused in restored for refusal in refused]
-
-    async def _restore_together(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
         reduced = reduce_records([record for _, record in records])
         runs = {run_id for run_id, _ in reduced[Kind.RUN]}
         rest: list[Statement] = [
@@ -318,8 +313,8 @@ class PostgresWriter:
         return run
 
 
-def _run_of(numbered: Numbered[Event] | Numbered[ExportedRecord]) -> UUID:
-    return numbered[1].root_plan_id
+def _run_of(written: Event | ExportedRecord) -> UUID:
+    return written.root_plan_id
 
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"

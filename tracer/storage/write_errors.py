@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from typing import ParamSpec, TypeVar
 
 import orjson
@@ -14,6 +14,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from tracer.errors import StoreUnavailable
 from tracer.store import Refusal
 
 UNSTORABLE = (
@@ -26,6 +27,21 @@ UNSTORABLE = (
 """What something that was written is to blame for; a part of the write may succeed by itself."""
 
 _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+class PartlyWritten(StoreUnavailable):
+    """Some of a group could not be written for now, and the rest was."""
+
+    def __init__(self, written: Set[int], refused: list[Refusal]) -> None:
+        """Say what is done.
+
+        Args:
+            written: The places of what was written, or refused for good.
+            refused: What was refused of it.
+        """
+        super().__init__()
+        self.written = written
+        self.refused = refused
 
 
 Item = TypeVar("Item")
