@@ -240,12 +240,13 @@ class PostgresWriter:
             (LOCK_RUNS, [self._project_id, now, rows]) for rows in batches[Kind.RUN]
         ]
         grows = 0 if statements else 1
+        apart = await is_spread(self._project.pool)
         first = len(statements)
         for parts in zip_longest(*(batches[kind] for kind in RECORDS)):
             by_kind = zip(RECORDS, parts, strict=True)
             rows = {kind: part for kind, part in by_kind if part is not None}
             given = [self._project_id, now, grows, runs, *rows.values()]
-            statements.append((merging(tuple(rows), are_locked=first > 0), given))
+            statements.append((merging(tuple(rows), is_spread=apart), given))
             grows = 0
         statements += rest
         if signs:

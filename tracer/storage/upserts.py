@@ -162,7 +162,7 @@ circle.
 
 
 @cache
-def merging(kinds: tuple[Kind, ...], *, are_locked: bool = False) -> str:
+def merging(kinds: tuple[Kind, ...], *, is_spread: bool = False) -> str:
     """Return the statement that merges rows of `kinds` into runs that are there.
 
     It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
@@ -171,11 +171,11 @@ def merging(kinds: tuple[Kind, ...], *, are_locked: bool = False) -> str:
 
     Args:
         kinds: Of which there are rows.
-        are_locked: The runs are locked. Where they lie on workers of Citus, they have to be: what
-            one part of a statement hands to others goes to every worker.
+        is_spread: The tables are spread by Citus, and the runs are locked. What one part of a
+            statement hands to others goes to all workers there, so each part looks runs up itself.
     """
-    locked = f"({_OPEN}) AS locked" if are_locked else "locked"
-    parts = [] if are_locked else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
+    locked = f"({_OPEN}) AS locked" if is_spread else "locked"
+    parts = [] if is_spread else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
     parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
     new = {"revision": "locked.revision"}
     joined = ""
