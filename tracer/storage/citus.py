@@ -62,13 +62,19 @@ async def check_workers(connection: PoolConnection) -> None:
     Raises:
         StoreUnavailable: It does not; the message says which.
     """
-    if await is_spread_by(connection):
-        cursor = await connection.execute(_UNREACHED)
-        if unreached := [f"{host}:{port}" for host, port in await cursor.fetchall()]:
-            raise StoreUnavailable(
-                f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be read, "
-                "and nothing can be written for certain, until it is back."
-            )
+    if not await is_spread_by(connection):
+        return
+    # What a session kept of its way to a worker may have ended with that, which is told once.
+    if await _unreached(connection) and (unreached := await _unreached(connection)):
+        raise StoreUnavailable(
+            f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be read or "
+            "written until it is back."
+        )
+
+
+async def _unreached(connection: PoolConnection) -> list[str]:
+    cursor = await connection.execute(_UNREACHED)
+    return [f"{host}:{port}" for host, port in await cursor.fetchall()]
 
 
 def is_there(connection: Connection) -> bool:
