@@ -23,6 +23,9 @@ from tracer.storage.tables import METADATA
 Node = tuple[str, int]
 """A host and a port."""
 
+SHARDS = 4
+"""How many there are in a database of a test: each has tables of its own, which take time."""
+
 _free: dict[str, list[str]] = {}
 _numbers = count(1)
 
@@ -102,6 +105,9 @@ def make_cluster(url: str, nodes: list[Node]) -> None:
     """Give a database the extension, and the same database of other nodes as workers."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION citus")
+        name = sql.Identifier(urlsplit(url).path[1:])
+        few = sql.SQL("ALTER DATABASE {} SET citus.shard_count TO {}")
+        connection.execute(few.format(name, sql.Literal(SHARDS)))
         coordinator = urlsplit(url)
         here = [coordinator.hostname, coordinator.port]
         connection.execute("SELECT citus_set_coordinator_host(%s, %s)", here)
