@@ -136,6 +136,17 @@ def _empty(url: str) -> None:
         for table in METADATA.sorted_tables[::-1]:
             connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table.name)))
         connection.execute("INSERT INTO project VALUES (1, 'default', now())")
+        for (schema,) in connection.execute(_OWN_SCHEMAS).fetchall():
+            connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+
+_OWN_SCHEMAS = """
+SELECT nspname FROM pg_namespace
+WHERE nspname NOT IN ('public', 'trace', 'information_schema') AND NOT starts_with(nspname, 'pg_')
+    AND NOT EXISTS (
+        SELECT FROM pg_depend WHERE objid = pg_namespace.oid AND deptype = 'e'
+    )"""
+"""Those that a test's application made."""
 
 
 def _on(url: str, node: Node) -> str:
