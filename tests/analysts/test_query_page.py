@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.analysts.query_page import PAGE, answered_page, queries
+from tests.citus_databases import without_analysts
 
 
+@without_analysts
 async def test_every_query_of_the_page_gives_what_stands_there(database_url: str) -> None:
     page = await answered_page(database_url)
 

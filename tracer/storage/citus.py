@@ -67,8 +67,8 @@ async def check_workers(connection: PoolConnection) -> None:
     # What a session kept of its way to a worker may have ended with that, which is told once.
     if await _unreached(connection) and (unreached := await _unreached(connection)):
         raise StoreUnavailable(
-            f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be read or "
-            "written until it is back."
+            f"Citus does not reach {', '.join(unreached)}. Runs that lie there can't be "
+            "written, and lists and trees can't be read, until it is back."
         )
 
 
