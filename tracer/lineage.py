@@ -196,9 +196,14 @@ def _walk(tops: Iterable[Node]) -> list[Node]:
         if isinstance(node, ToolCallNode):
             walked += node.tool_calls
             walked += node.sub_plans
+        elif isinstance(node, ThinkActNode):
+            walked += node.tool_calls
+        elif isinstance(node, StepNode):
+            walked += node.think_acts
+            walked += node.tool_calls
+            walked += node.sub_plans
         else:
-            walked += _within_plan(node)
-            walked += _sub_plans(node)
+            walked += node.agent_executions
     return walked
 
 
@@ -209,45 +214,44 @@ def _within_plan(node: Node) -> Sequence[Node]:
     return node.agent_executions if isinstance(node, PlanNode) else node.tool_calls
 
 
-def _sub_plans(node: Node) -> Sequence[PlanNode]:
-    """Return the sub-plans that a node opened."""
-    return node.sub_plans if isinstance(node, (ToolCallNode, StepNode)) else ()
-
-
 def _add_totals(walked: list[Node]) -> None:
     """Fill in `own`, `cumulative` and `sub_plan_count` of nodes, parents before those below them.
 
     What is equal is one object where that is known without looking: `own` and `cumulative` of what
     has no sub-plans below, and those of all calls that have nothing below.
     """
-    opened: dict[int, int] = {}  # how many sub-plans a node and those below it in its plan opened
+    # How many sub-plans a node and those below it in its plan opened, where there are any.
+    opened: dict[int, int] = {}
     for node in reversed(walked):
-        itself = _of_itself(node)
-        if isinstance(node, ToolCallNode) and not node.tool_calls and not node.sub_plans:
-            # As below, in half the time: most nodes are such calls.
-            node.own = node.cumulative = itself
-            continue
-        below = _within_plan(node)
-        sub_plans = _sub_plans(node)
-        node.own = node.cumulative = itself
-        if below:
-            node.own = node.cumulative = _sum(itself, [child.own for child in below])
-        if sub_plans or any(child.own is not child.cumulative for child in below):
+        sub_plans: list[PlanNode] = []
+        below: Sequence[Node]
+        if isinstance(node, ToolCallNode):
+            itself = _FAILED_CALL if node.status == "failed" else _CALL
+            below, sub_plans = node.tool_calls, node.sub_plans
+            if not below and not sub_plans:  # most nodes
+                node.own = node.cumulative = itself
+                continue
+            node.sub_plan_count = len(sub_plans)
+        elif isinstance(node, ThinkActNode):
+            itself, below = _of_round(node), node.tool_calls
+        elif isinstance(node, StepNode):
+            itself, below, sub_plans = NOTHING, [*node.think_acts, *node.tool_calls], node.sub_plans
+            node.sub_plan_count = len(sub_plans)
+        else:
+            itself, below = NOTHING, node.agent_executions
+        node.own = node.cumulative = _sum(itself, [child.own for child in below])
+        deeper = [opened[id(child)] for child in below if id(child) in opened]
+        if sub_plans or deeper:
             parts = [child.cumulative for child in (*below, *sub_plans)]
             node.cumulative = _sum(itself, parts)
-            opened[id(node)] = len(sub_plans) + sum([opened.get(id(child), 0) for child in below])
-        if isinstance(node, PlanNode):
-            node.sub_plan_count = opened.pop(id(node), 0)
-        elif isinstance(node, (ToolCallNode, StepNode)):
-            node.sub_plan_count = len(sub_plans)
+            if isinstance(node, PlanNode):
+                node.sub_plan_count = sum(deeper)
+            else:
+                opened[id(node)] = len(sub_plans) + sum(deeper)
 
 
-def _of_itself(node: Node) -> Totals:
-    """Return what one node alone adds to the totals."""
-    if isinstance(node, ToolCallNode):
-        return _FAILED_CALL if node.status == "failed" else _CALL
-    if not isinstance(node, ThinkActNode):
-        return NOTHING
+def _of_round(node: ThinkActNode) -> Totals:
+    """Return what a round alone adds to the totals."""
     return Totals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
@@ -268,6 +272,9 @@ def _sum(itself: Totals, parts: list[Totals]) -> Totals:
     tool_calls = itself.tool_calls
     failures = itself.failures
     for part in parts:
+        if part is _CALL:  # most are
+            tool_calls += 1
+            continue
         input_tokens += part.input_tokens
         output_tokens += part.output_tokens
         cost_usd += part.cost_usd
