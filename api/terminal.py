@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from uvicorn.loops.auto import auto_loop_factory
 
 from tracer.errors import TracerError
 from tracer.logs import configure_logs
@@ -39,8 +38,7 @@ def carry_out(
     try:
         settings = read_settings()
         configure_logs()
-        with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
-            runner.run(_stoppable(run(settings)))
+        asyncio.run(_stoppable(run(settings)))
     except TracerError as error:
         said.print(f"tracer: {error}", style="red", markup=False)
         raise typer.Exit(1) from None
