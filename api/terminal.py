@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 # What a program reads goes to standard output, what a person reads beside it to standard error.
 said = Console(stderr=True, highlight=False, soft_wrap=True)
 
+
+THREADS = 32
+"""How many there may be beside the event loop. Each connection to Postgres takes one while it reads
+something large; with Python's six, those could keep all large bodies from being masked."""
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -49,8 +54,10 @@ def carry_out(
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:
-    """Let a polite kill end `work` as Ctrl-C does: by cancelling it, so that it tidies up."""
+    """Do `work`; a polite kill ends it as Ctrl-C does: by cancelling it, so that it tidies up."""
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.set_default_executor(ThreadPoolExecutor(THREADS, "tracer"))
     await work
