@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence, Set
+from datetime import datetime
 from functools import partial
 from itertools import zip_longest
 from typing import TypeVar
@@ -95,16 +96,7 @@ class PostgresWriter:
         self._spans = PostgresSpans(self._project, clock, self._leases, partial(on_group, "spans"))
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
-        self._together = GroupCommit[Event](
-            partial(
-                written_apart,
-                project.pool,
-                _run_of,
-                partial(refused_of, written="event", write=self._write),
-            ),
-            _run_of,
-            partial(on_group, "events"),
-        )
+        self._together = GroupCommit[Event](self._write_group, _run_of, partial(on_group, "events"))
 
     @property
     def waiting(self) -> int:
@@ -172,7 +164,13 @@ class PostgresWriter:
             return admit(given, policy)
         return await asyncio.to_thread(admit, given, policy)
 
-    async def _write(self, events: list[Numbered[Event]]) -> list[Refusal]:
+    async def _write_group(self, events: list[Numbered[Event]]) -> list[Refusal]:
+        # At one moment, in however many transactions.
+        writing = partial(self._write, self._clock())
+        refusing = partial(refused_of, written="event", write=writing)
+        return await written_apart(self._project.pool, _run_of, refusing, events)
+
+    async def _write(self, now: datetime, events: list[Numbered[Event]]) -> list[Refusal]:
         # Broken references are told too late by Citus to go by what was known.
         known = KnownRecords() if await is_spread(self._project.pool) else self._known
         reduced = reduce_events(event for _, event in events)
@@ -184,14 +182,14 @@ class PostgresWriter:
         if news[Kind.RUN]:  # they are locked in one order, or none of them is
             news[Kind.RUN] = reduced[Kind.RUN]
         try:
-            open_runs = await self._merge(news, runs, self._clock, signs)
+            open_runs = await self._merge(news, runs, now, signs)
             all_there = bool(news[Kind.RUN]) or open_runs == runs
         except ForeignKeyViolation:
             all_there = False
         if not all_there:
             known.forget()
             news = reduced
-            open_runs = await self._merge(news, runs, self._clock, signs)
+            open_runs = await self._merge(news, runs, now, signs)
         known.keep(news, open_runs)
         return await self._refusals(events, runs - open_runs)
 
@@ -202,14 +200,14 @@ class PostgresWriter:
             (statement, [self._project_id, rows, "events"])
             for statement, rows in restore_rows(reduced, self._clock())
         ]
-        open_runs = await self._merge(reduced, runs, lambda: LATEST, rest=rest)
+        open_runs = await self._merge(reduced, runs, LATEST, rest=rest)
         return await self._refusals(records, runs - open_runs)
 
     async def _merge(
         self,
         reduced: Reduced,
         runs: Set[UUID],
-        clock: Clock,
+        now: datetime,
         signs: Signs = NO_SIGNS,
         rest: Sequence[Statement] = (),
     ) -> set[UUID]:
@@ -218,24 +216,23 @@ class PostgresWriter:
         Args:
             reduced: The records; all runs, or none where all of them are there.
             runs: The runs that they are of.
-            clock: Says when new rows are recorded.
+            now: When new rows are recorded.
             signs: Whose signs of life these are, as far as that is to be noted.
             rest: What to execute in the same transaction, after the merging.
         """
         batches = {kind: list(json_batches(kind, versions)) for kind, versions in reduced.items()}
         return await outlasting_collisions(
-            self._merge_once, batches, sorted(runs), clock, signs, rest
+            self._merge_once, batches, sorted(runs), now, signs, rest
         )
 
     async def _merge_once(
         self,
         batches: dict[Kind, list[str]],
         runs: Sequence[UUID],
-        clock: Clock,
+        now: datetime,
         signs: Signs,
         rest: Sequence[Statement],
     ) -> set[UUID]:
-        now = clock()
         statements: list[Statement] = [
             (LOCK_RUNS, [self._project_id, now, rows]) for rows in batches[Kind.RUN]
         ]
