@@ -30,10 +30,10 @@ _COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 class PartlyWritten(StoreUnavailable):
-    """Some of a group could not be written for now, and the rest was."""
+    """A part of the store does not answer. Check that every worker runs and try again."""
 
     def __init__(self, written: Set[int], refused: list[Refusal]) -> None:
-        """Say what is done.
+        """Say what of a group was written all the same.
 
         Args:
             written: The places of what was written, or refused for good.
