@@ -75,6 +75,8 @@ _SIZES = """
 SELECT relname::text, pg_table_size(oid), pg_indexes_size(oid)
 FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"""
 
+_VACUUM = "VACUUM (INDEX_CLEANUP ON)"
+
 _LOG = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8"
 
 
@@ -109,12 +111,13 @@ class Measuring:
         with psycopg.connect(self._url, autocommit=True) as connection:
             # Its log and its work are those of the load alone; the first change of each page is
             # logged in full, as after every checkpoint.
+            connection.execute(_VACUUM)
             connection.execute("CHECKPOINT")
             tables, indexes, logged = self._disk()
             self._ingest.take(load, rates)
             # A large table is vacuumed long after its rows came, so its pages are logged in full.
             connection.execute("CHECKPOINT")
-            connection.execute("VACUUM (INDEX_CLEANUP ON)")
+            connection.execute(_VACUUM)
         tables_after, indexes_after, logged_after = self._disk()
         tables_after.subtract(tables)
         indexes_after.subtract(indexes)
