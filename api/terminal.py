@@ -24,7 +24,8 @@ said = Console(stderr=True, highlight=False, soft_wrap=True)
 
 THREADS = 32
 """How many there may be beside the event loop. Each connection to Postgres takes one while it reads
-something large; with Python's six, those could keep all large bodies from being masked."""
+something large; with Python's own number, six on two cores, those could keep all large bodies
+from being masked."""
 
 INTERRUPTED = 130
 TERMINATED = 143

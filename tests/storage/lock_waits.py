@@ -1,8 +1,9 @@
-"""Who waits for a lock in a test's own database; the server is shared with other tests."""
+"""Who waits in a test's own database, for a lock or asleep; the server is shared with others."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 
@@ -14,6 +15,10 @@ _WAITING = """
 SELECT pid FROM pg_stat_activity
 WHERE wait_event_type = 'Lock' AND datname = current_database()"""
 
+_ASLEEP = """
+SELECT pid FROM pg_stat_activity
+WHERE wait_event = 'PgSleep' AND datname = current_database()"""
+
 # Locks are on workers; who waits is told by the number of its node and that of its process.
 _WAITING_ON_CITUS = """
 SELECT DISTINCT (waiting_gpid % 10000000000)::integer FROM citus_lock_waits"""
@@ -21,13 +26,25 @@ SELECT DISTINCT (waiting_gpid % 10000000000)::integer FROM citus_lock_waits"""
 
 async def waiting(url: str) -> list[int]:
     """Return the processes that wait for a lock in a database."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        query = _WAITING_ON_CITUS if workers_of(url) else _WAITING
-        return [pid for (pid,) in await (await connection.execute(query)).fetchall()]
+    return await _found(url, _WAITING_ON_CITUS if workers_of(url) else _WAITING)
 
 
 async def until_waiting(url: str, sessions: int) -> None:
     """Return when so many sessions wait for a lock in a database."""
+    await _until(lambda: waiting(url), sessions)
+
+
+async def until_asleep(url: str) -> None:
+    """Return when one session of a database is in `pg_sleep`."""
+    await _until(lambda: _found(url, _ASLEEP), 1)
+
+
+async def _found(url: str, query: str) -> list[int]:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        return [pid for (pid,) in await (await connection.execute(query.encode())).fetchall()]
+
+
+async def _until(found: Callable[[], Awaitable[list[int]]], sessions: int) -> None:
     async with asyncio.timeout(PLENTY_SECONDS):
-        while len(await waiting(url)) != sessions:  # noqa: ASYNC110 - the database tells nobody
+        while len(await found()) != sessions:  # noqa: ASYNC110 - the database tells nobody
             await asyncio.sleep(0.01)

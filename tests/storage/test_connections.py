@@ -15,8 +15,8 @@ from anyio.abc import ByteStream, SocketAttribute
 from psycopg import sql
 
 from tests.sample_runs import sample_run
-from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting, waiting
-from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer, until_asleep
+from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep, until_waiting, waiting
+from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer
 from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable

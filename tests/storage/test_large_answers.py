@@ -7,7 +7,7 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.storage.lock_waits import PLENTY_SECONDS
+from tests.storage.lock_waits import until_asleep
 from tracer.storage.engine import Pool, borrowed, open_pool
 
 ROWS = 2_000
@@ -19,20 +19,6 @@ AND_A_FAULT = f"{MUCH} UNION ALL SELECT (1 / (random() * 0)::int)::text"
 async def answer(pool: Pool, query: str) -> list[tuple[object, ...]]:
     async with borrowed(pool, seconds=None) as connection:
         return await (await connection.execute(query.encode(), [ROWS])).fetchall()
-
-
-async def until_asleep(database_url: str) -> None:
-    """Return when a session of a database has answered all but the end."""
-    query = (
-        "SELECT count(*) FROM pg_stat_activity"
-        " WHERE wait_event = 'PgSleep' AND datname = current_database()"
-    )
-    async with (
-        asyncio.timeout(PLENTY_SECONDS),
-        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection,
-    ):
-        while await (await connection.execute(query)).fetchone() != (1,):  # noqa: ASYNC110 - the database tells nobody
-            await asyncio.sleep(0.01)
 
 
 async def test_a_large_answer_comes_whole_to_each_of_many(pool: Pool) -> None:
