@@ -3,6 +3,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,13 +64,60 @@ def test_a_terminal_gets_readable_lines() -> None:
     assert not stream.getvalue().startswith("{")
 
 
+def test_a_terminal_gets_where_an_error_was_raised_too() -> None:
+    stream = Terminal()
+    configure_logs(stream=stream)
+    try:
+        raise StoreUnavailable("the store is away")
+    except StoreUnavailable:
+        logger.exception("write failed")
+    assert "the store is away" in stream.getvalue()
+    assert __file__ in stream.getvalue()
+
+
+def test_what_fields_hold_is_told_as_it_is_or_as_text(stream: io.StringIO) -> None:
+    an_id = new_id()
+    logger.info("100 % done", share=0.5, count=2**53, none=None, id=an_id, path=Path("a"))
+    [line] = _lines(stream)
+    assert line["event"] == "100 % done"
+    told = [line[name] for name in ("share", "count", "none", "id", "path")]
+    assert told == [0.5, 2**53, None, str(an_id), "a"]
+
+
+def test_a_line_of_any_text_can_be_written_to_a_stream_of_ascii() -> None:
+    written = io.BytesIO()
+    configure_logs(stream=io.TextIOWrapper(written, "ascii", write_through=True))
+    logger.info("done", name="Ærø \N{PILE OF POO}\u2028", count=3)
+    [line] = written.getvalue().splitlines()
+    assert json.loads(line)["name"] == "Ærø \N{PILE OF POO}\u2028"
+    assert json.loads(line)["count"] == 3
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["itself"] = CIRCLE
+
+
+@pytest.mark.parametrize("value", [2**64, "half \ud83d", {(1, 2): 3}, CIRCLE])
+def test_no_line_is_lost_for_a_value_that_json_has_no_place_for(
+    stream: io.StringIO, value: object
+) -> None:
+    logger.info("done", odd=value, count=3)
+    [line] = _lines(stream)
+    assert line["event"] == "done"
+    assert line["odd"] == str(value)
+
+
 async def test_lineage_ids_are_on_every_line_in_tasks_and_threads_too(stream: io.StringIO) -> None:
     root_plan_id = new_id()
     with lineage_bound(root_plan_id=root_plan_id, tool_call_id=None):
         await asyncio.create_task(_log("in a task"))
         await asyncio.to_thread(logger.info, "in a thread")
+        with lineage_bound(tool_call_id="inner"):
+            logger.info("further inside")
     logger.info("outside")
-    in_task, in_thread, outside = _lines(stream)
+    in_task, in_thread, inner, outside = _lines(stream)
+    assert inner["root_plan_id"] == str(root_plan_id)
+    assert inner["tool_call_id"] == "inner"
     assert in_task["root_plan_id"] == in_thread["root_plan_id"] == str(root_plan_id)
     assert "tool_call_id" not in in_task
     assert "root_plan_id" not in outside

@@ -4,18 +4,20 @@
 our lines obey that program's configuration. `configure_logs` is for programs of our own.
 """
 
+import json
 import logging
 import sys
 import traceback
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, TextIO
 from uuid import UUID
 
+import orjson
 import structlog
-from structlog.contextvars import bound_contextvars, merge_contextvars
-from structlog.stdlib import BoundLogger, ProcessorFormatter
+from structlog.stdlib import BoundLogger
 
 from tracer.errors import TracerError
 
@@ -40,6 +42,7 @@ QUIET_LOGGERS = (
 # fmt: on
 """Libraries that say too much: each migration context, whole requests, or that they start."""
 
+_of_lineage: ContextVar[Mapping[str, str] | None] = ContextVar("tracer_lineage", default=None)
 _of_request: ContextVar[dict[str, str] | None] = ContextVar("tracer_request", default=None)
 
 
@@ -54,14 +57,11 @@ def get_logger(name: str) -> BoundLogger:
         wrapper_class=BoundLogger,
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            merge_contextvars,
-            _merge_request,
+            _merge_ids,
             _withhold_payloads,
             _to_standard_library,
         ],
-        cache_logger_on_first_use=True,  # it never changes; making it anew costs as much as a line
-    )
+    ).bind()  # here and now: making it anew for each line costs as much as the line
     return logger
 
 
@@ -71,8 +71,12 @@ def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
 
     They travel with the context: into tasks, `asyncio.to_thread`, and threads that copy it.
     """
-    with bound_contextvars(**{name: str(value) for name, value in ids.items() if value}):
+    told = {name: str(value) for name, value in ids.items() if value}
+    token = _of_lineage.set({**(_of_lineage.get() or {}), **told})
+    try:
         yield
+    finally:
+        _of_lineage.reset(token)
 
 
 @contextmanager
@@ -107,33 +111,54 @@ def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
             anything else a JSON object a line.
     """
     stream = stream or sys.stderr
-    in_terminal = stream.isatty()
+    console = structlog.dev.ConsoleRenderer()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
-        ProcessorFormatter(
-            foreign_pre_chain=[
-                _from_standard_library,
-                structlog.stdlib.add_logger_name,
-                structlog.stdlib.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                _describe_exception,
-            ],
-            processors=[
-                ProcessorFormatter.remove_processors_meta,
-                structlog.dev.ConsoleRenderer()
-                if in_terminal
-                else structlog.processors.JSONRenderer(default=str),
-            ],
-        )
+        _Lines((lambda event: str(console(None, "", event))) if stream.isatty() else _json)
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+    # What no line says need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # the line of code; `logging`'s HOWTO names it so
 
 
-def _merge_request(_logger: object, _method: str, event: EventDict) -> EventDict:
-    for name, value in (_of_request.get() or {}).items():
-        event.setdefault(name, value)
+class _Lines(logging.Formatter):
+    """Writes what is logged here and in libraries in one way."""
+
+    def __init__(self, rendered: Callable[[EventDict], str]) -> None:
+        super().__init__()
+        self._rendered = rendered
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: EventDict = {"event": record.getMessage(), **getattr(record, "fields", {})}
+        event["logger"] = record.name
+        event["level"] = record.levelname.lower()
+        moment = datetime.fromtimestamp(record.created, UTC)
+        event["timestamp"] = moment.isoformat().replace("+00:00", "Z")
+        if record.stack_info:
+            event["stack_info"] = record.stack_info
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exception"] = "\n".join(_describe(record.exc_info[1]))
+        return self._rendered(event)
+
+
+def _json(event: EventDict) -> str:
+    """Write a line of ASCII alone, as a stream of any encoding takes it."""
+    try:
+        line = orjson.dumps(event, default=str)
+    except TypeError:
+        # More than 64 bits, half a pair of surrogates, a key that is no text, a circle: rather told
+        # as text than not at all.
+        return json.dumps({name: str(value) for name, value in event.items()})
+    return line.decode() if line.isascii() else json.dumps(orjson.loads(line))
+
+
+def _merge_ids(_logger: object, _method: str, event: EventDict) -> EventDict:
+    for ids in (_of_lineage.get(), _of_request.get()):
+        for name, value in (ids or {}).items():
+            event.setdefault(name, value)
     return event
 
 
@@ -145,22 +170,10 @@ def _withhold_payloads(_logger: object, _method: str, event: EventDict) -> Event
 
 def _to_standard_library(
     _logger: object, _method: str, event: EventDict
-) -> tuple[tuple[str, Any], dict[str, Any]]:
+) -> tuple[tuple[str], dict[str, Any]]:
     text, exc_info = event.pop("event"), event.pop("exc_info", None)
     # All fields in one attribute: each in its own could collide with an attribute of the record.
-    return ("%s", text), {"exc_info": exc_info, "extra": {"fields": dict(event)}}
-
-
-def _from_standard_library(_logger: object, _method: str, event: EventDict) -> EventDict:
-    event.update(getattr(event["_record"], "fields", {}))
-    return event
-
-
-def _describe_exception(_logger: object, _method: str, event: EventDict) -> EventDict:
-    exc_info = event.pop("exc_info", None)
-    if exc_info and exc_info[1] is not None:
-        event["exception"] = "\n".join(_describe(exc_info[1]))
-    return event
+    return (text,), {"exc_info": exc_info, "extra": {"fields": event}}
 
 
 def _describe(error: BaseException) -> list[str]:
