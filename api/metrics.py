@@ -6,7 +6,6 @@ the number of series has a bound that no request can move.
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -90,7 +89,10 @@ class Metrics:
             registry=registry,
         )
 
-        self._of_place = functools.cache(self._counters_of)  # labels cost as much as counting
+        # Labels cost as much as counting.
+        self._of_place = functools.cache(self._counters_of)
+        self._bytes_of = functools.cache(self.request_bytes.labels)
+        self._stored_by = functools.cache(self.stored.labels)
 
     def _counters_of(self, method: str, route: str, status: str) -> _Counters:
         return (
@@ -114,7 +116,7 @@ class Metrics:
         if seconds is not None:
             request_seconds.observe(seconds)
         if received:
-            self.request_bytes.labels(*place[:2]).inc(received)
+            self._bytes_of(*place[:2]).inc(received)
         if problem is not None:
             self.problems.labels(problem).inc()
 
@@ -126,9 +128,9 @@ class Metrics:
             stored: How many were committed.
             refused: Those that were not.
         """
-        self.stored.labels(way).inc(stored)
-        for code, number in collections.Counter(each.code for each in refused).items():
-            self.refused.labels(way, code).inc(number)
+        self._stored_by(way).inc(stored)
+        for each in refused:
+            self.refused.labels(way, each.code).inc()
 
     def note_commit(self, written: str, seconds: float, items: int) -> None:
         """Count a group that was written; see `ProjectStores.on_group`."""

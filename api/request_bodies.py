@@ -61,7 +61,8 @@ def admitted_body(
         raise too_large
     with intake.share(announced_bytes) as share:
         received = _received(request, max_bytes, too_large)
-        parts = _unpacked(received, _WINDOWS[encoding])
+        window = _WINDOWS[encoding]
+        parts = received if window is None else _unpacked(received, window)
         yield _counted(parts, share, max_bytes, too_large), share
 
 
@@ -89,11 +90,7 @@ async def _received(request: Request, max_bytes: int, too_large: TooLarge) -> As
         raise BadRequest("The body ended early.") from error
 
 
-async def _unpacked(parts: AsyncIterator[bytes], window: int | None) -> AsyncIterator[bytes]:
-    if window is None:
-        async for part in parts:
-            yield part
-        return
+async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:
     unpacker = zlib.decompressobj(window)
     try:
         async for part in parts:

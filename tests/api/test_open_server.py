@@ -44,6 +44,7 @@ async def client(database_url: str, tmp_path: Path) -> AsyncIterator[httpx2.Asyn
         ("127.0.0.1.evil.example", 421),
         ("localhost.evil.example:8420", 421),
         ("192.168.0.1", 421),
+        ("[", 421),
         ("", 421),
     ],
 )
