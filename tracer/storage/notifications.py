@@ -7,6 +7,7 @@ Nothing depends on it: what is not told is found by polling (`tracer.storage.run
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -32,8 +33,11 @@ class Watching(Protocol):
         """Return as soon as somebody watches a run."""
 
 
-GATHER_SECONDS = 0.01
-"""How long writes are gathered into one message, after one that was sent at once."""
+GATHER_SECONDS, MOST_GATHER_SECONDS = 0.01, 0.1
+"""How long writes are gathered into one message, after one that was sent at once: in a process that
+is busy for longer, so that telling takes no more than a part of its time."""
+
+_PART = 0.1
 
 RETRY_SECONDS = (1, 2, 5, 15, 30)
 
@@ -84,8 +88,10 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
         while True:
             await news.wait()
             news.clear()
+            begin = time.monotonic()
             await tell()
-            await asyncio.sleep(GATHER_SECONDS)
+            took = time.monotonic() - begin
+            await asyncio.sleep(min(max(GATHER_SECONDS, took / _PART), MOST_GATHER_SECONDS))
 
     tasks = [
         asyncio.create_task(keep_telling()),
