@@ -28,6 +28,7 @@ from pydantic import (
     TypeAdapter,
     ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -305,11 +306,12 @@ class _ToolCallEvent(_StepEvent):
     parent_tool_call_id: UUID | None = None
     """The batch call that this call is an item of."""
 
-    @model_validator(mode="after")
-    def _is_not_its_own_parent(self) -> Self:
-        if self.parent_tool_call_id == self.tool_call_id:
+    @field_validator("parent_tool_call_id")
+    @classmethod
+    def _is_not_its_own(cls, parent: UUID | None, info: ValidationInfo) -> UUID | None:
+        if parent is not None and parent == info.data.get("tool_call_id"):
             raise ValueError("a tool call is not an item of itself: check parentToolCallId")
-        return self
+        return parent
 
 
 class ToolCallStarted(_ToolCallEvent):

@@ -64,8 +64,8 @@ def _changed(shape: Any, change: Change) -> Any:
     kind: type[BaseModel] = type(shape)
     for name in _fields(kind):
         value = getattr(shape, name)
-        if value:
-            new = _new_value(name, value, change)
+        if value:  # text by itself is nearly all: a call less
+            new = change(name, value) if type(value) is str else _new_value(name, value, change)
             if new is not value:
                 changed[name] = new
     return shape.model_copy(update=changed) if changed else shape

@@ -96,7 +96,7 @@ class Connection:
         Of a buffered connection it is done at once, unless too many events wait.
         """
         thread = self._thread()
-        if thread.is_current or (self._is_buffered and thread.waiting < MAX_WAITING):
+        if (self._is_buffered and thread.waiting < MAX_WAITING) or thread.is_current:
             thread.record(events)
             return DONE
         durable = _promise()
