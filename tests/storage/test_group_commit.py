@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.storage.group_commit import GROUP_ITEMS, LANES, GroupCommit
+from tracer.storage.group_commit import GROUP_ITEMS, LANES, LARGE_ITEMS, GroupCommit
 from tracer.storage.write_errors import Numbered, PartlyWritten
 from tracer.store import Refusal
 
@@ -118,6 +118,40 @@ async def test_a_group_has_a_bound_and_a_single_write_has_none(
     disk.let.set()
     await asyncio.gather(*lanes, *waiting)
     assert sorted(map(len, disk.groups[LANES:])) == [2, GROUP_ITEMS + 1]
+
+
+async def test_a_small_group_begins_beside_another_when_it_is_as_large(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    first = [(1, "a"), (1, "b"), (1, "c")]
+    tasks = await queue(together, first, [(2, "d")], [(3, "e")])
+    assert disk.groups == [first]
+    tasks += await queue(together, [(4, "f")])
+    assert disk.groups == [first, [(2, "d"), (3, "e"), (4, "f")]]
+    disk.let.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_large_group_begins_beside_a_larger_one(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    tasks = await queue(together, [(1, "a")] * GROUP_ITEMS, [(2, "b")] * LARGE_ITEMS)
+    assert list(map(len, disk.groups)) == [GROUP_ITEMS, LARGE_ITEMS]
+    disk.let.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_nobody_waits_long_for_a_larger_group_that_is_stuck(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    stuck, small = await queue(together, [(1, "a"), (1, "b")], [(2, "c")])
+    assert len(disk.groups) == 1
+    disk.begun.clear()
+    async with asyncio.timeout(30):
+        await disk.begun.wait()
+    assert disk.groups[-1] == [(2, "c")]
+    disk.let.set()
+    await asyncio.gather(stuck, small)
 
 
 async def test_a_failure_reaches_those_of_its_group_alone(

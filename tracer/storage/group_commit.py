@@ -3,13 +3,16 @@
 A commit costs the same for one row as for a thousand. Whoever writes while others write waits for a
 lane, and what has gathered there meanwhile goes in one group. Each is answered after the commit
 that carries it. A run is in one lane at a time: its writers would wait for each other's lock.
+
+A small group begins beside another one only when it is as large as that. Else whoever comes right
+after a commit would begin one, and many writers of single items would share many small groups.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +24,12 @@ from tracer.store import Refusal
 LANES = 2
 """How many groups are written at once: one waits for the database while the other is computed. With
 more of them groups are smaller, and cost a fifth more where each write is one span."""
+
+LARGE_ITEMS = 64
+"""From how many items on a group is worth a transaction, whatever others are written."""
+
+PATIENCE_SECONDS = 0.05
+"""How long a group waits for a larger one: that may itself wait, for a lock or a slow database."""
 
 GROUP_ITEMS = 2_000
 """How many items a group gathers; a single write may have more."""
@@ -59,7 +68,8 @@ class GroupCommit(Generic[Item]):
         self._on_group = on_group
         self._waiting: list[_Waiting[Item]] = []
         self._busy: set[Hashable] = set()
-        self._lanes: set[asyncio.Task[None]] = set()
+        self._lanes: dict[asyncio.Task[None], int] = {}
+        """How many items have to wait for another to begin beside each group that is written."""
 
     @property
     def waiting(self) -> int:
@@ -85,14 +95,25 @@ class GroupCommit(Generic[Item]):
                 self._waiting.remove(waiting)
 
     def _fill_lanes(self) -> None:
-        while len(self._lanes) < LANES and (group := self._next_group()):
+        while (
+            len(self._lanes) < LANES and self._is_worth_a_lane() and (group := self._next_group())
+        ):
             runs = frozenset().union(*(each.runs for each in group))
             self._busy |= runs
             # In a context of its own: it writes for others than who happened to make it, whose
             # ids do not belong on its lines in the log.
             lane = asyncio.create_task(self._write_group(group), context=Context())
-            self._lanes.add(lane)
+            self._lanes[lane] = min(LARGE_ITEMS, _count(group))
             lane.add_done_callback(partial(self._leave_lane, runs))
+            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience, lane)
+
+    def _is_worth_a_lane(self) -> bool:
+        return _count(self._waiting) >= max(self._lanes.values(), default=0)
+
+    def _lose_patience(self, lane: asyncio.Task[None]) -> None:
+        if lane in self._lanes:
+            self._lanes[lane] = 0
+            self._fill_lanes()
 
     def _next_group(self) -> list[_Waiting[Item]]:
         """Take those who waited longest and whose runs no lane is writing."""
@@ -131,9 +152,13 @@ class GroupCommit(Generic[Item]):
 
     def _leave_lane(self, runs: frozenset[Hashable], lane: asyncio.Task[None]) -> None:
         self._busy -= runs
-        self._lanes.discard(lane)
+        self._lanes.pop(lane, None)
         if not lane.cancelled():
             self._fill_lanes()
+
+
+def _count(writes: Iterable[_Waiting[Item]]) -> int:
+    return sum(len(each.items) for each in writes)
 
 
 def _answer(
