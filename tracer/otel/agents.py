@@ -21,6 +21,8 @@ class Agent:
     is_there: bool
     opener: Place
     """The tool call or the agent that opened it, as it stands in the spans, or how the way ends."""
+    start: int
+    """When it began, as far as is known: nanoseconds since 1970."""
     models: list[bytes] = field(default_factory=list)
     """Its rounds by time, those within its tools included."""
     calls: list[bytes] = field(default_factory=list)
@@ -62,19 +64,17 @@ class Agents:
 def find_agents(forest: Forest) -> Agents:
     """Return the agents of a trace with what is theirs and who opened them."""
     agents = Agents({}, {}, [])
-    readings = forest.readings
+    spans, readings, places = forest.spans, forest.readings, forest.places
     openers: dict[bytes, Place] = {}
     owners: dict[bytes, Place] = {}
-    work: list[bytes] = []
+    for span_id in forest.having(Role.AGENT):
+        opener = _first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers)
+        agents.by_id[span_id] = Agent(span_id, True, opener, spans[span_id].start)
     for span_id in forest.order:
         role = readings[span_id].role
-        if role is Role.AGENT:
-            opener = _first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers)
-            agents.by_id[span_id] = Agent(span_id, is_there=True, opener=opener)
-        elif role is Role.MODEL or role is Role.TOOL:
-            work.append(span_id)
-    for span_id in work:
-        above, owner = forest.places[span_id]
+        if role is not Role.MODEL and role is not Role.TOOL:
+            continue
+        above, owner = places[span_id]
         if above is Above.SPAN and readings[owner].role is not Role.AGENT:
             above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
         if above is Above.TOP:
@@ -83,9 +83,10 @@ def find_agents(forest: Forest) -> Agents:
             continue
         agents.of[span_id] = owner
         agent = agents.by_id.get(owner)
-        if agent is None:
-            agent = agents.by_id[owner] = Agent(owner, False, (Above.MISSING, owner))
-        (agent.models if readings[span_id].role is Role.MODEL else agent.calls).append(span_id)
+        if agent is None:  # its span has not come; this one is the first of its work
+            opener = Above.MISSING, owner
+            agent = agents.by_id[owner] = Agent(owner, False, opener, spans[span_id].start)
+        (agent.models if role is Role.MODEL else agent.calls).append(span_id)
     return agents
 
 
@@ -119,17 +120,10 @@ def name_of(forest: Forest, agent: Agent) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def start_of(forest: Forest, agent: Agent) -> int:
-    """Return when an agent began, as far as is known."""
-    if agent.is_there:
-        return forest.spans[agent.span_id].start
-    return min(forest.spans[each[0]].start for each in (agent.models, agent.calls) if each)
-
-
 def interval(forest: Forest, agent: Agent) -> tuple[int, int]:
     """Return when an agent began and ended, as far as is known; an end of 0 is no end yet."""
     if agent.is_there:
         span = forest.spans[agent.span_id]
         return span.start, span.end
     ends = [forest.spans[span_id].end for span_id in (*agent.models, *agent.calls)]
-    return start_of(forest, agent), max(ends) if all(ends) else 0
+    return agent.start, max(ends) if all(ends) else 0

@@ -33,6 +33,14 @@ NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """What becomes records."""
 
 
+class Texts(dict[str | None, frozenset[str]]):
+    """The texts among the arguments of calls, found when they are asked for."""
+
+    def __missing__(self, arguments: str | None) -> frozenset[str]:
+        found = self[arguments] = frozenset(strings_in(arguments))
+        return found
+
+
 @dataclass
 class Forest:
     """The spans of one trace, by id; `order` has them by time."""
@@ -47,8 +55,8 @@ class Forest:
     readings: dict[bytes, Reading]
     holds_masks: bool = True
     """Whether any span may have a mask in it."""
-    known_texts: dict[bytes, tuple[str | None, frozenset[str]]] = field(default_factory=dict)
-    """The arguments of calls, and the texts among them: filled as they are asked for."""
+    texts: Texts = field(default_factory=Texts)
+    """Every text among the arguments of a call, by those."""
     places: dict[bytes, Place] = field(default_factory=dict)
     announced: dict[bytes, bytes] = field(default_factory=dict)
     """The span that each pending span announces."""
@@ -58,14 +66,6 @@ class Forest:
     def role(self, span_id: bytes) -> Role:
         """Return what a span is."""
         return self.readings[span_id].role
-
-    def texts(self, span_id: bytes) -> frozenset[str]:
-        """Return every text among the arguments of a tool call."""
-        arguments = self.readings[span_id].arguments
-        known = self.known_texts.get(span_id)
-        if known is None or known[0] is not arguments:
-            known = self.known_texts[span_id] = arguments, frozenset(strings_in(arguments))
-        return known[1]
 
     def having(self, role: Role) -> list[bytes]:
         """Return the spans of this role by time."""

@@ -13,9 +13,20 @@ from tracer.otel.texts import same_arguments
 def grow(forest: Forest) -> None:
     """Simplify a planted forest, and set the places of its spans."""
     set_places(forest)
-    for simplify in (_merge_repeated_tools, _merge_nested_models, _find_agents, _merge_agents):
+    merges = (_merge_repeated_tools, _merge_nested_models) if _any_within_its_like(forest) else ()
+    for simplify in (*merges, _find_agents, _merge_agents):
         if simplify(forest):
             set_places(forest)
+
+
+def _any_within_its_like(forest: Forest) -> bool:
+    """Return whether the place of any span is a span of its role. In most traces none is."""
+    readings = forest.readings
+    return any(
+        readings[span_id].role is readings[at].role
+        for span_id, (above, at) in forest.places.items()
+        if above is Above.SPAN
+    )
 
 
 def _directly_within_its_like(forest: Forest, role: Role) -> list[bytes]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 
-from tracer.otel.agents import Agent, Agents, first_message, interval, name_of, start_of
+from tracer.otel.agents import Agent, Agents, first_message, interval, name_of
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
 
@@ -42,7 +42,7 @@ def join_lost_agents(forest: Forest, agents: Agents) -> None:
 def _may_be_joined(forest: Forest, lost: list[Agent], calls: list[bytes]) -> bool:
     """Return whether any began after some call did: no other is ever joined. Quickly found out."""
     first_call = forest.spans[calls[0]].start
-    return any(start_of(forest, agent) >= first_call for agent in lost)
+    return any(agent.start >= first_call for agent in lost)
 
 
 def _join_by_text(
@@ -50,10 +50,12 @@ def _join_by_text(
 ) -> None:
     asked = {agent.span_id: (first_message(forest, agent) or "").strip() for agent in lost}
     wanted = {request for request in asked.values() if request}
+    readings, texts = forest.readings, forest.texts
     asking: dict[str, list[bytes]] = {}
     for call in calls:
-        for said in wanted & forest.texts(call):
-            asking.setdefault(said, []).append(call)
+        if not wanted.isdisjoint(texts[readings[call].arguments]):
+            for said in wanted & texts[readings[call].arguments]:
+                asking.setdefault(said, []).append(call)
     if not asking:
         return
     recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
@@ -173,7 +175,7 @@ def _names(forest: Forest, call: bytes, agent: Agent) -> bool:
     if not name or forest.spans[call].start > interval(forest, agent)[0]:
         return False
     reading = forest.readings[call]
-    return name in (reading.name or "") or name in forest.texts(call)
+    return name in (reading.name or "") or name in forest.texts[reading.arguments]
 
 
 def _is_own_kind(forest: Forest, agents: Agents, call: bytes, agent: Agent) -> bool:

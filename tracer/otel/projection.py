@@ -10,12 +10,13 @@ Spans that carry the records that they were made of become those (`tracer.otel.c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from tracer.masked_places import with_places
-from tracer.otel.agents import Agent, find_agents, first_message, name_of, start_of
+from tracer.otel.agent_records import Opening, Said, plan_fields, step_fields
+from tracer.otel.agents import Agent, find_agents, first_message, name_of
 from tracer.otel.carried_records import carried_records
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
@@ -24,8 +25,8 @@ from tracer.otel.lost_agents import join_lost_agents
 from tracer.otel.span_fields import lifecycle, moment, root_plan_id, stored
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.otel.trace_spans import TraceSpans
-from tracer.otel.work_records import KnownWork
-from tracer.records import Kind
+from tracer.otel.work_records import KnownRecords
+from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.versions import Fields
 
@@ -69,7 +70,7 @@ class Projection:
     """The records of a trace that may grow; what stays the same is not made anew."""
 
     spans: TraceSpans = field(default_factory=TraceSpans)
-    _known: KnownWork = field(default_factory=KnownWork)
+    _known: KnownRecords = field(default_factory=KnownRecords)
 
     def projected(self) -> Projected:
         """Return the records of the spans, of which there has to be one."""
@@ -106,22 +107,26 @@ class Projection:
 class _Making:
     """The making of the records of a forest."""
 
-    def __init__(self, forest: Forest, known: KnownWork) -> None:
+    def __init__(self, forest: Forest, known: KnownRecords) -> None:
         self.forest = forest
         self.known = known
         self.agents = find_agents(forest)
         join_lost_agents(forest, self.agents)
         self.ids = known.ids(forest.trace_id)
         self.root_id = root_plan_id(forest.trace_id)
-        self.records: dict[Kind, dict[UUID, Fields]] = {
-            kind: {} for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
-        }
+        self.records: dict[Kind, dict[UUID, Fields]] = {kind: {} for kind in RECORDS}
         self.by_start = sorted(
-            self.agents.by_id.values(), key=lambda agent: (start_of(forest, agent), agent.span_id)
+            self.agents.by_id.values(), key=lambda agent: (agent.start, agent.span_id)
         )
         self.root_agents = self._opened_by(Above.TOP)
         self.unplaced = self._opened_by(Above.MISSING)
         self.root_agent = self._root_agent()
+        self.depths: dict[bytes, int | None] = {}
+        """How many plans each agent's plan is below the root plan, as far as it was asked for."""
+        if self.root_agent is not None:
+            self.depths[self.root_agent.span_id] = 0
+        self.opened: Counter[UUID | None] = Counter()
+        """How many plans each record opened so far."""
 
     def _opened_by(self, above: Above) -> list[Agent]:
         return [
@@ -139,43 +144,39 @@ class _Making:
     def result(self) -> Projected:
         """Return the records."""
         if self.root_agent is None:
-            self._add_root_plan()
+            root_plan = {**self._whole(), "inferred": False, "inferred_from": None, "depth": 0}
+            self._add(Kind.PLAN, self.root_id, dict, root_plan)
         for agent in self.by_start:
             self._add_agent(agent)
             self._add_work(agent.span_id, agent.models, agent.calls)
         if len(self.root_agents) > 1 or self.agents.loose:
             self._add_root_step()
-        self._set_positions()
-        self._set_depths()
-        if self.forest.holds_masks:
-            for kind in (Kind.PLAN, Kind.STEP):
-                for fields in self.records[kind].values():
-                    with_places(kind, fields)
+        self.known.keep_only(self.records)
         return Projected(
             root_plan_id=self.root_id,
             is_agent_work=bool(self.agents.by_id or self.agents.loose),
             run=self._run(),
-            records=self.known.renewed(self.records),
+            records=self.records,
+        )
+
+    def _add(
+        self, kind: Kind, record_id: UUID, make: Callable[..., Fields], *source: object
+    ) -> None:
+        self.records[kind][record_id] = self.known.once(
+            kind, record_id, self.forest.holds_masks, make, *source
         )
 
     def _plan_id(self, agent: bytes | None) -> UUID:
         """Return the plan of an agent; of none, the root plan."""
         if agent is None or (self.root_agent is not None and agent == self.root_agent.span_id):
             return self.root_id
-        return self.ids(Kind.PLAN, agent)
+        return self.ids[Kind.PLAN][agent]
 
     def _step_id(self, agent: bytes | None) -> UUID:
         """Return the step of an agent; of none, the root plan's own."""
-        return self.ids(Kind.STEP, agent or b"")
+        return self.ids[Kind.STEP][agent or b""]
 
     # --- Plans and steps -------------------------------------------------------------------------
-
-    def _add_root_plan(self) -> None:
-        self.records[Kind.PLAN][self.root_id] = {
-            **self._whole(),
-            "inferred": False,
-            "inferred_from": None,
-        }
 
     def _add_root_step(self) -> None:
         """Add the step that holds what belongs to no agent, and hands over to root agents."""
@@ -185,7 +186,8 @@ class _Making:
         asked, answer = whole.pop("user_request", None), whole.pop("summary", None)
         whole.pop("title", None)
         step = {**whole, "plan_id": self.root_id, "request": asked, "result": answer}
-        self.records[Kind.STEP][self._step_id(None)] = step
+        step["position"] = 0 if self.root_agent is None else 1
+        self._add(Kind.STEP, self._step_id(None), dict, step)
         models = [each for each in self.agents.loose if self.forest.role(each) is Role.MODEL]
         calls = [each for each in self.agents.loose if self.forest.role(each) is Role.TOOL]
         self._add_work(None, models, calls)
@@ -222,88 +224,56 @@ class _Making:
 
     def _add_agent(self, agent: Agent) -> None:
         forest = self.forest
-        name = stored(name_of(forest, agent))
-        asked = stored(first_message(forest, agent))
-        answer = stored(forest.readings[agent.span_id].answer) if agent.is_there else None
+        span = forest.spans[agent.span_id] if agent.is_there else None
         plan_id = self._plan_id(agent.span_id)
         is_root = plan_id == self.root_id
-        is_unplaced = agent.opener[0] is Above.MISSING and agent.inferred is None
-        own: Fields = {"status": Status.UNKNOWN}
-        if agent.is_there:
-            own = lifecycle(forest.spans[agent.span_id])
-        plan = dict(own)
-        if is_root and not agent.is_there:
-            started = moment(start_of(forest, agent))
-            plan = {"status": Status.RUNNING, "started_at": started}
-        elif is_unplaced and not is_root:
-            plan = {"status": Status.UNKNOWN}  # a placeholder: what opened it has not come
-        self.records[Kind.PLAN][plan_id] = {
-            **plan,
-            **({} if is_root or is_unplaced else self._links(agent)),
-            "title": name,
-            "agent_name": name,
-            "user_request": asked,
-            "summary": answer,
-            "inferred": agent.inferred is not None or (is_root and is_unplaced),
-            "inferred_from": EARLIEST if is_root and is_unplaced else agent.evidence,
-        }
-        self.records[Kind.STEP][self._step_id(agent.span_id)] = {
-            **own,
-            "plan_id": plan_id,
-            "agent_name": name,
-            "request": asked,
-            "result": answer,
-        }
+        is_unplaced = _is_unplaced(agent)
+        answer = forest.readings[agent.span_id].answer if agent.is_there else None
+        said = Said(name_of(forest, agent), first_message(forest, agent), answer)
+        plan = (
+            # Where what opened it has not come, it is a placeholder; but a run is known to go on.
+            None if is_unplaced and not is_root else span,
+            agent.start if is_root and not agent.is_there else None,
+            said,
+            None if is_root or is_unplaced else self._opening(agent),
+            self._depth(agent),
+            EARLIEST if is_root and is_unplaced else agent.evidence,
+        )
+        self._add(Kind.PLAN, plan_id, plan_fields, *plan)
+        self._add(Kind.STEP, self._step_id(agent.span_id), step_fields, span, plan_id, said)
 
-    def _links(self, agent: Agent) -> Fields:
-        """Return what opened a sub-plan: a tool call, or an agent by a hand-off."""
+    def _opening(self, agent: Agent) -> Opening:
         above = self.agents.agent_above(agent, self.forest)
         call = self.agents.call_of(agent, self.forest)
-        if call is None:
-            opener = {"opened_by_step_id": self._step_id(above)}
-        else:
-            opener = {"tool_call_id": self.ids(Kind.TOOL_CALL, call)}
-        return {"parent_plan_id": self._plan_id(above), **opener}
+        call_id = None if call is None else self.ids[Kind.TOOL_CALL][call]
+        step_id = self._step_id(above) if call is None else None
+        position = self.opened[call_id or step_id]
+        self.opened[call_id or step_id] += 1
+        return Opening(self._plan_id(above), call_id, step_id, position)
+
+    def _depth(self, agent: Agent) -> int | None:
+        """Return how many plans an agent's plan is below the root plan; None: it is not known."""
+        way: list[bytes] = []
+        at: bytes | None = agent.span_id
+        while at is not None and at not in self.depths:
+            if _is_unplaced(self.agents.by_id[at]):
+                self.depths[at] = None
+            else:
+                way.append(at)
+                at = self.agents.agent_above(self.agents.by_id[at], self.forest)
+        depth = 0 if at is None else self.depths[at]
+        for each in reversed(way):
+            depth = None if depth is None else depth + 1
+            self.depths[each] = depth
+        return depth
 
     def _add_work(self, agent: bytes | None, models: list[bytes], calls: list[bytes]) -> None:
         step_id = self._step_id(agent)
-        work = self.known.work(self.forest, self.ids, step_id, models, calls)
+        work = self.known.work(self.forest, step_id, models, calls)
         self.records[Kind.THINK_ACT] |= work.think_acts
         self.records[Kind.TOOL_CALL] |= work.tool_calls
 
     # --- The whole -------------------------------------------------------------------------------
-
-    def _set_positions(self) -> None:
-        """Number steps, and the plans that one record opened, by start, then their span's id."""
-        taken: Counter[tuple[Kind, UUID]] = Counter()
-
-        def place(kind: Kind, record: UUID, parent: UUID) -> None:
-            self.records[kind][record]["position"] = taken[kind, parent]
-            taken[kind, parent] += 1
-
-        for agent in self.by_start:
-            plan_id = self._plan_id(agent.span_id)
-            place(Kind.STEP, self._step_id(agent.span_id), plan_id)
-            plan = self.records[Kind.PLAN][plan_id]
-            opener = plan.get("tool_call_id") or plan.get("opened_by_step_id")
-            if opener is not None:
-                place(Kind.PLAN, plan_id, opener)
-        if self._step_id(None) in self.records[Kind.STEP]:
-            place(Kind.STEP, self._step_id(None), self.root_id)
-
-    def _set_depths(self) -> None:
-        plans = self.records[Kind.PLAN]
-        below: dict[UUID, list[UUID]] = {}
-        for plan_id, plan in plans.items():
-            if plan.get("parent_plan_id") is not None:
-                below.setdefault(plan["parent_plan_id"], []).append(plan_id)
-        plans[self.root_id]["depth"] = 0
-        waiting = [self.root_id]
-        while waiting:
-            plan_id = waiting.pop()
-            for child in below.get(plan_id, ()):
-                plans[child]["depth"] = plans[plan_id]["depth"] + 1
-                waiting.append(child)
 
     def _run(self) -> Fields:
         """Return the run's own fields: what its root agent says, else who says it first."""
@@ -329,7 +299,7 @@ class _Making:
                 above, at = self.forest.places[at]
             if above is Above.SPAN:
                 kind = kinds[self.forest.role(at)]
-                found[span_id] = kind, self.ids(kind, at)
+                found[span_id] = kind, self.ids[kind][at]
             elif above is Above.MISSING and at in self.agents.by_id:
                 found[span_id] = Kind.STEP, self._step_id(at)
             else:
@@ -338,3 +308,8 @@ class _Making:
         return found | {
             pending: found[announced] for pending, announced in self.forest.announced.items()
         }
+
+
+def _is_unplaced(agent: Agent) -> bool:
+    """Return whether what opened an agent has not come."""
+    return agent.opener[0] is Above.MISSING and agent.inferred is None

@@ -10,7 +10,7 @@ from uuid import UUID
 from uuid_utils.compat import uuid8
 
 from tracer.otel.spans import STATUS_ERROR, Span
-from tracer.records import Kind
+from tracer.records import RECORDS, Kind
 from tracer.status import Reason, Status
 from tracer.text import escape
 from tracer.versions import Fields
@@ -24,26 +24,28 @@ def root_plan_id(trace_id: bytes) -> UUID:
     return UUID(bytes=trace_id)
 
 
-class RecordIds:
-    """The ids of the records that the spans of one trace become: UUIDv8 (RFC 9562).
+class RecordIds(dict[Kind, "_IdsOfKind"]):
+    """The ids of the records that the spans of one trace become: by kind, then by span id.
 
-    Six bytes of the trace id, so that in indexes by id a trace's records lie next to each other;
-    then a hash of trace id, kind and span id.
+    They are UUIDv8 (RFC 9562): six bytes of the trace id, so that in indexes by id a trace's
+    records lie next to each other; then a hash of trace id, kind and span id. With an empty span
+    id it is the id of the trace's own record.
     """
 
     def __init__(self, trace_id: bytes) -> None:
-        self._trace_id = trace_id
-        self._beginning = trace_id[:6]
-        self._known: dict[tuple[Kind, bytes], UUID] = {}
+        super().__init__({kind: _IdsOfKind(trace_id, kind) for kind in RECORDS})
 
-    def __call__(self, kind: Kind, span_id: bytes) -> UUID:
-        """Return the id of a span's record of this kind; without a span, of the trace's own."""
-        known = self._known.get((kind, span_id))
-        if known is None:
-            hashed = sha256(self._trace_id + kind.value.encode() + span_id).digest()
-            known = uuid8(self._beginning + hashed[:10])
-            self._known[kind, span_id] = known
-        return known
+
+class _IdsOfKind(dict[bytes, UUID]):
+    def __init__(self, trace_id: bytes, kind: Kind) -> None:
+        super().__init__()
+        self._beginning = trace_id[:6]
+        self._hashed = trace_id + kind.value.encode()
+
+    def __missing__(self, span_id: bytes) -> UUID:
+        made = uuid8(self._beginning + sha256(self._hashed + span_id).digest()[:10])
+        self[span_id] = made
+        return made
 
 
 def moment(nanoseconds: int) -> datetime | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tracer.otel.carried_records import RECORD
 from tracer.otel.dialects import logfire, read_span, reads_parent
 from tracer.otel.dialects.reading import Reading
-from tracer.otel.forest import Forest, parents_of
+from tracer.otel.forest import Forest, Texts, parents_of
 from tracer.otel.spans import Span, newer
 from tracer.redaction import MASK
 
@@ -44,7 +44,7 @@ class TraceSpans:
         """What each pending span announces."""
         self._read: dict[bytes, Span] = {}
         self._readings: dict[bytes, Reading] = {}
-        self._texts: dict[bytes, tuple[str | None, frozenset[str]]] = {}
+        self._texts = Texts()
         self._parents_read: dict[bytes, Span | None] = {}
         """The parent that a span was read with, where its reading depends on that."""
 
@@ -87,7 +87,7 @@ class TraceSpans:
             missing=missing,
             readings=self._readings.copy(),
             holds_masks=self.hold_masks,
-            known_texts=self._texts,
+            texts=self._texts,
             announced={each: span.span_id for each, span in self._pending.items()},
         )
 
@@ -112,12 +112,18 @@ class TraceSpans:
                 if reads_parent(span):
                     self._parents_read[span_id] = span  # itself: it is read below
                 else:
-                    self._readings[span_id] = read_span(span)
+                    self._take(span_id, read_span(span))
         for span_id, parent_read in self._parents_read.items():
             parent = spans.get(parents.get(span_id) or b"")
             if parent is not parent_read and span_id in spans:
                 self._parents_read[span_id] = parent
-                self._readings[span_id] = read_span(spans[span_id], parent)
+                self._take(span_id, read_span(spans[span_id], parent))
+
+    def _take(self, span_id: bytes, reading: Reading) -> None:
+        earlier = self._readings.get(span_id)
+        if earlier is not None:
+            self._texts.pop(earlier.arguments, None)
+        self._readings[span_id] = reading
 
 
 def _size(span: Span) -> int:

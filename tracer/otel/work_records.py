@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import NamedTuple
 from uuid import UUID
@@ -27,14 +27,13 @@ class Work(NamedTuple):
     tool_calls: dict[UUID, Fields]
 
 
-class KnownWork:
+class KnownRecords:
     """The records of a trace as they were made last: what has not changed is not made anew."""
 
     def __init__(self) -> None:
         self._ids: RecordIds | None = None
         self._work: dict[UUID, tuple[list[object], Work]] = {}
         self._fields: dict[UUID, tuple[tuple[object, ...], Fields]] = {}
-        self._records: dict[Kind, dict[UUID, Fields]] = {}
 
     def ids(self, trace_id: bytes) -> RecordIds:
         """Return the ids of the trace's records."""
@@ -42,80 +41,7 @@ class KnownWork:
             self._ids = RecordIds(trace_id)
         return self._ids
 
-    def work(
-        self, forest: Forest, ids: RecordIds, step_id: UUID, models: list[bytes], calls: list[bytes]
-    ) -> Work:
-        """Return the records of what an agent did, numbered.
-
-        Args:
-            forest: The spans.
-            ids: Their records' ids.
-            step_id: The agent's step.
-            models: Its rounds by time.
-            calls: Its tool calls by time.
-        """
-        spans, readings, places = forest.spans, forest.readings, forest.places
-        # What they are made of: whether a place is a call or a round, its own reading says.
-        source: list[object] = [
-            (spans[each], readings[each], places[each]) for each in (*models, *calls)
-        ]
-        known = self._work.get(step_id)
-        if known is not None and known[0] == source:
-            return known[1]
-        made = self._made(forest, ids, step_id, models, calls)
-        self._work[step_id] = source, made
-        return made
-
-    def renewed(self, records: dict[Kind, dict[UUID, Fields]]) -> dict[Kind, dict[UUID, Fields]]:
-        """Return the same records; those that are as they were last time are the same objects."""
-        for kind in (Kind.PLAN, Kind.STEP):
-            earlier = self._records.get(kind, {})
-            for record_id, fields in records[kind].items():
-                was = earlier.get(record_id)
-                if was == fields:
-                    records[kind][record_id] = was
-        self._records = {kind: records[kind] for kind in (Kind.PLAN, Kind.STEP)}
-        work = records[Kind.THINK_ACT] | records[Kind.TOOL_CALL]
-        if len(self._fields) > len(work):  # what was a record, and is none any more
-            self._fields = {each: self._fields[each] for each in work}
-            self._work = {
-                each: self._work[each] for each in records[Kind.STEP] if each in self._work
-            }
-        return records
-
-    def _made(
-        self, forest: Forest, ids: RecordIds, step_id: UUID, models: list[bytes], calls: list[bytes]
-    ) -> Work:
-        work = Work({}, {})
-        for position, model in enumerate(models):
-            think_act_id = ids(Kind.THINK_ACT, model)
-            source = forest.spans[model], forest.readings[model], step_id, position
-            work.think_acts[think_act_id] = self._once(
-                Kind.THINK_ACT, think_act_id, forest.holds_masks, _think_act_fields, *source
-            )
-        rounds = Rounds(forest, models)
-        siblings: Counter[UUID] = Counter()
-        for call in calls:
-            above, at = forest.places[call]
-            outer = at if above is Above.SPAN and forest.role(at) is Role.TOOL else None
-            is_chosen = outer is None and forest.readings[call].tool_type in (None, "MCP")
-            choice = rounds.choice(call) if is_chosen else None
-            links = _Links(
-                step_id,
-                ids(Kind.THINK_ACT, choice.model) if choice is not None else None,
-                ids(Kind.TOOL_CALL, outer) if outer is not None else None,
-            )
-            parent = links.parent_tool_call_id or links.think_act_id or step_id
-            position = siblings[parent]
-            siblings[parent] += 1
-            call_id = ids(Kind.TOOL_CALL, call)
-            made_of = forest.spans[call], forest.readings[call], choice, links, position
-            work.tool_calls[call_id] = self._once(
-                Kind.TOOL_CALL, call_id, forest.holds_masks, _tool_call_fields, *made_of
-            )
-        return work
-
-    def _once(
+    def once(
         self,
         kind: Kind,
         record_id: UUID,
@@ -131,6 +57,68 @@ class KnownWork:
                 with_places(kind, made)
             known = self._fields[record_id] = source, made
         return known[1]
+
+    def work(self, forest: Forest, step_id: UUID, models: list[bytes], calls: list[bytes]) -> Work:
+        """Return the records of what an agent did, numbered.
+
+        Args:
+            forest: The spans.
+            step_id: The agent's step.
+            models: Its rounds by time.
+            calls: Its tool calls by time.
+        """
+        spans, readings, places = forest.spans, forest.readings, forest.places
+        # What they are made of: whether a place is a call or a round, its own reading says.
+        source: list[object] = [
+            (spans[each], readings[each], places[each]) for each in (*models, *calls)
+        ]
+        known = self._work.get(step_id)
+        if known is not None and known[0] == source:
+            return known[1]
+        made = self._made(forest, step_id, models, calls)
+        self._work[step_id] = source, made
+        return made
+
+    def keep_only(self, records: Mapping[Kind, Mapping[UUID, Fields]]) -> None:
+        """Forget what was a record, and is none any more."""
+        if len(self._fields) > sum(map(len, records.values())):
+            there = frozenset().union(*records.values())
+            self._fields = {each: known for each, known in self._fields.items() if each in there}
+            self._work = {each: known for each, known in self._work.items() if each in there}
+
+    def _made(self, forest: Forest, step_id: UUID, models: list[bytes], calls: list[bytes]) -> Work:
+        spans, readings, places = forest.spans, forest.readings, forest.places
+        ids = self.ids(forest.trace_id)
+        think_act_ids, call_ids = ids[Kind.THINK_ACT], ids[Kind.TOOL_CALL]
+        work = Work({}, {})
+        for position, model in enumerate(models):
+            think_act_id = think_act_ids[model]
+            work.think_acts[think_act_id] = self.once(
+                *(Kind.THINK_ACT, think_act_id, forest.holds_masks, _think_act_fields),
+                *(spans[model], readings[model], step_id, position),
+            )
+        rounds = Rounds(forest, models)
+        siblings: Counter[UUID] = Counter()
+        for call in calls:
+            reading = readings[call]
+            above, at = places[call]
+            outer = at if above is Above.SPAN and forest.role(at) is Role.TOOL else None
+            is_chosen = outer is None and reading.tool_type in (None, "MCP")
+            choice = rounds.choice(call) if is_chosen else None
+            links = _Links(
+                step_id,
+                think_act_ids[choice.model] if choice is not None else None,
+                call_ids[outer] if outer is not None else None,
+            )
+            parent = links.parent_tool_call_id or links.think_act_id or step_id
+            position = siblings[parent]
+            siblings[parent] += 1
+            call_id = call_ids[call]
+            work.tool_calls[call_id] = self.once(
+                *(Kind.TOOL_CALL, call_id, forest.holds_masks, _tool_call_fields),
+                *(spans[call], reading, choice, links, position),
+            )
+        return work
 
 
 class _Links(NamedTuple):
