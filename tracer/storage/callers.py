@@ -5,10 +5,13 @@ This stands above projects, so it asks as the owner: what a caller shows says wh
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from tracer.access import Caller, Scope, digest, new_key, new_secret
 from tracer.clock import Clock, utc_now
@@ -34,6 +37,8 @@ EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN})
 
 log = get_logger(__name__)
 
+Answer = TypeVar("Answer")
+
 
 class Callers:
     """Finds out who asks."""
@@ -47,6 +52,8 @@ class Callers:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
         self._own: dict[bytes, Caller] = {}
         self._keys_needed: tuple[float, bool] = (0, False)
+        self._asking: dict[object, asyncio.Task[Any]] = {}
+        """What the database is being asked, by what it is asked about."""
 
     async def are_keys_needed(self) -> bool:
         """Return whether a key was ever made: from then on everybody has to show one.
@@ -56,11 +63,7 @@ class Callers:
         """
         until, are_needed = self._keys_needed
         if not are_needed and time.monotonic() >= until:
-            with store_errors():
-                async with borrowed(self._pool) as connection:
-                    cursor = await connection.execute("SELECT EXISTS (SELECT FROM api_key)")
-                    [(are_needed,)] = await cursor.fetchall()
-            self._keys_needed = (time.monotonic() + self._known_seconds, are_needed)
+            return await self._together("keys", self._find_whether_keys_are_needed)
         return are_needed
 
     def own_key(self, caller: Caller) -> str:
@@ -124,20 +127,53 @@ class Callers:
     def forget(self) -> None:
         """Ask anew for everybody: a key was revoked here."""
         self._known.clear()
+        self._asking.clear()
 
     async def _caller(
         self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller:
         until, caller = self._known.get(shown, (0.0, None))
         if time.monotonic() >= until:
-            caller = await find(shown)
-            self._known.pop(shown, None)
-            while len(self._known) >= MOST_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[shown] = (time.monotonic() + self._known_seconds, caller)
+            caller = await self._together(shown, partial(self._found, shown, find))
         if caller is None:
             raise NotIdentified()
         return caller
+
+    async def _together(
+        self, about: object, ask: Callable[[], Coroutine[Any, Any, Answer]]
+    ) -> Answer:
+        """Ask once for all who want to know the same at the same time."""
+        asking = self._asking.get(about)
+        if asking is None:
+            # In a context of its own, as it is nobody's own; and it goes on without who began it.
+            asking = self._asking[about] = asyncio.create_task(ask(), context=Context())
+            asking.add_done_callback(partial(self._asked, about))
+        answer: Answer = await asyncio.shield(asking)
+        return answer
+
+    def _asked(self, about: object, asking: asyncio.Task[Any]) -> None:
+        if self._asking.get(about) is asking:
+            del self._asking[about]
+        if not asking.cancelled():
+            asking.exception()  # whoever still waits is told
+
+    async def _found(
+        self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]
+    ) -> Caller | None:
+        caller = await find(shown)
+        self._known.pop(shown, None)
+        while len(self._known) >= MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[shown] = (time.monotonic() + self._known_seconds, caller)
+        return caller
+
+    async def _find_whether_keys_are_needed(self) -> bool:
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                cursor = await connection.execute("SELECT EXISTS (SELECT FROM api_key)")
+                [(are_needed,)] = await cursor.fetchall()
+        self._keys_needed = (time.monotonic() + self._known_seconds, are_needed)
+        return bool(are_needed)
 
     async def _find_by_key(self, shown: bytes) -> Caller | None:
         row = await self._find(_BY_KEY, [shown])
