@@ -12,7 +12,7 @@ after them: a tree has no circles.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -160,6 +160,7 @@ class Opener(Struct, rename="camel", frozen=True):
     status: str
 
 
+@final
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """A plan, with its steps."""
 
@@ -177,6 +178,7 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """At the top only: the run's revision that was read."""
 
 
+@final
 class StepNode(StepRow, tag=Kind.STEP.value):
     """A step, with its rounds."""
 
@@ -191,6 +193,7 @@ class StepNode(StepRow, tag=Kind.STEP.value):
     """Hand-offs: opened by the agent, not by a tool call."""
 
 
+@final
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
     """A round, with the tool calls that its model chose."""
 
@@ -199,6 +202,7 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
     tool_calls: list[ToolCallNode] = []
 
 
+@final
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
 
