@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.store_contract.stores import clock
 from tests.store_contract.test_order import thorough
 from tracer.errors import StateConflict
+from tracer.redaction import standard_redaction
 from tracer.sessions import MAX_STATE_BYTES, Change, SessionStates, State
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
@@ -143,7 +144,10 @@ async def test_an_id_too_long_for_an_index_is_refused(sessions: SessionStates) -
 
 @settings(thorough, max_examples=50)
 @given(
-    text=st.text(st.characters(codec=None), max_size=10),
+    # Not what a secret is called: Hypothesis takes texts from our own source, too.
+    text=st.text(st.characters(codec=None), max_size=10).filter(
+        lambda text: standard_redaction().rule_of(text) is None
+    ),
     number=st.integers() | st.floats(allow_nan=False, allow_infinity=False),
 )
 async def test_text_and_numbers_come_back_as_they_were(
