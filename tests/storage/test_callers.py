@@ -41,3 +41,16 @@ async def test_who_gives_up_asking_takes_nobody_along(pool: Pool, asked: list[st
         await hasty
     assert not await patient
     assert len(asked) == 1
+
+
+async def test_who_asks_after_a_key_was_revoked_waits_for_no_older_answer(
+    pool: Pool, asked: list[str]
+) -> None:
+    callers = Callers(pool)
+    before = asyncio.create_task(callers.by_key("no key"))
+    await asyncio.sleep(0)
+    callers.forget()
+    after = asyncio.create_task(callers.by_key("no key"))
+    answers = await asyncio.gather(before, after, return_exceptions=True)
+    assert [type(each) for each in answers] == [NotIdentified, NotIdentified]
+    assert len(asked) == 2

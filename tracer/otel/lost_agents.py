@@ -53,9 +53,8 @@ def _join_by_text(
     readings, texts = forest.readings, forest.texts
     asking: dict[str, list[bytes]] = {}
     for call in calls:
-        if not wanted.isdisjoint(texts[readings[call].arguments]):
-            for said in wanted & texts[readings[call].arguments]:
-                asking.setdefault(said, []).append(call)
+        for said in wanted & texts[readings[call].arguments]:
+            asking.setdefault(said, []).append(call)
     if not asking:
         return
     recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}

@@ -25,7 +25,7 @@ from tracer.otel.lost_agents import join_lost_agents
 from tracer.otel.span_fields import lifecycle, moment, root_plan_id, stored
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.otel.trace_spans import TraceSpans
-from tracer.otel.work_records import KnownRecords
+from tracer.otel.work_records import MadeRecords
 from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.versions import Fields
@@ -70,7 +70,7 @@ class Projection:
     """The records of a trace that may grow; what stays the same is not made anew."""
 
     spans: TraceSpans = field(default_factory=TraceSpans)
-    _known: KnownRecords = field(default_factory=KnownRecords)
+    _made: MadeRecords = field(default_factory=MadeRecords)
 
     def projected(self) -> Projected:
         """Return the records of the spans, of which there has to be one."""
@@ -88,7 +88,7 @@ class Projection:
     def _making(self) -> _Making:
         forest = self.spans.planted()
         grow(forest)
-        return _Making(forest, self._known)
+        return _Making(forest, self._made)
 
     def _carried(self) -> Placed | None:
         spans = self.spans.versions
@@ -107,12 +107,12 @@ class Projection:
 class _Making:
     """The making of the records of a forest."""
 
-    def __init__(self, forest: Forest, known: KnownRecords) -> None:
+    def __init__(self, forest: Forest, made: MadeRecords) -> None:
         self.forest = forest
-        self.known = known
+        self.made = made
         self.agents = find_agents(forest)
         join_lost_agents(forest, self.agents)
-        self.ids = known.ids(forest.trace_id)
+        self.ids = made.ids(forest.trace_id)
         self.root_id = root_plan_id(forest.trace_id)
         self.records: dict[Kind, dict[UUID, Fields]] = {kind: {} for kind in RECORDS}
         self.by_start = sorted(
@@ -151,7 +151,7 @@ class _Making:
             self._add_work(agent.span_id, agent.models, agent.calls)
         if len(self.root_agents) > 1 or self.agents.loose:
             self._add_root_step()
-        self.known.keep_only(self.records)
+        self.made.keep_only(self.records)
         return Projected(
             root_plan_id=self.root_id,
             is_agent_work=bool(self.agents.by_id or self.agents.loose),
@@ -162,7 +162,7 @@ class _Making:
     def _add(
         self, kind: Kind, record_id: UUID, make: Callable[..., Fields], *source: object
     ) -> None:
-        self.records[kind][record_id] = self.known.once(
+        self.records[kind][record_id] = self.made.once(
             kind, record_id, self.forest.holds_masks, make, *source
         )
 
@@ -269,7 +269,7 @@ class _Making:
 
     def _add_work(self, agent: bytes | None, models: list[bytes], calls: list[bytes]) -> None:
         step_id = self._step_id(agent)
-        work = self.known.work(self.forest, step_id, models, calls)
+        work = self.made.work(self.forest, step_id, models, calls)
         self.records[Kind.THINK_ACT] |= work.think_acts
         self.records[Kind.TOOL_CALL] |= work.tool_calls
 

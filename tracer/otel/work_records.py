@@ -1,4 +1,7 @@
-"""The records of what agents do: a model's answer as a think-act, a tool span as a tool call."""
+"""The records of what agents do: a model's answer as a think-act, a tool span as a tool call.
+
+`MadeRecords` remembers those, and any others of a trace, from one projection to the next.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Work(NamedTuple):
     tool_calls: dict[UUID, Fields]
 
 
-class KnownRecords:
+class MadeRecords:
     """The records of a trace as they were made last: what has not changed is not made anew."""
 
     def __init__(self) -> None:

@@ -5,19 +5,18 @@ This stands above projects, so it asks as the owner: what a caller shows says wh
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import Context
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from tracer.access import Caller, Scope, digest, new_key, new_secret
 from tracer.clock import Clock, utc_now
 from tracer.errors import NotAllowed, NotIdentified, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.logs import get_logger
+from tracer.storage.asked_together import AskedTogether
 from tracer.storage.engine import Pool, borrowed, store_errors
 
 KNOWN_SECONDS = 2.0
@@ -37,8 +36,6 @@ EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN})
 
 log = get_logger(__name__)
 
-Answer = TypeVar("Answer")
-
 
 class Callers:
     """Finds out who asks."""
@@ -52,8 +49,8 @@ class Callers:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
         self._own: dict[bytes, Caller] = {}
         self._keys_needed: tuple[float, bool] = (0, False)
-        self._asking: dict[object, asyncio.Task[Any]] = {}
-        """What the database is being asked, by what it is asked about."""
+        self._keys_asked = AskedTogether[bool]()
+        self._callers_asked = AskedTogether[Caller | None]()
 
     async def are_keys_needed(self) -> bool:
         """Return whether a key was ever made: from then on everybody has to show one.
@@ -63,7 +60,7 @@ class Callers:
         """
         until, are_needed = self._keys_needed
         if not are_needed and time.monotonic() >= until:
-            return await self._together("keys", self._find_whether_keys_are_needed)
+            return await self._keys_asked.answer("keys", self._find_whether_keys_are_needed)
         return are_needed
 
     def own_key(self, caller: Caller) -> str:
@@ -127,35 +124,17 @@ class Callers:
     def forget(self) -> None:
         """Ask anew for everybody: a key was revoked here."""
         self._known.clear()
-        self._asking.clear()
+        self._callers_asked.forget()
 
     async def _caller(
         self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller:
         until, caller = self._known.get(shown, (0.0, None))
         if time.monotonic() >= until:
-            caller = await self._together(shown, partial(self._found, shown, find))
+            caller = await self._callers_asked.answer(shown, partial(self._found, shown, find))
         if caller is None:
             raise NotIdentified()
         return caller
-
-    async def _together(
-        self, about: object, ask: Callable[[], Coroutine[Any, Any, Answer]]
-    ) -> Answer:
-        """Ask once for all who want to know the same at the same time."""
-        asking = self._asking.get(about)
-        if asking is None:
-            # In a context of its own, as it is nobody's own; and it goes on without who began it.
-            asking = self._asking[about] = asyncio.create_task(ask(), context=Context())
-            asking.add_done_callback(partial(self._asked, about))
-        answer: Answer = await asyncio.shield(asking)
-        return answer
-
-    def _asked(self, about: object, asking: asyncio.Task[Any]) -> None:
-        if self._asking.get(about) is asking:
-            del self._asking[about]
-        if not asking.cancelled():
-            asking.exception()  # whoever still waits is told
 
     async def _found(
         self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]

@@ -34,10 +34,11 @@ class Watching(Protocol):
 
 
 GATHER_SECONDS, MOST_GATHER_SECONDS = 0.01, 0.1
-"""How long writes are gathered into one message, after one that was sent at once: in a process that
-is busy for longer, so that telling takes no more than a part of its time."""
+"""How long writes are gathered into one message, after one that was sent at once: the least, and
+the most in a process that is busy."""
 
-_PART = 0.1
+TELLING_SHARE = 0.1
+"""How much of its time a busy process tells, as long as it need not gather for longer than that."""
 
 RETRY_SECONDS = (1, 2, 5, 15, 30)
 
@@ -91,7 +92,7 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
             begin = time.monotonic()
             await tell()
             took = time.monotonic() - begin
-            await asyncio.sleep(min(max(GATHER_SECONDS, took / _PART), MOST_GATHER_SECONDS))
+            await asyncio.sleep(min(max(GATHER_SECONDS, took / TELLING_SHARE), MOST_GATHER_SECONDS))
 
     tasks = [
         asyncio.create_task(keep_telling()),

@@ -5,9 +5,7 @@ Only who has the database makes one: no key is above projects.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextvars import Context
 from dataclasses import astuple, replace
 from typing import TypedDict, Unpack
 
@@ -17,6 +15,7 @@ from tracer.clock import Clock, utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.storage.asked_together import AskedTogether
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.text import storable
@@ -85,7 +84,7 @@ class SettingsOfProject:
         self._project = project
         self._known_seconds = known_seconds
         self._known: tuple[float, ProjectSettings] = (0.0, ProjectSettings())
-        self._reading: asyncio.Task[ProjectSettings] | None = None
+        self._asked = AskedTogether[ProjectSettings]()
 
     async def known(self) -> ProjectSettings:
         """Return the settings, as they were two seconds ago at most: for what is done often.
@@ -98,15 +97,7 @@ class SettingsOfProject:
         until, known = self._known
         if time.monotonic() < until:
             return known
-        if self._reading is None:
-            self._reading = asyncio.create_task(self.read(), context=Context())
-            self._reading.add_done_callback(self._end_reading)
-        return await asyncio.shield(self._reading)
-
-    def _end_reading(self, reading: asyncio.Task[ProjectSettings]) -> None:
-        self._reading = None
-        if not reading.cancelled():
-            reading.exception()  # it counts as heard, also where nobody waits any more
+        return await self._asked.answer("settings", self.read)
 
     async def read(self) -> ProjectSettings:
         """Return the settings as they are.
