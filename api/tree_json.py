@@ -1,8 +1,8 @@
-"""A tree as JSON."""
+"""A tree as JSON, written part by part: others get their turn in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -11,46 +11,55 @@ from tracer.nodes import PlanNode
 
 _CHILDREN = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
 
+CALLS_AT_ONCE = 100
+"""A node is written in one call together with so many tool calls below it: within a millisecond, in
+which nothing else goes on."""
+
 
 def tree_json(top: PlanNode | dict[str, Any], children: Sequence[str] = _CHILDREN) -> bytes:
-    """Return a tree as JSON, however deep it is.
+    """Return a tree as JSON; see `tree_parts`."""
+    return b"".join(tree_parts(top, children))
+
+
+def tree_parts(
+    top: PlanNode | dict[str, Any], children: Sequence[str] = _CHILDREN
+) -> Iterator[bytes]:
+    """Yield a tree as JSON, however deep it is. What was yielded is kept no longer.
 
     Args:
-        top: Its top.
+        top: Its top: a node, or a dictionary. Of dictionaries nobody knows how much lies below, so
+            they are one part, unless they nest deeper than can be written in one call.
         children: Where its nodes have those below them, as lists.
     """
-    try:
-        return msgspec.json.encode(top)
-    except RecursionError:
-        return _node_by_node(top, children)
-
-
-def _node_by_node(top: Any, children: Sequence[str]) -> bytes:
-    written: list[bytes] = []
     waiting: list[Any] = [top]
+    del top
     while waiting:
         item = waiting.pop()
         if isinstance(item, bytes):
-            written.append(item)
+            yield item
             continue
+        if isinstance(item, dict) or item.cumulative.tool_calls <= CALLS_AT_ONCE:
+            try:
+                yield msgspec.json.encode(item)
+                continue
+            except RecursionError:  # it is written node by node
+                pass
         fields = _fields(item)
-        flat = {name: value for name, value in fields.items() if name not in children}
-        written.append(msgspec.json.encode(flat)[:-1])
-        rest: list[Any] = []
-        for name in children:
-            if name in fields:
-                rest.append(f',"{name}":['.encode())
-                for place, child in enumerate(fields[name]):
-                    rest += [b",", child] if place else [child]
-                rest.append(b"]")
-        waiting += [b"}", *reversed(rest)]
-    return b"".join(written)
+        below = {name: fields.pop(name) for name in children if name in fields}
+        yield msgspec.json.encode(fields)[:-1]
+        waiting.append(b"}")
+        for name, nodes in reversed(below.items()):
+            waiting.append(b"]")
+            for place in range(len(nodes) - 1, -1, -1):
+                waiting += (nodes[place], b",") if place else (nodes[place],)
+            waiting.append(f',"{name}":['.encode())
+        del item, fields, below, nodes
 
 
 def _fields(item: Any) -> dict[str, Any]:
     """Return a node's fields by their names in JSON, without going into them."""
     if isinstance(item, dict):
-        return item
+        return item.copy()
     names = zip(item.__struct_encode_fields__, item.__struct_fields__, strict=True)
     fields = {encoded: getattr(item, name) for encoded, name in names}
     return {"kind": item.kind} | {

@@ -47,7 +47,7 @@ async def diff_runs(
     headers = known.check(*revisions)
     left, right = [await reader.read_tree(run_id, Payloads.DIGEST) for run_id in (a, b)]
     written = await asyncio.to_thread(_written, left, str(a), right, str(b))
-    return JsonInParts(written, headers=headers)
+    return JsonInParts([written], headers=headers)
 
 
 def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:

@@ -19,7 +19,7 @@ from api.lynxe_schemas import (
 from api.lynxe_shapes import CHILDREN, agent_record, plan_record
 from api.parts import Reader
 from api.problems import documented
-from api.tree_json import tree_json
+from api.tree_json import tree_parts
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads, build_tree
 from tracer.nodes import Node, StepNode
@@ -51,7 +51,7 @@ async def read_lynxe_plan(plan_id: AnyPlanId, reader: Reader) -> Response:
     opener = rows.opener or calls.get(top.tool_call_id or "")
     messages = await reader.read_messages(UUID(top.root_plan_id))
     record = plan_record(top, opener, messages)
-    return JsonInParts(tree_json(record, CHILDREN))
+    return JsonInParts(tree_parts(record, CHILDREN))
 
 
 @router.get(
@@ -70,7 +70,7 @@ async def read_lynxe_agent(step_id: AnyStepId, reader: Reader) -> Response:
         raise RecordNotFound("step", step_id)
     messages = await reader.read_messages(step.root_plan_id)
     record = agent_record(node, messages)
-    return JsonInParts(tree_json(record, CHILDREN))
+    return JsonInParts(tree_parts(record, CHILDREN))
 
 
 def _known_as(kind: str, text: str) -> UUID:

@@ -14,9 +14,9 @@ from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
 from api.schemas import ParentActToolCall, PlanWithParent
-from api.tree_json import tree_json
+from api.tree_json import tree_parts
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
-from tracer.lineage import Payloads, TreeRows, build_tree
+from tracer.lineage import Payloads, build_tree
 from tracer.records import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
@@ -67,9 +67,5 @@ async def read_tree(
     rows = await reader.read_tree(plan_id, payloads)
     headers = known.check(rows.revision)
     # In a thread: others need not wait while a large tree is built.
-    written = await asyncio.to_thread(_written, rows, str(plan_id), depth)
-    return JsonInParts(written, headers=headers)
-
-
-def _written(rows: TreeRows, plan_id: str, depth: int | None) -> bytes:
-    return tree_json(build_tree(rows, plan_id, depth))
+    top = await asyncio.to_thread(build_tree, rows, str(plan_id), depth)
+    return JsonInParts(tree_parts(top), headers=headers)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.citus_databases import on_one_postgres
 from tests.sample_runs import sample_run
 from tests.store_contract.moments import Moments
@@ -11,6 +13,7 @@ from tests.trees import read_tree
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.records import Kind
+from tracer.storage import postgres_tree
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
@@ -29,6 +32,17 @@ async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
             assert len(rows.plans) == (1 + sub_plans if plan == run.root else 1)
             counts[sub_plans, plan == run.root] = len(asked)
     assert counts == {(3, True): 5, (300, True): 5, (3, False): 6, (300, False): 6}
+
+
+async def test_a_tree_of_many_rows_is_whole_and_in_order_however_few_are_taken_at_once(
+    writer: PostgresWriter, reader: PostgresReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = sample_run(sub_plans=9)
+    await writer.write(run.events)
+    whole = await read_tree(reader, run.root, Payloads.FULL)
+    for few in (1, 2, 10):  # there are ten plans
+        monkeypatch.setattr(postgres_tree, "ROWS_AT_ONCE", few)
+        assert await read_tree(reader, run.root, Payloads.FULL) == whole
 
 
 async def test_a_whole_run_takes_as_many_queries_at_any_size(

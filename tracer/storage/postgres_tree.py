@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -124,11 +125,18 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
+ROWS_AT_ONCE = 500
+"""How many rows are made of an answer before others get their turn: a few milliseconds of work."""
+
+
 async def fetched_rows(
     cursor: AsyncCursor[SomeRow], kind: Kind, payloads: Payloads
 ) -> list[SomeRow]:
     """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
-    rows = await cursor.fetchall()
+    rows: list[SomeRow] = []
+    while len(rows) < cursor.rowcount:
+        rows += await cursor.fetchmany(ROWS_AT_ONCE)
+        await asyncio.sleep(0)
     # Postgres would sort by moving whole rows, and takes longer than for all the rest.
     rows.sort(key=attrgetter(RULES[kind].id_field))
     rows.sort(key=lambda row: _LAST if row.position is None else row.position)
