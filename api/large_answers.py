@@ -43,8 +43,9 @@ class JsonInParts(Response):
                 "headers": self.raw_headers,
             }
         )
-        for part in _parts(self._pieces):
-            await asyncio.sleep(0)  # sending waits for nobody while the socket has room
+        for number, part in enumerate(_parts(self._pieces)):
+            if number:  # sending waits for nobody while the socket has room
+                await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

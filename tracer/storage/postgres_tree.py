@@ -133,10 +133,10 @@ async def fetched_rows(
     cursor: AsyncCursor[SomeRow], kind: Kind, payloads: Payloads
 ) -> list[SomeRow]:
     """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
-    rows: list[SomeRow] = []
+    rows = await cursor.fetchmany(ROWS_AT_ONCE)
     while len(rows) < cursor.rowcount:
-        rows += await cursor.fetchmany(ROWS_AT_ONCE)
         await asyncio.sleep(0)
+        rows += await cursor.fetchmany(ROWS_AT_ONCE)
     # Postgres would sort by moving whole rows, and takes longer than for all the rest.
     rows.sort(key=attrgetter(RULES[kind].id_field))
     rows.sort(key=lambda row: _LAST if row.position is None else row.position)
