@@ -9,14 +9,13 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 from uuid import UUID
 
 from tracer.clock import Clock
 from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.looker import Looker
 from tracer.storage.postgres_deletion import PostgresDeletion, Swept
 from tracer.storage.postgres_leases import forget_leases
 from tracer.storage.project_pool import ProjectPool
@@ -28,8 +27,10 @@ LOOK_SECONDS = 300.0
 log = get_logger(__name__)
 
 
-class Pruner:
+class Pruner(Looker):
     """Prunes all projects while inside. To be entered with `async with`."""
+
+    trouble = "runs_not_pruned"
 
     def __init__(
         self,
@@ -46,27 +47,12 @@ class Pruner:
             look_seconds: How long to wait between one look and the next.
             clock: What time it is; None: the database's own clock.
         """
+        super().__init__(look_seconds)
         self._pool = pool
         self._on_written = on_written
-        self._look_seconds = look_seconds
         self._clock = clock
-        self._looking: asyncio.Task[None] | None = None
         self.done = Swept()
         """What it has deleted so far."""
-
-    async def __aenter__(self) -> Self:
-        self._looking = asyncio.create_task(self._keep_looking(), name="tracer-pruner")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
 
     async def look(self) -> None:
         """Delete all that is to be deleted, and rest between as long as each deletion took.
@@ -96,19 +82,6 @@ class Pruner:
                 began = await _rested(began)
         while await deletion.forget_tombstones():
             began = await _rested(began)
-
-    async def _keep_looking(self) -> None:
-        is_answered = True
-        while True:
-            try:
-                await self.look()
-            except Exception as error:  # whatever it is, it looks again
-                if is_answered:
-                    log.warning("runs_not_pruned", error=type(error).__name__)
-                is_answered = False
-            else:
-                is_answered = True
-            await asyncio.sleep(self._look_seconds)
 
 
 async def _rested(began: float) -> float:
