@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from uuid import UUID
 
 from pydantic import (
+    AliasGenerator,
     BaseModel,
     ConfigDict,
     Field,
@@ -55,8 +56,8 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 def read_config(**example: Any) -> RecordConfig:
     """Return the configuration of a read schema, with an example for the OpenAPI document."""
     return RecordConfig(
-        alias_generator=to_camel,
-        populate_by_name=True,
+        # Not for reading records: to look for each field under another name takes most of it.
+        alias_generator=AliasGenerator(serialization_alias=to_camel),
         from_attributes=True,
         use_attribute_docstrings=True,
         json_schema_serialization_defaults_required=True,
