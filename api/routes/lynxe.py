@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
@@ -21,7 +22,7 @@ from api.parts import Reader
 from api.problems import documented
 from api.tree_json import tree_parts
 from tracer.errors import RecordNotFound
-from tracer.lineage import Payloads, build_tree
+from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.nodes import Node, StepNode
 
 router = APIRouter(prefix="/api/executor", tags=["for front ends of Lynxe"])
@@ -46,12 +47,15 @@ async def read_lynxe_plan(plan_id: AnyPlanId, reader: Reader) -> Response:
     """Read a plan and everything below it as Lynxe's `PlanExecutionRecord`."""
     wanted = _known_as("plan", plan_id)
     rows = await reader.read_tree(wanted, Payloads.FULL)
-    calls = {call.tool_call_id: call for call in rows.tool_calls}
-    top = build_tree(rows, str(wanted))
-    opener = rows.opener or calls.get(top.tool_call_id or "")
-    messages = await reader.read_messages(UUID(top.root_plan_id))
-    record = plan_record(top, opener, messages)
+    messages = await reader.read_messages(rows.revision.root_plan_id)
+    record = await asyncio.to_thread(_plan_of, rows, str(wanted), messages)
     return JsonInParts(tree_parts(record, CHILDREN))
+
+
+def _plan_of(rows: TreeRows, plan_id: str, messages: Mapping[UUID, str]) -> dict[str, Any]:
+    calls = {call.tool_call_id: call for call in rows.tool_calls}
+    top = build_tree(rows, plan_id)
+    return plan_record(top, rows.opener or calls.get(top.tool_call_id or ""), messages)
 
 
 @router.get(
@@ -63,14 +67,20 @@ async def read_lynxe_agent(step_id: AnyStepId, reader: Reader) -> Response:
     """Read a step and everything below it as Lynxe's `AgentExecutionRecord`."""
     step = await reader.read_step(_known_as("step", step_id))
     plan_id = step.plan_id or step.root_plan_id
-    tree = build_tree(await reader.read_tree(plan_id, Payloads.FULL), str(plan_id))
-    steps = (*tree.agent_executions, *(tree.unplaced or ()))
-    node = _step_with_id(steps, str(step.step_id))
-    if node is None:
-        raise RecordNotFound("step", step_id)
+    rows = await reader.read_tree(plan_id, Payloads.FULL)
     messages = await reader.read_messages(step.root_plan_id)
-    record = agent_record(node, messages)
+    record = await asyncio.to_thread(_step_of, rows, str(plan_id), str(step.step_id), messages)
+    if record is None:
+        raise RecordNotFound("step", step_id)
     return JsonInParts(tree_parts(record, CHILDREN))
+
+
+def _step_of(
+    rows: TreeRows, plan_id: str, step_id: str, messages: Mapping[UUID, str]
+) -> dict[str, Any] | None:
+    tree = build_tree(rows, plan_id)
+    node = _step_with_id((*tree.agent_executions, *(tree.unplaced or ())), step_id)
+    return None if node is None else agent_record(node, messages)
 
 
 def _known_as(kind: str, text: str) -> UUID:

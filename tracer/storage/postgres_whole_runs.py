@@ -32,6 +32,9 @@ _RECORDS = {
 
 _SPANS = f"SELECT body FROM otel_span WHERE {_IN_RUN} ORDER BY start_time, span_id"
 
+_AT_ONCE = 500
+"""How many spans are decoded in one call, which holds the interpreter."""
+
 
 async def whole_run(project: ProjectPool, root_plan_id: UUID) -> WholeRun:
     """Return everything of a run; see `TraceReader.read_whole_run`."""
@@ -77,4 +80,9 @@ async def _bodies(connection: PoolConnection, given: dict[str, Any]) -> list[byt
 
 
 def _decoded(bodies: list[bytes]) -> list[Span]:
-    return decode_protobuf(b"".join(bytes_field(1, body) for body in bodies)).spans
+    """Return spans by their bodies; takes a while, and belongs into a thread."""
+    spans: list[Span] = []
+    for begin in range(0, len(bodies), _AT_ONCE):
+        some = bodies[begin : begin + _AT_ONCE]
+        spans += decode_protobuf(b"".join(bytes_field(1, body) for body in some)).spans
+    return spans

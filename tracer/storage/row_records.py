@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from psycopg.rows import dict_row
@@ -10,6 +11,9 @@ from tracer.records import Record
 from tracer.storage.engine import PoolConnection
 
 R = TypeVar("R", bound=Record)
+
+AT_ONCE = 500
+"""How many records are made before others get their turn: a few milliseconds of work."""
 
 
 def columns(record: type[Record]) -> str:
@@ -23,4 +27,8 @@ async def select(
     """Return the records that a query finds."""
     cursor = connection.cursor(row_factory=dict_row)
     await cursor.execute(query, given)
-    return [record(**row) for row in await cursor.fetchall()]
+    records = [record(**row) for row in await cursor.fetchmany(AT_ONCE)]
+    while len(records) < cursor.rowcount:
+        await asyncio.sleep(0)
+        records += [record(**row) for row in await cursor.fetchmany(AT_ONCE)]
+    return records
