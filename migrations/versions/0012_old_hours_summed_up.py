@@ -18,9 +18,10 @@ CREATE TABLE summed_range (
     until timestamptz NOT NULL,
     summed_at timestamptz NOT NULL
 );
-CREATE TABLE tool_hour (
+CREATE TABLE summed_calls (
     project_id integer NOT NULL,
-    hour timestamptz NOT NULL,
+    hours smallint NOT NULL,
+    since timestamptz NOT NULL,
     number integer NOT NULL,
     tool_name text NOT NULL,
     tool_type text,
@@ -40,11 +41,14 @@ CREATE TABLE tool_hour (
     failed_id uuid,
     buckets smallint[] NOT NULL,
     bucket_counts bigint[] NOT NULL,
-    PRIMARY KEY (project_id, hour, number),
-    CONSTRAINT tool_hour_has_a_histogram CHECK (cardinality(buckets) = cardinality(bucket_counts))
+    PRIMARY KEY (project_id, hours, since, number),
+    CONSTRAINT summed_calls_are_of_an_hour_or_a_day CHECK (hours IN (1, 24)),
+    CONSTRAINT summed_calls_have_a_histogram
+        CHECK (cardinality(buckets) = cardinality(bucket_counts))
 );
-CREATE INDEX tool_hour_by_name ON tool_hour (project_id, (tool_name::name), hour);
-CREATE INDEX tool_hour_opened_before ON tool_hour (project_id, hour) WHERE opened_since < hour;
+CREATE INDEX summed_calls_by_name ON summed_calls (project_id, (tool_name::name), hours, since);
+CREATE INDEX summed_calls_opened_before ON summed_calls (project_id, since)
+    WHERE hours = 1 AND opened_since < since;
 CREATE TABLE changed_hour (
     project_id integer NOT NULL,
     hour timestamptz NOT NULL,
@@ -58,4 +62,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("DROP TABLE changed_hour; DROP TABLE tool_hour; DROP TABLE summed_range")
+    op.execute("DROP TABLE changed_hour; DROP TABLE summed_calls; DROP TABLE summed_range")

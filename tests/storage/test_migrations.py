@@ -175,7 +175,7 @@ RECORD_TABLES = {
 }
 
 OWN_LOCALITIES = {"session_state": "session_id", "recorder_lease": "recorder_id"} | dict.fromkeys(
-    ("summed_range", "tool_hour", "changed_hour"), "project_id"
+    ("summed_range", "summed_calls", "changed_hour"), "project_id"
 )
 """What is no part of a run has a locality of its own."""
 
@@ -196,7 +196,7 @@ def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
         "recorder_lease",
         "recorder_run",
         "summed_range",
-        "tool_hour",
+        "summed_calls",
         "changed_hour",
     }
     assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"

@@ -37,14 +37,24 @@ COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running"
 PERCENTILES = """
     percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms) AS percentiles"""
 
-LAST = """
+
+def last(
+    slowest: str = "tool_call_id", took: str = "duration_ms", failed: str = "tool_call_id"
+) -> str:
+    """Return which calls came last, and when the first sub-plan started.
+
+    Args:
+        slowest: What is known of the slowest calls: their ids,
+        took: and their durations.
+        failed: What is known of the failed calls that ended last: their ids.
+    """
+    return f"""
     min(opened_since) AS opened_since,
-    (array_agg(tool_call_id ORDER BY duration_ms DESC, tool_call_id DESC)
-        FILTER (WHERE duration_ms IS NOT NULL))[1] AS slowest_id,
+    (array_agg({slowest} ORDER BY {took} DESC, {slowest} DESC)
+        FILTER (WHERE {took} IS NOT NULL))[1] AS slowest_id,
     max(failed_at) AS failed_at,
-    (array_agg(tool_call_id ORDER BY failed_at DESC, tool_call_id DESC)
+    (array_agg({failed} ORDER BY failed_at DESC, {failed} DESC)
         FILTER (WHERE failed_at IS NOT NULL))[1] AS failed_id"""
-"""Which calls came last, and when the first sub-plan started."""
 
 
 def calls_within(pieces: str, where: str, opened: str, at: str = "moment") -> str:
@@ -106,26 +116,28 @@ def parts(calls: str, keys: Sequence[str], also: str, grouping: str | None = Non
     ) AS histogram USING ({by})"""
 
 
-def summed_parts(where: str, key: str, value: str) -> str:
-    """Return a query for how the calls of summed hours went, as `parts` does.
+def summed_parts(rows: str, keys: Sequence[str], also: str = "") -> str:
+    """Return a query for how the calls of summed times went, as `parts` does.
 
     Args:
-        where: Which rows of `tool_hour`.
-        key: What the column is called that they are grouped by.
-        value: What it is.
+        rows: A query for rows of `summed_calls` with these columns.
+        keys: The columns that they are grouped by.
+        also: What to say of them besides, beginning with a comma.
     """
+    by = ", ".join(keys)
     sums = ", ".join(f"sum({column})::bigint AS {column}" for column in COUNTED)
     return f"""
-    WITH hour_of_tool AS (SELECT *, {value} AS {key} FROM tool_hour WHERE {where})
+    WITH summed AS MATERIALIZED ({rows})
     SELECT * FROM (
-        SELECT {key}, max(tool_type COLLATE "C") AS tool_type, max(latest_at) AS latest_at,
-            min(least_ms) AS least_ms, max(greatest_ms) AS greatest_ms, {sums}
-        FROM hour_of_tool GROUP BY {key}
+        SELECT {by}, max(tool_type COLLATE "C") AS tool_type, max(latest_at) AS latest_at,
+            min(least_ms) AS least_ms, max(greatest_ms) AS greatest_ms, {sums}{also}
+        FROM summed GROUP BY {by}
     ) AS figures LEFT JOIN (
-        SELECT {key}, array_agg(bucket) AS buckets, array_agg(filled) AS bucket_counts
+        SELECT {by}, array_agg(bucket ORDER BY bucket) AS buckets,
+            array_agg(filled ORDER BY bucket) AS bucket_counts
         FROM (
-            SELECT {key}, bucket, sum(filled)::bigint AS filled
-            FROM hour_of_tool, unnest(buckets, bucket_counts) AS each (bucket, filled)
-            GROUP BY {key}, bucket
-        ) AS each GROUP BY {key}
-    ) AS histogram USING ({key})"""
+            SELECT {by}, bucket, sum(filled)::bigint AS filled
+            FROM summed, unnest(buckets, bucket_counts) AS each (bucket, filled)
+            GROUP BY {by}, bucket
+        ) AS each GROUP BY {by}
+    ) AS histogram USING ({by})"""

@@ -23,6 +23,11 @@ def hour_of(moment: str) -> str:
     return f"date_bin('1 hour', {moment}, 'epoch')"
 
 
+def day_of(moment: str) -> str:
+    """Return when the day of a moment began, in UTC, as SQL."""
+    return f"date_bin('1 day', {moment}, 'epoch')"
+
+
 def horizon(project: str) -> str:
     """Return the moment before which what changes is marked, as SQL.
 

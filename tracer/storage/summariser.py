@@ -21,16 +21,7 @@ from tracer.storage.citus import is_spread
 from tracer.storage.engine import Pool, borrowed, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projects import list_projects
-from tracer.storage.summing_statements import (
-    BEGIN,
-    FORGET,
-    KEEP,
-    NEXT,
-    OLDEST_TRANSACTION,
-    SUM_UP,
-    TAKE,
-    UNMARK,
-)
+from tracer.storage.summing_statements import BEGIN, NEXT, OLDEST_TRANSACTION, SUM_UP, TAKE
 
 LOOK_SECONDS = 60.0
 """How long it waits between one look and the next."""
@@ -159,7 +150,7 @@ async def _turn(project: ProjectPool, clock: Clock | None) -> int:
         if sinces is None:
             return 0
         given |= {"sinces": sinces, "untils": untils}
-        for statement in (FORGET, SUM_UP, UNMARK, KEEP):
+        for statement in SUM_UP:
             await connection.execute(statement, given)
         return len(sinces)
 

@@ -38,32 +38,36 @@ class SummedRangeRow(SQLModel, table=True):
     """When some were summed up last."""
 
 
-class ToolHourRow(SQLModel, table=True):
-    """How the calls of one tool that started within an hour went."""
+class SummedCallsRow(SQLModel, table=True):
+    """How the calls of one tool that started within an hour, or a day, went."""
 
-    __tablename__ = "tool_hour"
+    __tablename__ = "summed_calls"
     __table_args__ = (
         # A name may be too long for an index.
-        PrimaryKeyConstraint("project_id", "hour", "number"),
+        PrimaryKeyConstraint("project_id", "hours", "since", "number"),
+        CheckConstraint("hours IN (1, 24)", name="summed_calls_are_of_an_hour_or_a_day"),
         CheckConstraint(
-            "cardinality(buckets) = cardinality(bucket_counts)", name="tool_hour_has_a_histogram"
+            "cardinality(buckets) = cardinality(bucket_counts)",
+            name="summed_calls_have_a_histogram",
         ),
-        Index("tool_hour_by_name", "project_id", text("(tool_name::name)"), "hour"),
+        Index("summed_calls_by_name", "project_id", text("(tool_name::name)"), "hours", "since"),
         Index(
-            "tool_hour_opened_before",
+            "summed_calls_opened_before",
             "project_id",
-            "hour",
-            postgresql_where=text("opened_since < hour"),
+            "since",
+            postgresql_where=text("hours = 1 AND opened_since < since"),
         ),
     )
     model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project."""
-    hour: datetime = Field(sa_type=MOMENT_TYPE, primary_key=True)
-    """When the hour began."""
+    hours: int = Field(sa_type=SmallInteger, primary_key=True)
+    """1; or 24, where that whole day is summed up, from its hours."""
+    since: datetime = Field(sa_type=MOMENT_TYPE, primary_key=True)
+    """When the hour or the day began, in UTC."""
     number: int = Field(primary_key=True)
-    """Tells the tools of an hour apart; counted by name."""
+    """Tells the tools of that time apart; counted by name."""
     tool_name: str = Field(sa_type=Text)
     """The tool."""
     tool_type: str | None = Field(default=None, sa_type=Text)
@@ -83,7 +87,7 @@ class ToolHourRow(SQLModel, table=True):
     sub_plans: int = Field(sa_type=BigInteger)
     """How many sub-plans they opened."""
     opened_since: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
-    """When the first of these started, which by another clock may be before the hour."""
+    """When the first of these started, which by another clock may be before."""
     latest_at: datetime = Field(sa_type=MOMENT_TYPE)
     """When the latest call started, or else was recorded."""
     least_ms: float | None = None

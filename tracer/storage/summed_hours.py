@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,18 @@ from tracer.storage.engine import PoolConnection
 from tracer.tool_stats import TimeRange
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of time, from a moment to one that is not part of it."""
+
+    since: datetime | None
+    """None: it has no beginning."""
+    until: datetime | None
+    """None: it has no end."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +35,53 @@ class SummedHours:
     until: datetime
     """The end of the last."""
     left_out: list[datetime] = field(default_factory=list)
-    """The hours between that the calls answer all the same."""
+    """The hours between that the calls answer all the same, in order."""
 
-    def rest_of(self, within: TimeRange) -> list[tuple[str, str]]:
-        """Return what of a range of time is left to the calls: beginnings and ends, as texts."""
-        found: list[tuple[str, str]] = []
-        if self.since is not None:
-            found.append((_text(within.since, "-infinity"), self.since.isoformat()))
-        found += [(begin.isoformat(), end.isoformat()) for begin, end in _stretches(self.left_out)]
-        found.append((self.until.isoformat(), _text(within.until, "infinity")))
-        return [(begin, end) for begin, end in found if begin != end]
+    def rest_of(self, within: TimeRange) -> list[Stretch]:
+        """Return what of a range of time is left to the calls."""
+        before = [] if self.since is None else [Stretch(within.since, self.since)]
+        return [*before, *self._changed(), Stretch(self.until, within.until)]
+
+    def by_hours(self) -> list[Stretch]:
+        """Return what summaries of hours answer."""
+        changed = self._changed()
+        begins = [self.since, *(each.until for each in changed)]
+        ends = [*(each.since for each in changed), self.until]
+        found = map(Stretch, begins, ends)
+        return [each for each in found if each.since != each.until]
+
+    def by_days_and_hours(self) -> tuple[list[Stretch], list[Stretch]]:
+        """Return what summaries of days answer, and what then is left to those of hours."""
+        days: list[Stretch] = []
+        hours: list[Stretch] = []
+        for each in self.by_hours():
+            assert each.until is not None
+            begin = None if each.since is None else _up(each.since, DAY)
+            end = _down(each.until, DAY)
+            if begin is not None and begin >= end:
+                hours.append(each)
+                continue
+            days.append(Stretch(begin, end))
+            hours += [Stretch(each.since, begin)] if begin is not None else []
+            hours.append(Stretch(end, each.until))
+        return days, [each for each in hours if each.since != each.until]
+
+    def _changed(self) -> list[Stretch]:
+        """Return the hours that are left out; those that follow each other together."""
+        found: list[Stretch] = []
+        for hour in self.left_out:
+            if found and found[-1].until == hour:
+                found[-1] = Stretch(found[-1].since, hour + HOUR)
+            else:
+                found.append(Stretch(hour, hour + HOUR))
+        return found
+
+
+def texts(stretches: Sequence[Stretch]) -> tuple[list[str], list[str]]:
+    """Return where stretches begin and end, as Postgres reads it."""
+    begins = [each.since.isoformat() if each.since else "-infinity" for each in stretches]
+    ends = [each.until.isoformat() if each.until else "infinity" for each in stretches]
+    return begins, ends
 
 
 async def summed_hours(
@@ -67,28 +115,22 @@ def _whole_hours(
     """Return where the hours begin and end that are summed up, and whole in a range."""
     if within.since is not None and (since is None or within.since > since):
         # Beyond the end it is none of these hours, and may be too late for a whole one.
-        since = min(within.since, until)
-        since += -(since - _EPOCH) % HOUR
+        since = _up(min(within.since, until), HOUR)
     if within.until is not None and within.until < until:
         if within.until.year == 1:  # there may be no whole hour before
             return until, until
-        until = within.until - (within.until - _EPOCH) % HOUR
+        until = _down(within.until, HOUR)
     return since, until
 
 
-def _stretches(hours: Iterable[datetime]) -> Iterable[tuple[datetime, datetime]]:
-    """Return where hours that follow each other begin and end."""
-    found: list[tuple[datetime, datetime]] = []
-    for hour in hours:
-        if found and found[-1][1] == hour:
-            found[-1] = (found[-1][0], hour + HOUR)
-        else:
-            found.append((hour, hour + HOUR))
-    return found
+def _up(moment: datetime, width: timedelta) -> datetime:
+    """Return the first moment from this on at which a stretch of some width begins."""
+    return moment + -(moment - _EPOCH) % width
 
 
-def _text(moment: datetime | None, otherwise: str) -> str:
-    return otherwise if moment is None else moment.isoformat()
+def _down(moment: datetime, width: timedelta) -> datetime:
+    """Return the last moment up to this at which one begins."""
+    return moment - (moment - _EPOCH) % width
 
 
 _SUMMED = """
@@ -96,10 +138,10 @@ SELECT CASE WHEN since > '0001-01-02Z' THEN since END, until FROM summed_range
 WHERE project_id = %(project_id)s"""
 
 # Sub-plans count from the beginning of the range on, where there is one.
-_OF_HOURS = """project_id = %(project_id)s AND hour < %(last)s
-    AND hour >= coalesce(%(first)s::timestamptz, '0001-01-02Z')"""
+_OF_HOURS = """project_id = %(project_id)s AND {hour} < %(last)s
+    AND {hour} >= coalesce(%(first)s::timestamptz, '0001-01-02Z')"""
 _LEFT_OUT = f"""
 SELECT ARRAY(
-    SELECT hour FROM changed_hour WHERE {_OF_HOURS} UNION
-    SELECT hour FROM tool_hour
-    WHERE {_OF_HOURS} AND opened_since < hour AND opened_since < %(since)s::timestamptz)"""
+    SELECT hour FROM changed_hour WHERE {_OF_HOURS.format(hour="hour")} UNION
+    SELECT since FROM summed_calls WHERE {_OF_HOURS.format(hour="since")}
+        AND hours = 1 AND opened_since < since AND opened_since < %(since)s::timestamptz)"""

@@ -6,7 +6,7 @@ Counts are added up of summaries and calls, and so are histograms, which percent
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -25,7 +25,7 @@ from tracer.storage.duration_buckets import percentile
 from tracer.storage.engine import PoolConnection
 from tracer.storage.named_calls import HAS_TAKEN, latest_failures, named, slowest
 from tracer.storage.postgres_lists import Where
-from tracer.storage.summed_hours import SummedHours
+from tracer.storage.summed_hours import DAY, Stretch, SummedHours, texts
 from tracer.storage.tables import IS_FAILED, START, start_of
 from tracer.tool_stats import LISTED, CallBucket, TimeRange, ToolHistory, ToolStats
 
@@ -48,7 +48,7 @@ class SummedStats:
 
     async def of_tools(self) -> list[ToolStats]:
         """Return what is to be said of each tool, by name."""
-        found = await self._parts("name", "name", "name", "tool_name")
+        found = await self._parts("name", "name", "name", "tool_name", by_days=True)
         by_name: dict[str, list[Row]] = {}
         for row in found:
             by_name.setdefault(row.pop("name"), []).append(row)
@@ -66,7 +66,12 @@ class SummedStats:
         """
         binned = "date_bin(%(width)s, {}, 'epoch')"
         found = await self._parts(
-            "at", binned.format("moment"), "ROLLUP (at)", binned.format("hour"), width=width
+            "at",
+            binned.format("moment"),
+            "ROLLUP (at)",
+            binned.format("summed.since"),
+            by_days=width >= DAY,
+            width=width,
         )
         by_bucket: dict[Any, list[Row]] = {}
         for row in found:
@@ -94,54 +99,62 @@ class SummedStats:
         )
 
     async def _parts(
-        self, key: str, of_call: str, grouping: str, of_hour: str, **given: Any
+        self, key: str, of_call: str, grouping: str, of_hours: str, *, by_days: bool, **given: Any
     ) -> list[Row]:
-        """Return how calls went, by one thing: from calls and from summaries."""
+        """Return how calls went, by one thing: from calls and from summaries.
+
+        Args:
+            key: What the thing is called.
+            of_call: What it is of a call.
+            grouping: How calls are grouped by it.
+            of_hours: What it is of a summary.
+            by_days: Whether summaries of days will do where there are whole ones.
+            given: What these name besides.
+        """
         opened = Where(["plan.project_id = %(project_id)s"])
         opened.add(f"{start_of('plan')} >= %(since)s", since=self.within.since)
         calls = calls_within(PIECES, str(self.calls), str(opened), of_call)
-        of_calls = parts(calls, [key], PERCENTILES, grouping)
-        of_hours = summed_parts(str(self._hours()), key, of_hour)
-        return [
-            *await self._rows(of_calls, **given),
-            *await self._rows(of_hours, **given),
-        ]
+        rows = await self._rows(parts(calls, [key], PERCENTILES, grouping), **given)
+        days, hours = self.summed.by_days_and_hours() if by_days else ([], self.summed.by_hours())
+        summaries = f"SELECT {of_hours} AS {key}, summed.* FROM {self._summaries()}"
+        given |= _given(days, hours)
+        return rows + await self._rows(summed_parts(summaries, [key]), **given)
 
-    async def _named(self, query: Any, which: str, hours: str) -> list[Row]:
+    async def _named(self, query: Callable[[str], str], which: str, hours: str) -> list[Row]:
         """Return the calls that a query names: of the hours that may have them, and the rest."""
         calls = f"""
         FROM (
             SELECT * FROM {PIECES} UNION ALL
-            {hours.format(self._hours())}
+            {hours.format(self._summaries())}
         ) AS piece, LATERAL (
             SELECT * FROM act_tool_info WHERE {self.calls} AND {which}
                 AND {START} >= piece.since AND {START} < piece.until OFFSET 0
         ) AS call"""
-        return await self._rows(query(calls), most=LISTED)
+        return await self._rows(query(calls), most=LISTED, **_given([], self.summed.by_hours()))
 
-    def _hours(self) -> Where:
-        """Return the condition for what is asked for of summaries."""
-        where = Where(["project_id = %(project_id)s", "hour < %(last)s"])
-        where.add("hour >= %(first)s", first=self.summed.since)
-        where.add("tool_name::name = %(name)s::text::name AND tool_name = %(name)s")
-        if "name" not in self.calls.values:
-            where.conditions.pop()
-        if self.summed.left_out:
-            where.add("hour <> ALL(%(left_out)s)", left_out=self.summed.left_out)
-        return where
+    def _summaries(self) -> str:
+        """Return the summaries of what `_given` gives, as the rows `summed`."""
+        of_tool = "tool_name::name = %(name)s::text::name AND tool_name = %(name)s"
+        return f"""{_SUMMED_PIECES}, LATERAL (
+            SELECT * FROM summed_calls
+            WHERE project_id = %(project_id)s AND hours = piece.hours
+                AND since >= piece.since AND since < piece.until
+                AND {of_tool if "name" in self.calls.values else "true"} OFFSET 0
+        ) AS summed"""
 
     async def _rows(self, query: str, **given: Any) -> list[Row]:
-        sinces, untils = self._rest()
-        given |= self.calls.values | self._hours().values
-        given |= {"since": self.within.since, "last": self.summed.until}
-        given |= {"sinces": sinces, "untils": untils}
+        sinces, untils = texts(self.summed.rest_of(self.within))
+        given |= self.calls.values
+        given |= {"since": self.within.since, "sinces": sinces, "untils": untils}
         cursor = self.connection.cursor(row_factory=dict_row)
         await cursor.execute(query, given)
         return await cursor.fetchall()
 
-    def _rest(self) -> tuple[list[str], list[str]]:
-        rest = self.summed.rest_of(self.within)
-        return [begin for begin, _ in rest], [end for _, end in rest]
+
+def _given(days: Sequence[Stretch], hours: Sequence[Stretch]) -> dict[str, Any]:
+    """Return what says which stretches are those of days, and which those of hours."""
+    begins, ends = texts([*days, *hours])
+    return {"widths": [24] * len(days) + [1] * len(hours), "begins": begins, "ends": ends}
 
 
 def _figures(rows: Iterable[Row]) -> Row:
@@ -168,9 +181,13 @@ def _percentiles(rows: list[Row]) -> list[float | None]:
     return [percentile(histogram, share, least, greatest) for share in SHARES]
 
 
+_SUMMED_PIECES = """
+unnest(%(widths)s::smallint[], %(begins)s::text[]::timestamptz[], %(ends)s::text[]::timestamptz[])
+    AS piece (hours, since, until)"""
+
 _HOURS = """(
-    SELECT hour, hour + interval '1 hour' FROM tool_hour
-    WHERE {{}} AND {call} IS NOT NULL ORDER BY {moment} DESC, {call} DESC LIMIT %(most)s)"""
+    SELECT summed.since, summed.since + interval '1 hour' FROM {{}}
+    WHERE {call} IS NOT NULL ORDER BY {moment} DESC, {call} DESC LIMIT %(most)s)"""
 
 # Each of these hours has one of the greatest itself, so that no other hour has any of them.
 _SLOWEST_HOURS = _HOURS.format(moment="greatest_ms", call="slowest_id")

@@ -9,16 +9,17 @@ from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.call_parts import (
     BY_THE_HOUR,
     COUNTED,
-    LAST,
     PIECES,
     calls_within,
+    last,
     parts,
+    summed_parts,
 )
-from tracer.storage.changed_hours import MARKED_HOURS, SETTLED_HOURS, hour_of
+from tracer.storage.changed_hours import MARKED_HOURS, SETTLED_HOURS, day_of, hour_of
 from tracer.storage.tables import START
 
-HOURS_AT_ONCE = 24
-"""How many hours are summed up in a transaction."""
+MARKED_AT_ONCE = 24
+"""How many hours with marks are summed up in a transaction; of others, those of a day."""
 
 _OF_PROJECT = "project_id = %(project_id)s"
 
@@ -50,17 +51,16 @@ _CALL_BEFORE = f"""
 NEXT = f"""
 WITH summed AS (SELECT since, until FROM summed_range WHERE {_OF_PROJECT}),
 settled AS (
-    SELECT until AS since, least(until + interval '{HOURS_AT_ONCE} hours', {_SETTLED}) AS until
+    SELECT until AS since, least({day_of("until")} + interval '1 day', {_SETTLED}) AS until
     FROM summed WHERE until < {_SETTLED}
 ),
 marked AS (
     SELECT DISTINCT hour AS since, hour + interval '1 hour' AS until FROM summed, changed_hour
     WHERE {_OF_PROJECT} AND hour < summed.until AND hour >= coalesce(summed.since, '-infinity')
-    ORDER BY since DESC LIMIT {HOURS_AT_ONCE}
+    ORDER BY since DESC LIMIT {MARKED_AT_ONCE}
 ),
 earlier AS (
-    SELECT coalesce({hour_of(_CALL_BEFORE)} - interval '{HOURS_AT_ONCE - 1} hours', '-infinity')
-        AS since, since AS until
+    SELECT coalesce({day_of(_CALL_BEFORE)}, '-infinity') AS since, since AS until
     FROM summed WHERE since IS NOT NULL
 ),
 found AS (
@@ -76,17 +76,25 @@ Returns the beginnings and ends of stretches, null where nothing is left to do.
 """
 
 
-def _within(hour: str) -> str:
-    return f"{_OF_PROJECT} AND {hour} >= piece.since AND {hour} < piece.until"
-
-
-FORGET = f"DELETE FROM tool_hour USING {PIECES} WHERE {_within('hour')}"
-"""Deletes what was summed up of stretches."""
-
-_FIGURES = ", ".join(COUNTED)
-_REST = (
-    "tool_type, latest_at, least_ms, greatest_ms, opened_since, slowest_id, failed_at, failed_id"
+_FIGURES = ", ".join(
+    (
+        *COUNTED,
+        *("tool_type", "latest_at", "least_ms", "greatest_ms", "opened_since"),
+        *("slowest_id", "failed_at", "failed_id"),
+    )
 )
+
+
+def _keeping(hours: int, summed: str) -> str:
+    """Return the statement that keeps what was summed up, as of `at` and `name`."""
+    return f"""
+INSERT INTO summed_calls (project_id, hours, since, number, tool_name, {_FIGURES}, buckets,
+    bucket_counts)
+SELECT %(project_id)s, {hours}, at, row_number() OVER (PARTITION BY at ORDER BY name), name,
+    {_FIGURES}, coalesce(buckets, '{{}}'), coalesce(bucket_counts, '{{}}')
+FROM ({summed}) AS found"""
+
+
 _CALLS = calls_within(
     PIECES,
     f"{_OF_PROJECT} AND {IN_NO_GRAVE} AND name IS NOT NULL",
@@ -94,22 +102,48 @@ _CALLS = calls_within(
     BY_THE_HOUR,
 )
 
-SUM_UP = f"""
-INSERT INTO tool_hour (project_id, hour, number, tool_name, {_FIGURES}, {_REST},
-    buckets, bucket_counts)
-SELECT %(project_id)s, at, row_number() OVER (PARTITION BY at ORDER BY name), name,
-    {_FIGURES}, {_REST}, coalesce(buckets, '{{}}'), coalesce(bucket_counts, '{{}}')
-FROM ({parts(_CALLS, ("at", "name"), LAST)}) AS summed"""
-"""Sums up stretches."""
+# Days that the stretches touch and that are whole; of those without calls there is nothing to keep.
+_DAYS = f"""(
+    SELECT DISTINCT {day_of("each.since")} AS since
+    FROM {PIECES}, summed_range AS whole, summed_calls AS each
+    WHERE whole.{_OF_PROJECT} AND each.{_OF_PROJECT} AND hours = 1
+        AND each.since >= greatest({day_of("piece.since")}, whole.since)
+        AND each.since < {day_of("piece.until - interval '1 microsecond'")} + interval '1 day'
+        AND {day_of("each.since")} >= coalesce(whole.since, '-infinity')
+        AND {day_of("each.since")} + interval '1 day' <= whole.until
+) AS day"""
 
-UNMARK = f"DELETE FROM changed_hour USING {PIECES} WHERE {_within('hour')}"
-"""Deletes the marks of stretches that the snapshot sees."""
+_SUMMED_HOURS = f"""
+SELECT day.since AS at, tool_name AS name, summed_calls.*
+FROM {_DAYS} JOIN summed_calls ON {_OF_PROJECT} AND hours = 1
+    AND summed_calls.since >= day.since AND summed_calls.since < day.since + interval '1 day'"""
 
-KEEP = f"""
+SUM_UP = (
+    f"""
+DELETE FROM summed_calls AS summed USING {PIECES}
+WHERE {_OF_PROJECT} AND hours = 1 AND summed.since >= piece.since AND summed.since < piece.until""",
+    f"""
+DELETE FROM summed_calls AS summed USING {PIECES}
+WHERE {_OF_PROJECT} AND hours = 24 AND summed.since > piece.since - interval '1 day'
+    AND summed.since < piece.until""",
+    _keeping(1, parts(_CALLS, ("at", "name"), last())),
+    f"""
+DELETE FROM changed_hour USING {PIECES}
+WHERE {_OF_PROJECT} AND hour >= piece.since AND hour < piece.until""",
+    f"""
 UPDATE summed_range AS summed SET summed_at = statement_timestamp(),
     since = CASE WHEN summed.since > piece.since AND piece.since = '-infinity' THEN NULL
         WHEN summed.since > piece.since THEN piece.since ELSE summed.since END,
     until = greatest(summed.until, piece.until)
 FROM (SELECT min(since) AS since, max(until) AS until FROM {PIECES}) AS piece
-WHERE {_OF_PROJECT}"""
-"""Says that stretches are summed up."""
+WHERE {_OF_PROJECT}""",
+    _keeping(
+        24,
+        summed_parts(
+            _SUMMED_HOURS,
+            ("at", "name"),
+            f", {last('slowest_id', 'greatest_ms', 'failed_id')}",
+        ),
+    ),
+)
+"""Sums up stretches, one statement after the other, and takes away the marks that are seen."""

@@ -45,7 +45,7 @@ from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, Sign
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 from tracer.storage.removal_tables import RemovedRecordRow
 from tracer.storage.session_tables import SessionStateRow
-from tracer.storage.summary_tables import ChangedHourRow, SummedRangeRow, ToolHourRow
+from tracer.storage.summary_tables import ChangedHourRow, SummedCallsRow, SummedRangeRow
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",
@@ -372,7 +372,7 @@ for _row_class in (
     RecorderLeaseRow,
     RecorderRunRow,
     SummedRangeRow,
-    ToolHourRow,
+    SummedCallsRow,
     ChangedHourRow,
     ProjectRow,
     ApiKeyRow,
