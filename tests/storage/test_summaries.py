@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import pytest
+from hypothesis import given, settings
 
-from tests.storage.deletions import rows
-from tests.store_contract.moments import Moments
-from tracer.clock import utc_now
+from tests.citus_databases import on_one_postgres
+from tests.storage.old_histories import Happening, Summed, Twins, happenings
 from tracer.storage.engine import Pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.summariser import turns
 from tracer.tool_stats import TimeRange
 
+pytestmark = on_one_postgres
 
-async def test_it(pool: Pool, writer: PostgresWriter, reader: PostgresReader) -> None:
-    run = Moments()
-    at = utc_now() - timedelta(days=3)
-    await writer.write(
-        [
-            run.call_started().model_copy(update={"at": at}),
-            run.call_finished().model_copy(update={"at": at + timedelta(seconds=2)}),
-        ]
-    )
-    print(await rows(pool, "select * from changed_hour"))
-    async for each in turns(ProjectPool(pool)):
-        print("turn", each)
-    print(await rows(pool, "select * from changed_hour"))
-    print(await rows(pool, "select * from summed_range"))
-    print(await rows(pool, "select * from summed_calls"))
-    print(await reader.read_tool_stats(TimeRange()))
-    print(await reader.read_tool_stats(TimeRange(at - timedelta(days=4), at + timedelta(days=100))))
-    print(
-        await reader.read_tool_history(
-            "measure", TimeRange(at - timedelta(days=4), at + timedelta(days=100))
-        )
-    )
+
+@pytest.fixture
+def some_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few rows be enough for COPY."""
+    monkeypatch.setattr("tracer.storage.postgres_spans.COPY_ROWS", 3)
+
+
+@settings(max_examples=60)
+@given(history=happenings)
+async def test_whatever_happens_statistics_are_those_of_the_calls(
+    pool: Pool, some_are_copied: None, history: list[Happening]
+) -> None:
+    twins = Twins(pool)
+    for each in history:
+        await twins.happens(each)
+    await twins.happens(Summed(100, 0))
+    await twins.look(TimeRange())
