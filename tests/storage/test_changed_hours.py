@@ -117,6 +117,23 @@ async def test_a_young_sub_plan_of_an_old_call_is_told_of(twins: Twins) -> None:
     await look(twins)
 
 
+async def test_a_sub_plan_that_began_before_the_hour_counts_in_a_range_with_both(
+    twins: Twins,
+) -> None:
+    run = Moments()
+    hour = NOW - timedelta(days=10)
+    call, sub_plan = run.call_started(), run.sub_plan_started(new_id(), run.call)
+    # By two clocks.
+    earlier = sub_plan.model_copy(update={"at": hour - timedelta(minutes=90)})
+    await write(twins, call.model_copy(update={"at": hour}), earlier)
+    await twins.happens(ALL)
+    for hours, count in ((-2, 1), (-1, 0), (0, 0)):
+        within = TimeRange(hour + timedelta(hours=hours))
+        await twins.look(within)
+        [tool] = await twins.summed.reader.read_tool_stats(within)
+        assert tool.sub_plans == count
+
+
 async def test_what_is_deleted_is_told_of(twins: Twins) -> None:
     run = Moments(UUID(int=1 << 100 | 1))
     await write(twins, ago(run.plan_started(), 10), ago(run.call_started(), 10))

@@ -120,8 +120,10 @@ def _bucket(row: dict[str, Any]) -> CallBucket:
 
 # The planner does not know that rows lie in the order of time, and would read all that there are
 # for a tenth of them; nor how many a tool has then, on which it would try each sub-plan in turn.
+# And it takes all of it for so costly that it would compile first.
 _BY_INDEX = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true)"""
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
+    set_config('jit', 'off', true)"""
 
 _ENDS = f"SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info"
 
