@@ -56,7 +56,7 @@ class Endpoint:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it should take no more with many: statistics are of every call of the last day."""
+        """Whether it should take no more with many: statistics are of each call of a day."""
         return "/stats/" not in self.path
 
 

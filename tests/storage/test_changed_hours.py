@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -24,7 +25,10 @@ from tests.storage.old_histories import (
 from tests.store_contract.moments import Moments
 from tracer.events import Event
 from tracer.ids import new_id
+from tracer.project_settings import ProjectSettings
+from tracer.storage.burial_statements import THE_RUN
 from tracer.storage.engine import Pool
+from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.tool_stats import TimeRange
 
 pytestmark = on_one_postgres
@@ -143,6 +147,24 @@ async def test_what_is_deleted_is_told_of(twins: Twins) -> None:
     assert await marked(twins) == [5, 10]
     await look(twins)
     await twins.happens(ALL)
+    await look(twins)
+
+
+async def test_what_is_buried_counts_no_more_before_it_is_swept(twins: Twins) -> None:
+    run = Moments()
+    await write(twins, ago(run.plan_started(), 10), ago(run.call_started(), 10))
+    await write(twins, ago(Moments().call_started(), 10))
+    await twins.happens(ALL)
+    for project in (twins.summed, twins.plain):
+        deletion = PostgresDeletion(project.of)
+        await deletion._bury(THE_RUN, {"run": run.root})
+    await look(twins)
+    await twins.happens(ALL)
+    assert await marked(twins) == []
+    await look(twins)
+    async with aclosing(PostgresDeletion(twins.summed.of).prune(ProjectSettings())) as pruning:
+        assert [swept.runs async for swept in pruning] == [1]
+    assert await marked(twins) == []
     await look(twins)
 
 
