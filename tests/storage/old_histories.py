@@ -15,7 +15,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from tests.otel.made_traces import agent, spans_from, tool
+from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.store_contract.transfers import export_of, import_into
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound
@@ -175,17 +175,20 @@ def _sent(draw: st.DrawFn) -> Sent:
     """Return spans of a trace: agents, their tools, and agents that tools called."""
     spans = []
     for _ in range(draw(st.integers(1, 6))):
-        number = draw(st.integers(1, 8))
+        number = draw(st.integers(1, 5))
         begin = ago(draw(quarters)).timestamp()
         took = draw(st.none() | seconds.filter(lambda took: took >= 0))
         at = (begin - 1, None if took is None else begin - 1 + took)
-        parent = draw(st.none() | st.sampled_from([*range(1, number), *range(number + 1, 9)]))
+        parent = draw(st.none() | st.sampled_from([*range(1, number), *range(number + 1, 6)]))
         failed = draw(st.sampled_from([None, None, "it failed"]))
-        if number % 3 == 0:
-            spans.append(agent(number, "nurse", parent=parent, at=at))
-        else:
-            name = draw(st.sampled_from(NAMES))
-            spans.append(tool(number, name, parent=parent, at=at, failed=failed))
+        match draw(st.sampled_from(["agent", "tool", "tool", "other"])):
+            case "agent":
+                spans.append(agent(number, "nurse", parent=parent, at=at))
+            case "tool":
+                name = draw(st.sampled_from(NAMES))
+                spans.append(tool(number, name, parent=parent, at=at, failed=failed))
+            case "other":
+                spans.append(made(number, "SELECT", parent=parent, at=at))
     return Sent(draw(st.integers(3, 4)), tuple(spans), draw(quarters))
 
 
@@ -195,7 +198,7 @@ def _restored(draw: st.DrawFn) -> Restored:
     return Restored(run, draw(some_events(run)), draw(quarters))
 
 
-summed = st.builds(Summed, st.integers(1, 8), st.sampled_from([0, 0, 0, -30, -60, 20, 48]))
+summed = st.builds(Summed, st.integers(1, 5), st.sampled_from([0, 0, 0, -30, -60, 20, 48]))
 looked = st.builds(Looked, st.none() | quarters, st.none() | quarters)
 written = st.builds(Written, some_events(), quarters)
 

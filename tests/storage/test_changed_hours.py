@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from tests.citus_databases import on_one_postgres
-from tests.otel.made_traces import agent, tool
+from tests.otel.made_traces import agent, made, tool
 from tests.storage.deletions import rows
 from tests.storage.old_histories import (
     NOW,
@@ -196,11 +196,13 @@ async def test_spans_are_told_of(pool: Pool, monkeypatch: pytest.MonkeyPatch, le
     assert await marked(twins) == [10]
     await look(twins)
     await twins.happens(ALL)
-    # It ends; another version of it began elsewhere; an agent begins below it.
+    # It ends; another version of it began elsewhere; agents begin below it; it was no tool.
     for span in (
         tool(2, "measure", parent=1, **at(10)),
         tool(2, "measure", parent=1, **at(8, 3 * 24 * 3600)),
         agent(3, "doctor", parent=2, **at(0)),
+        agent(4, "doctor", parent=2, **at(0)),
+        made(2, "SELECT", parent=1, **at(8, 4 * 24 * 3600)),
     ):
         for restarted in ([], [Restarted()]):
             for each in restarted:
