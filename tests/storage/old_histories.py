@@ -202,6 +202,10 @@ summed = st.builds(Summed, st.integers(1, 5), st.sampled_from([0, 0, 0, -30, -60
 looked = st.builds(Looked, st.none() | quarters, st.none() | quarters)
 written = st.builds(Written, some_events(), quarters)
 
+beginnings: st.SearchStrategy[list[Happening]] = st.lists(
+    written | written | _sent(), min_size=1, max_size=5
+)
+
 happenings = st.lists(
     st.one_of(
         written,
@@ -219,8 +223,8 @@ happenings = st.lists(
         looked,
         looked,
     ),
-    min_size=4,
-    max_size=25,
+    min_size=1,
+    max_size=20,
 )
 
 

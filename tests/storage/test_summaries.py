@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.citus_databases import on_one_postgres
-from tests.storage.old_histories import Happening, Summed, Twins, happenings
+from tests.storage.old_histories import Happening, Summed, Twins, beginnings, happenings
 from tracer.storage.engine import Pool
 from tracer.tool_stats import TimeRange
 
@@ -20,12 +20,13 @@ def some_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(max_examples=60)
-@given(history=happenings)
+@given(before=beginnings, history=happenings)
 async def test_whatever_happens_statistics_are_those_of_the_calls(
-    pool: Pool, some_are_copied: None, history: list[Happening]
+    pool: Pool, some_are_copied: None, before: list[Happening], history: list[Happening]
 ) -> None:
     twins = Twins(pool)
-    for each in history:
+    for each in (*before, Summed(100, 0), *history):
         await twins.happens(each)
+    await twins.look(TimeRange())
     await twins.happens(Summed(100, 0))
     await twins.look(TimeRange())

@@ -700,7 +700,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds, within 1 %; null where none ended.
+             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -3412,7 +3412,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds, within 1 %; null where none ended.
+             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
              */
             p50Ms: number | null;
             /** P95Ms */
