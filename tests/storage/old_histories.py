@@ -128,9 +128,9 @@ Happening = Written | Sent | Deleted | Restored | Reaped | Summed | Restarted | 
 
 
 @st.composite
-def some_events(draw: st.DrawFn, run: int | None = None) -> tuple[Event, ...]:
+def some_events(draw: st.DrawFn, most: int, run: int | None = None) -> tuple[Event, ...]:
     """Return some events of calls, of one run or of any."""
-    return tuple(draw(_event(run)) for _ in range(draw(st.integers(3, 8))))
+    return tuple(draw(_event(run)) for _ in range(draw(st.integers(1, most))))
 
 
 @st.composite
@@ -195,20 +195,22 @@ def _sent(draw: st.DrawFn) -> Sent:
 @st.composite
 def _restored(draw: st.DrawFn) -> Restored:
     run = draw(st.integers(0, 2))  # the last is there by this alone
-    return Restored(run, draw(some_events(run)), draw(quarters))
+    return Restored(run, draw(some_events(6, run)), draw(quarters))
 
 
 summed = st.builds(Summed, st.integers(1, 5), st.sampled_from([0, 0, 0, -30, -60, 20, 48]))
 looked = st.builds(Looked, st.none() | quarters, st.none() | quarters)
-written = st.builds(Written, some_events(), quarters)
+written = st.builds(Written, some_events(9), quarters)
+little = st.builds(Written, some_events(1), quarters)
+"""An hour that much happens to is marked by something, whatever else forgets to."""
 
 beginnings: st.SearchStrategy[list[Happening]] = st.lists(written | _sent(), min_size=3, max_size=6)
 
 happenings = st.lists(
     st.one_of(
-        *[written] * 6,
-        *[_sent()] * 4,
-        *[summed] * 2,
+        *[little] * 5,
+        *[_sent()] * 3,
+        *[summed] * 3,
         *[looked] * 2,
         st.builds(Deleted, st.integers(0, 4)),
         _restored(),
