@@ -56,7 +56,7 @@ class CallFiguresSchema(BaseModel):
     failure_rate: float | None
     """The failures among those that succeeded or failed, from 0 to 1; null where none did."""
     p50_ms: float | None
-    """Half of those that ended took no longer, in milliseconds; null where none ended."""
+    """Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended."""
     p95_ms: float | None
     p99_ms: float | None
 

@@ -1,17 +1,19 @@
 """The same work with millions of tool calls in the tables, and with few: whatever grows shows.
 
 Both databases have the same latest runs, which writing and reading by id are about; the lists, the
-search and the statistics are about everything. Then each endpoint is asked once more, with the
-plans of its statements logged: no big table may be read from end to end.
+search and the statistics are about everything. Old hours are summed up first. Then each endpoint is
+asked once more, with the plans of its statements logged: no big table may be read from end to end.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from statistics import median
+from time import perf_counter
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -26,6 +28,9 @@ from benchmarks.other_forms import exporters
 from benchmarks.surroundings import Bench, milliseconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
+from tracer.storage.engine import open_pool
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.summariser import turns
 
 FEW = 50_000
 """How many tool calls there are where there are few: as many as a page of a list looks at."""
@@ -51,7 +56,7 @@ class Endpoint:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it should take no more with many: statistics are of every call of their time."""
+        """Whether it should take no more with many: statistics are of each call of a day."""
         return "/stats/" not in self.path
 
 
@@ -61,6 +66,13 @@ def measured(bench: Bench) -> Iterator[Figure]:
     with bench.database() as few, bench.database() as many:
         grow(few, FEW, lambda _: None)
         grow(many, tool_calls, bench.say)
+        asyncio.run(_summed_up(few))
+        bench.say("old hours are summed up")
+        yield Figure(
+            name="old calls summed up",
+            value=tool_calls / asyncio.run(_summed_up(many)),
+            unit="calls/s",
+        )
         with bench.server(few) as small, bench.server(many) as large, load_process() as sender:
             sides = [
                 Ingest(bench, sender, url, server.address, server.process.pid)
@@ -98,6 +110,15 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 bench.say(each.name)
                 yield _read(bench, each, small.address, large.address)
         yield from _explained(bench, few, many, endpoints)
+
+
+async def _summed_up(url: str) -> float:
+    """Sum up all old hours as a server does, but without rests, and return the seconds."""
+    async with open_pool(url) as pool:
+        began = perf_counter()
+        async for _ in turns(ProjectPool(pool)):
+            pass
+        return perf_counter() - began
 
 
 def _read(bench: Bench, endpoint: Endpoint, small: str, large: str) -> Figure:

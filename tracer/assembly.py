@@ -46,6 +46,7 @@ from tracer.storage.projects import (
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
 from tracer.storage.run_watch import RunWatch
+from tracer.storage.summariser import Summariser
 from tracer.store import TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
 
@@ -155,6 +156,7 @@ async def parts(
             notifications(pool, database_url, stores) as stores.on_written,
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
+            Summariser(pool),
             _launcher(
                 settings,
                 application,

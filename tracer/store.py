@@ -358,10 +358,14 @@ class TraceReader(Protocol):
         """
 
     async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
-        """Return what is to be said of each tool that was called, by name; or of one alone."""
+        """Return what is to be said of each tool that was called, by name; or of one alone.
+
+        Counts are exact. Percentiles are durations that there were, or within 1 % of them where
+        the store goes by what it summed up before.
+        """
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return what is to be said of one tool over time.
+        """Return what is to be said of one tool over time, as exact as what is said of all.
 
         Raises:
             RecordNotFound: It was never called then.

@@ -48,7 +48,7 @@ class CallFigures:
     running: int
     """Open otherwise."""
     p50_ms: float | None
-    """Half of those that ended took no longer; null where none ended."""
+    """Half of those that ended took no longer, within 1 %; null where none ended."""
     p95_ms: float | None
     p99_ms: float | None
 

@@ -32,7 +32,11 @@ async def read_tool_stats(
     since: Since = None,
     until: Until = None,
 ) -> ToolStatsList:
-    """Read how the calls of each tool went."""
+    """Read how the calls of each tool went.
+
+    Counts are exact. Percentiles are durations that there were, or within 1 % of them where hours
+    take part that are summed up, which are those that ended more than 26 hours ago.
+    """
     found = await reader.read_tool_stats(TimeRange(since, until), name)
     return ToolStatsList(items=[ToolStatsSchema.model_validate(stats) for stats in found])
 
@@ -41,7 +45,10 @@ async def read_tool_stats(
 async def read_tool_history(
     name: ToolName, reader: Reader, since: Since = None, until: Until = None
 ) -> ToolHistorySchema:
-    """Read how the calls of one tool went over time, with the slowest and the latest failures."""
+    """Read how the calls of one tool went over time, with the slowest and the latest failures.
+
+    Counts are exact, and percentiles as in the statistics of all tools.
+    """
     history = await reader.read_tool_history(name, TimeRange(since, until))
     return ToolHistorySchema(
         stats=ToolStatsSchema.model_validate(history.stats),

@@ -48,3 +48,10 @@ async def _until(found: Callable[[], Awaitable[list[int]]], sessions: int) -> No
     async with asyncio.timeout(PLENTY_SECONDS):
         while len(await found()) != sessions:  # noqa: ASYNC110 - the database tells nobody
             await asyncio.sleep(0.01)
+
+
+async def until(is_so: Callable[[], Awaitable[object]]) -> None:
+    """Return when something has come about in a database."""
+    async with asyncio.timeout(PLENTY_SECONDS):
+        while not await is_so():  # noqa: ASYNC110 - the database tells nobody
+            await asyncio.sleep(0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -12,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
-from tests.storage.lock_waits import PLENTY_SECONDS, until_waiting, waiting
+from tests.storage.lock_waits import until, until_waiting, waiting
 from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.access import Scope
@@ -169,12 +168,6 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
         assert len((await reader.list_runs(RunFilter(), 50, None)).items) == 20
         await somebody.rollback()
         assert (await pruning).runs == 1
-
-
-async def until(is_so: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(PLENTY_SECONDS):
-        while not await is_so():  # noqa: ASYNC110 - it comes about in the database
-            await asyncio.sleep(0.01)
 
 
 async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(

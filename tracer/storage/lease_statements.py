@@ -8,6 +8,7 @@ so they never wait for each other in a circle.
 from __future__ import annotations
 
 from tracer.records import RECORDS, Kind
+from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import ALWAYS, TABLES
 
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
@@ -104,8 +105,9 @@ _PARTS = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
 # Records of spans may name the recorder that wrote them elsewhere.
 _WHOSE = "coalesce(CASE run.source WHEN 'events' THEN kept.recorder_id END, run.root_plan_id)"
 
-MARK = {
-    kind: f"""
+
+def _marking(kind: Kind) -> str:
+    return f"""
     UPDATE {TABLES[kind]} AS kept
     SET abandoned_at = given.abandoned_at, revision = run.revision + 1
     FROM {_PARTS}
@@ -115,9 +117,19 @@ MARK = {
         AND kept.status IN ('pending', 'running')
         AND kept.abandoned_at IS DISTINCT FROM given.abandoned_at
     RETURNING kept.project_id, kept.root_plan_id, given.recorder_id"""
-    for kind in RECORDS
-}
+
+
+MARK_ON_SHARDS = {kind: _marking(kind) for kind in RECORDS}
 """Marks the open records of taken parts, or clears them. Their runs' revisions grow by 1 next."""
+
+# That of a call tells statistics, too.
+MARK = MARK_ON_SHARDS | {
+    Kind.TOOL_CALL: f"""
+    WITH changed AS ({_marking(Kind.TOOL_CALL)}, {BEFORE_AND_AFTER[Kind.TOOL_CALL]}),
+    marked AS ({marking(moments_of(Kind.TOOL_CALL, "changed", "project_id"), "touched.project_id")})
+    SELECT project_id, root_plan_id, recorder_id FROM changed"""
+}
+"""Does the same, and marks old hours in which this changes how calls went."""
 
 RAISE_RUNS = f"""
 UPDATE run SET revision = run.revision + 1, abandoned_at = root.abandoned_at

@@ -18,6 +18,7 @@ from tracer.errors import RecordNotFound
 from tracer.project_settings import ProjectSettings
 from tracer.records import RECORDS
 from tracer.storage import burial_statements as sql
+from tracer.storage.changed_hours import MARK_RUNS
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project, reading
@@ -207,6 +208,8 @@ class PostgresDeletion:
             if buried:
                 values |= {"runs": list(buried)}
                 await connection.execute(sql.LEAVE_LEASES, values)
+                if not await is_spread_by(connection):  # where nothing is summed up
+                    await connection.execute(MARK_RUNS, values)
                 if with_sessions:
                     values |= {"sessions": _session_ids(buried)}
                     await connection.execute(sql.LOCK_SESSIONS, values)

@@ -20,13 +20,14 @@ from uuid import UUID
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
-from tracer.merge import Reduced
+from tracer.merge import Key, Reduced
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import LATEST, REFUSED_SPANS
+from tracer.storage.changed_hours import MARK_CALLS
 from tracer.storage.citus import is_spread, written_apart
 from tracer.storage.engine import PoolConnection
 from tracer.storage.group_commit import GroupCommit, OnGroup
@@ -48,11 +49,11 @@ from tracer.storage.row_copies import COPY_ROWS, copy_records, copy_spans
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, has_open_records
 from tracer.storage.span_statements import (
     KEEP_SPANS,
-    LOCK_RUNS_OF_SPANS,
     READ_SPANS,
-    REMOVE_RECORDS,
-    REPLACE_RECORDS,
     UPDATE_RUNS,
+    locking_runs_of_spans,
+    removing,
+    replacing,
 )
 from tracer.storage.write_errors import UNSTORABLE, Numbered, outlasting_collisions, refused_of
 from tracer.store import Refusal
@@ -74,11 +75,21 @@ class _LockedRun:
     spans: list[Span]
     trace: KnownTrace | None
     """What is known of it; None where its spans have to be read."""
+    horizon: datetime | None
+    """Of what started before, the hour is marked; None where nothing is."""
 
     @property
     def size(self) -> int:
         """How many bytes of spans its projection is of."""
         return 0 if self.trace is None else self.trace.state.size
+
+    def may_be_old(self, tool_call_id: UUID) -> bool:
+        """Return whether one of its projected calls may have started before the horizon."""
+        if self.horizon is None or self.trace is None or self.trace.projected is None:
+            return False
+        call = self.trace.projected.records[Kind.TOOL_CALL].get(tool_call_id, {})
+        started_at = call.get("started_at")
+        return started_at is None or started_at < self.horizon
 
 
 class PostgresSpans:
@@ -97,6 +108,7 @@ class PostgresSpans:
         self._leases = leases
         self._known = KnownTraces()
         self._copy_rows: float = COPY_ROWS
+        self._is_spread = False
         self._together = GroupCommit[Span](
             partial(
                 written_apart,
@@ -146,7 +158,8 @@ class PostgresSpans:
         for span in merge_spans(span for _, span in spans).values():
             by_trace.setdefault(span.trace_id, []).append(span)
         by_run = {root_plan_id(trace_id): found for trace_id, found in by_trace.items()}
-        if await is_spread(self._project.pool):  # where nobody copies behind policies
+        self._is_spread = await is_spread(self._project.pool)
+        if self._is_spread:  # where nobody copies behind policies
             self._copy_rows = math.inf
         open_runs = await outlasting_collisions(self._write_once, by_run, said, trusting=trusting)
         if len(open_runs) == len(by_run):
@@ -169,7 +182,8 @@ class PostgresSpans:
         """
         now = self._clock()
         born = now if said is None else LATEST
-        lock = LOCK_RUNS_OF_SPANS, [self._project_id, born, sorted(by_run)]
+        locking = locking_runs_of_spans(is_spread=self._is_spread)
+        lock = locking, [self._project_id, born, sorted(by_run)]
         async with transaction_in(self._project, lock) as (connection, locked):
             runs = self._known_of(locked, by_run, trusting=trusting)
             changed, last = await self._keep(connection, now, runs)
@@ -185,8 +199,11 @@ class PostgresSpans:
                     _add_changes(changes, projected)
                 else:
                     await asyncio.to_thread(_add_changes, changes, projected)
-                await self._copy_new(connection, born, runs, changes)
+                old = await self._copy_new(connection, born, runs, changes)
                 last += self._replacing(born, changes)
+                if old:
+                    columns = map(list, zip(*old, strict=True))
+                    last.append((MARK_CALLS, [self._project_id, *columns]))
             signs = NO_SIGNS
             if said is None and (signs := self._leases.new(_signs_of(projected))):
                 last += self._leases.noting(signs)
@@ -194,7 +211,9 @@ class PostgresSpans:
                 there: Reduced = {Kind.RUN: {(id_, id_): {} for id_ in runs}, **changes.given}
                 last += [
                     (statement, [self._project_id, rows, _FROM_SPANS])
-                    for statement, rows in restore_rows(_dated(there, said), now)
+                    for statement, rows in restore_rows(
+                        _dated(there, said), now, is_spread=self._is_spread
+                    )
                 ]
             answers = await committed(connection, last)
         if signs:
@@ -210,12 +229,12 @@ class PostgresSpans:
     ) -> dict[UUID, _LockedRun]:
         """Return the runs that were not deleted, with what is known of them."""
         runs: dict[UUID, _LockedRun] = {}
-        for run_id, source, revision in locked:
+        for run_id, source, revision, horizon in locked:
             known = self._known.take(run_id, revision - 1)
             if revision == 1:
                 known = KnownTrace()
             trace = known if trusting and source == _FROM_SPANS else None
-            runs[run_id] = _LockedRun(source, revision, by_run[run_id], trace)
+            runs[run_id] = _LockedRun(source, revision, by_run[run_id], trace, horizon)
         return runs
 
     async def _keep(
@@ -290,8 +309,12 @@ class PostgresSpans:
         now: datetime,
         runs: Mapping[UUID, _LockedRun],
         changes: RecordChanges,
-    ) -> None:
-        """Copy the records that are known to be new into the tables, where there are many."""
+    ) -> list[Key]:
+        """Copy the records that are known to be new into the tables, where there are many.
+
+        Returns:
+            The calls that this is about whose hours are to be marked.
+        """
         copied = {kind: new for kind, new in changes.new.items() if len(new) >= self._copy_rows}
         for kind in changes.new.keys() - copied.keys():
             changes.given[kind] |= changes.new[kind]
@@ -300,6 +323,11 @@ class PostgresSpans:
                 for kind, new in copied.items():
                     found = ((key, runs[key[0]].revision, fields) for key, fields in new.items())
                     await copy_records(connection, now, kind, found)
+        calls = [*copied.get(Kind.TOOL_CALL, ())]
+        for (run_id, _), plan in copied.get(Kind.PLAN, {}).items():
+            if (opener := plan.get("tool_call_id")) is not None:
+                calls.append((run_id, opener))
+        return [key for key in calls if runs[key[0]].may_be_old(key[1])]
 
     def _replacing(self, now: datetime, changes: RecordChanges) -> Iterator[Statement]:
         """Yield what makes the other records of the runs what their projections say."""
@@ -308,10 +336,11 @@ class PostgresSpans:
         for kind in RECORDS:
             if cleared:
                 keys = changes.ids_of_cleared(kind)
-                yield REMOVE_RECORDS[kind], [self._project_id, cleared, keys]
+                yield removing(kind, is_spread=self._is_spread), [self._project_id, cleared, keys]
             given = {key: whole(kind, each) for key, each in changes.given[kind].items()}
             for rows in json_batches(kind, given):
-                yield REPLACE_RECORDS[kind], [self._project_id, now, rows, runs]
+                statement = replacing(kind, is_spread=self._is_spread)
+                yield statement, [self._project_id, now, rows, runs]
         for rows in json_batches(Kind.RUN, changes.runs):
             yield UPDATE_RUNS, [self._project_id, rows, runs]
 

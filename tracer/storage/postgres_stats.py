@@ -1,6 +1,7 @@
 """Statistics of tool calls, in SQL.
 
-Everything reads the calls of a range of time by an index, and the sub-plans since its beginning.
+Where no hour of the range of time is summed up, everything reads its calls by an index, and the
+sub-plans since its beginning. Else see `tracer.storage.summed_stats`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
-from tracer.lineage import Payloads
-from tracer.records import Kind
+from tracer.storage.call_parts import COUNTS, DURATION, PERCENTILES
 from tracer.storage.engine import PoolConnection
+from tracer.storage.named_calls import latest_failures_of, named, slowest_of
 from tracer.storage.postgres_lists import Where, list_of_tool_calls
-from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
-from tracer.storage.tables import IS_FAILED, IS_OPEN, START
+from tracer.storage.summed_hours import HOUR, summed_hours
+from tracer.storage.summed_stats import SummedStats
+from tracer.storage.tables import START
 from tracer.store import ToolCallFilter
-from tracer.text import preview
 from tracer.tool_stats import (
     LISTED,
     CallBucket,
-    NamedCall,
     TimeRange,
     ToolHistory,
     ToolStats,
@@ -41,6 +41,9 @@ async def read_stats_of_tools(
         name: One tool alone.
     """
     await connection.execute(_BY_INDEX)
+    if summed := await summed_hours(connection, project_id, within):
+        calls = _calls(project_id, TimeRange(), name)
+        return await SummedStats(connection, calls, within, summed).of_tools()
     where = _calls(project_id, within, name)
     query = f"""SELECT name, {_OF_TOOL}, {_FIGURES} {_with_sub_plans(where, within)}
         GROUP BY name ORDER BY name"""
@@ -57,6 +60,10 @@ async def read_history_of_tool(
     if ends["first"] is None:
         raise RecordNotFound("tool", name)
     width = bucket_width(within.since or ends["first"], within.until or ends["latest"])
+    summed = await summed_hours(connection, project_id, within) if width >= HOUR else None
+    if summed is not None:
+        calls = _calls(project_id, TimeRange(), name)
+        return await SummedStats(connection, calls, within, summed).history(name, width)
     # With OFFSET, since Citus rolls up what is at hand, and not what lies on its workers.
     query = f"""SELECT date_bin(%(width)s, moment, 'epoch') AS at, {_OF_TOOL}, {_FIGURES}
         FROM (SELECT * {_with_sub_plans(where, within)} OFFSET 0) AS counted
@@ -68,8 +75,8 @@ async def read_history_of_tool(
         ToolStats(name=name, **of_all),
         int(width.total_seconds()),
         [_bucket(row) for row in buckets],
-        [_named(row) for row in await _rows(connection, _SLOWEST.format(where), where)],
-        [_named(row) for row in await _rows(connection, _FAILURES.format(where), where)],
+        [named(row) for row in await _rows(connection, slowest_of(where), where)],
+        [named(row) for row in await _rows(connection, latest_failures_of(where), where)],
     )
 
 
@@ -86,7 +93,7 @@ def _with_sub_plans(where: Where, within: TimeRange) -> str:
     opened.add(f"{START} >= %(since)s", since=within.since)
     return f"""FROM (
         SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
-            abandoned_at, {START} AS moment, {_DURATION} AS duration_ms
+            abandoned_at, {START} AS moment, {DURATION} AS duration_ms
         FROM act_tool_info WHERE {where}
     ) AS call
     LEFT JOIN (
@@ -111,41 +118,17 @@ def _bucket(row: dict[str, Any]) -> CallBucket:
     return CallBucket(**{key: value for key, value in row.items() if key not in of_tool})
 
 
-def _named(row: dict[str, Any]) -> NamedCall:
-    message = row.pop("error_message")
-    return NamedCall(**row, error_message=None if message is None else preview(message))
-
-
 # The planner does not know that rows lie in the order of time, and would read all that there are
 # for a tenth of them; nor how many a tool has then, on which it would try each sub-plan in turn.
+# And it takes all of it for so costly that it would compile first.
 _BY_INDEX = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true)"""
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
+    set_config('jit', 'off', true)"""
 
 _ENDS = f"SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info"
-
-_DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
 
 _OF_TOOL = """
     max(tool_type COLLATE "C") AS tool_type, max(moment) AS latest_at,
     coalesce(sum(sub_plans), 0)::int AS sub_plans"""
 
-_FIGURES = f"""
-    count(*) AS calls,
-    count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
-    count(*) FILTER (WHERE {IS_FAILED}) AS failures,
-    count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-    count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NOT NULL) AS abandoned,
-    count(*) FILTER (WHERE {IS_OPEN} AND abandoned_at IS NULL) AS running,
-    percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms) AS percentiles"""
-
-_NAMED = f"""
-SELECT tool_call_id, root_plan_id, {SHOWN_STATUS} AS status, started_at,
-    {_DURATION} AS duration_ms, error_type,
-    {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message
-FROM act_tool_info WHERE {{}}"""
-
-_SLOWEST = f"""{_NAMED} AND finished_at IS NOT NULL AND started_at IS NOT NULL
-ORDER BY duration_ms DESC, tool_call_id DESC LIMIT %(most)s"""
-
-_FAILURES = f"""{_NAMED} AND {IS_FAILED}
-ORDER BY coalesce(finished_at, {START}) DESC, tool_call_id DESC LIMIT %(most)s"""
+_FIGURES = f"{COUNTS}, {PERCENTILES}"

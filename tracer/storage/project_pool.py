@@ -49,20 +49,23 @@ class ProjectPool:
 
 @asynccontextmanager
 async def in_project(
-    project: ProjectPool, seconds: float | None = READ_SECONDS
+    project: ProjectPool, seconds: float | None = READ_SECONDS, *, sees_one_state: bool = False
 ) -> AsyncIterator[PoolConnection]:
     """Lend a connection in a pipelined transaction of a project, committed at the end.
 
     Args:
         project: Whose rows it sees.
         seconds: How long it may be used; None: as long as it takes.
+        sees_one_state: Whether all statements see the rows as they are at its beginning. To change
+            what others changed since is refused.
 
     Raises:
         TimeoutError: The time was over.
     """
     async with borrowed(project.pool, seconds) as connection:
         try:
-            async with _begun(connection, project, "BEGIN"):
+            begin = "BEGIN ISOLATION LEVEL REPEATABLE READ" if sees_one_state else "BEGIN"
+            async with _begun(connection, project, begin):
                 yield connection
                 await connection.execute("COMMIT", prepare=False)
         except TracerError:

@@ -1,31 +1,47 @@
 """The SQL that keeps spans and replaces the records that are projected from them.
 
-Each takes the project's id as $1, for a raw cursor. `LOCK_RUNS_OF_SPANS` comes first.
+Each takes the project's id as $1, for a raw cursor. `locking_runs_of_spans` comes first.
 """
 
 from __future__ import annotations
 
+from functools import cache
+
 from tracer.merge import RULES
-from tracer.records import RECORDS, Kind
+from tracer.records import Kind
 from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.storage.changed_hours import (
+    BEFORE_AND_AFTER,
+    horizon,
+    marking,
+    marking_too,
+    moments_of,
+)
 from tracer.storage.projected_runs import PROJECTED_FIELDS
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.storage.upserts import JSON_COLUMNS, column_type, jsonb_of
 
-LOCK_RUNS_OF_SPANS = """
+
+@cache
+def locking_runs_of_spans(*, is_spread: bool) -> str:
+    """Return what makes or locks runs one by one, by their ids, as `upserts.LOCK_RUNS` does.
+
+    It returns those that were not deleted, where their records come from, their revision from now
+    on (1 where this made them), and before which moment what changes in them is to be marked.
+
+    Args:
+        is_spread: Whether by Citus, where nothing is summed up, and so nothing to be marked.
+    """
+    return f"""
 INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source, tags,
     input_tokens, output_tokens, cost_usd, tool_calls, failures)
-SELECT $1, root_plan_id, 'unknown', $2, 1, 'spans', '{}', 0, 0, 0, 0, 0
+SELECT $1, root_plan_id, 'unknown', $2, 1, 'spans', '{{}}', 0, 0, 0, 0, 0
 FROM unnest($3::uuid[]) AS given (root_plan_id)
 ORDER BY root_plan_id
 ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1
 WHERE kept.deleted_at IS NULL
-RETURNING root_plan_id, source, revision"""
-"""Makes or locks the runs one by one, in the order of their ids, as `upserts.LOCK_RUNS` does.
+RETURNING root_plan_id, source, revision, {"NULL::timestamptz" if is_spread else horizon("$1")}"""
 
-Returns those that were not deleted, where their records come from, and their revision from now on:
-1 where this made them.
-"""
 
 KEEP_SPANS = """
 INSERT INTO otel_span AS kept (project_id, root_plan_id, span_id, parent_span_id, name, start_time,
@@ -45,24 +61,40 @@ RETURNING root_plan_id"""
 READ_SPANS = """
 SELECT root_plan_id, body FROM otel_span WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
 
-REMOVE_RECORDS = {
-    kind: f"""
+
+@cache
+def removing(kind: Kind, *, is_spread: bool) -> str:
+    """Return what removes the records of the runs $2 that are not among $3, and remembers that.
+
+    It marks the hours whose statistics it changes, where they are old; not on Citus.
+    """
+    id_field = RULES[kind].id_field
+    where, marked = "", ""
+    if kind in BEFORE_AND_AFTER and not is_spread:
+        where = f", {BEFORE_AND_AFTER[kind]}"
+        marked = f", marked AS ({marking(moments_of(kind, 'removed'))})"
+    return f"""
     WITH removed AS (
         DELETE FROM {TABLES[kind]} AS kept
         WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND NOT EXISTS (
             SELECT FROM unnest($3::uuid[]) AS given (id) WHERE given.id = kept.{id_field}
         )
-        RETURNING root_plan_id, {id_field}
-    )
+        RETURNING old.root_plan_id, old.{id_field}{where}
+    ){marked}
     INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
     SELECT run.project_id, run.root_plan_id, removed.{id_field}, '{kind}', run.revision
     FROM removed JOIN run ON run.project_id = $1 AND run.root_plan_id = removed.root_plan_id
     ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
     SET kind = excluded.kind, revision = excluded.revision"""
-    for kind in RECORDS
-    for id_field in [RULES[kind].id_field]
-}
-"""Removes the records of the runs $2 that are not among $3, and remembers that."""
+
+
+@cache
+def replacing(kind: Kind, *, is_spread: bool) -> str:
+    """Return what makes records of the runs $4 what the rows $3 say; new ones are recorded at $2.
+
+    It marks hours as `removing` does.
+    """
+    return _replace(kind) if is_spread else marking_too(kind, _replace(kind))
 
 
 def _replace(kind: Kind) -> str:
@@ -94,9 +126,6 @@ _ROWS = ("kept", "excluded")
 def _columns(types: dict[str, str]) -> str:
     return ", ".join(f"{name} {type_}" for name, type_ in types.items())
 
-
-REPLACE_RECORDS = {kind: _replace(kind) for kind in RECORDS}
-"""Makes records of the runs $4 what the rows $3 say, at the server's time $2."""
 
 _OF_RUN = (
     "session_id",

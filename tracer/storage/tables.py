@@ -45,6 +45,7 @@ from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, Sign
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 from tracer.storage.removal_tables import RemovedRecordRow
 from tracer.storage.session_tables import SessionStateRow
+from tracer.storage.summary_tables import ChangedHourRow, SummedCallsRow, SummedRangeRow
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",
@@ -83,6 +84,12 @@ CASE
     ELSE recorded_at
 END)"""
 """When a record started, or else was recorded, as SQL."""
+
+
+def start_of(row: str) -> str:
+    """Return the same of the row that has this name."""
+    return f"coalesce({row}.started_at, {row}.recorded_at)"
+
 
 IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
@@ -364,6 +371,9 @@ for _row_class in (
     SessionStateRow,
     RecorderLeaseRow,
     RecorderRunRow,
+    SummedRangeRow,
+    SummedCallsRow,
+    ChangedHourRow,
     ProjectRow,
     ApiKeyRow,
     SignInRow,

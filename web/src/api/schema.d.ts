@@ -304,6 +304,9 @@ export interface paths {
         /**
          * Read Tool Stats
          * @description Read how the calls of each tool went.
+         *
+         *     Counts are exact. Percentiles are durations that there were, or within 1 % of them where hours
+         *     take part that are summed up, which are those that ended more than 26 hours ago.
          */
         get: operations["read_tool_stats"];
         put?: never;
@@ -324,6 +327,8 @@ export interface paths {
         /**
          * Read Tool History
          * @description Read how the calls of one tool went over time, with the slowest and the latest failures.
+         *
+         *     Counts are exact, and percentiles as in the statistics of all tools.
          */
         get: operations["read_tool_history"];
         put?: never;
@@ -695,7 +700,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds; null where none ended.
+             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
              */
             p50Ms: number | null;
             /** P95Ms */
@@ -3407,7 +3412,7 @@ export interface components {
             failureRate: number | null;
             /**
              * P50Ms
-             * @description Half of those that ended took no longer, in milliseconds; null where none ended.
+             * @description Half of those that ended took no longer, in milliseconds, to 1 %; null where none ended.
              */
             p50Ms: number | null;
             /** P95Ms */

@@ -1,0 +1,34 @@
+"""A histogram of durations tells its percentiles within 1 %, however long or short they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.storage.deletions import rows
+from tracer.storage.duration_buckets import bucket_of, middle_of, percentile
+from tracer.storage.engine import Pool
+
+LONGEST = 8_000 * 365 * 86_400 * 1_000_000
+
+durations = st.integers(-LONGEST, LONGEST) | st.integers(-1_000, 100_000)
+"""In microseconds; by clocks that go back, less than nothing."""
+
+
+@given(microseconds=st.lists(durations, min_size=1, max_size=50))
+async def test_percentiles_of_a_histogram_are_those_of_the_durations(
+    pool: Pool, microseconds: list[int]
+) -> None:
+    ms = [each / 1000 for each in microseconds]
+    found = await rows(pool, f"SELECT {bucket_of('ms')} FROM unnest(%s::float8[]) AS ms", ms)
+    buckets = [bucket for (bucket,) in found]
+    for duration, bucket in zip(ms, buckets, strict=True):
+        assert abs(middle_of(bucket) - duration) <= abs(duration) * 0.006
+    assert [bucket for _, bucket in sorted(zip(ms, buckets, strict=True))] == sorted(buckets)
+    exact = "SELECT percentile_disc(%s) WITHIN GROUP (ORDER BY ms) FROM unnest(%s::float8[]) AS ms"
+    for share in (0.5, 0.95, 0.99):
+        [(expected,)] = await rows(pool, exact, share, ms)
+        about = percentile(Counter(buckets), share, min(ms), max(ms))
+        assert abs(about - expected) <= abs(expected) / 100

@@ -1,0 +1,49 @@
+"""Durations as an exponential histogram, in the sense of OpenTelemetry: some tell of any number.
+
+Each bucket reaches `2 ** (1 / SCALE)` times as far as the one before, in microseconds, which is as
+exact as Postgres keeps them; its middle is within 0.6 % of all in it. The number of a duration's
+bucket is 0 for none, more than 0 for others, and that with a minus for those of clocks that went
+back: so numbers are in the order of durations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+
+SCALE = 64
+"""How many buckets there are from a duration to its double."""
+
+
+def bucket_of(milliseconds: str) -> str:
+    """Return the number of a duration's bucket, as SQL; null where there is none."""
+    number = f"(ceil({SCALE} / ln(2::float8) * ln(abs({milliseconds}) * 1000)) + 1)::smallint"
+    return (
+        f"CASE WHEN {milliseconds} > 0 THEN {number} WHEN {milliseconds} < 0 THEN -{number}"
+        f" WHEN {milliseconds} = 0 THEN 0 END"
+    )
+
+
+def middle_of(bucket: int) -> float:
+    """Return the milliseconds in the middle of a bucket."""
+    if bucket == 0:
+        return 0.0
+    milliseconds: float = 2 ** ((abs(bucket) - 1.5) / SCALE) / 1000
+    return milliseconds if bucket > 0 else -milliseconds
+
+
+def percentile(histogram: Mapping[int, int], share: float, least: float, greatest: float) -> float:
+    """Return about the first duration that a share of all is not greater than, in milliseconds.
+
+    Args:
+        histogram: How many durations are in each bucket, of which there is one.
+        share: From 0 to 1.
+        least: The least of them.
+        greatest: The greatest.
+    """
+    rank = ceil(share * sum(histogram.values()))
+    for bucket in sorted(histogram):
+        rank -= histogram[bucket]
+        if rank <= 0:
+            return min(max(middle_of(bucket), least), greatest)
+    return greatest

@@ -1,0 +1,51 @@
+"""The calls that statistics name, in SQL: the slowest, and the failed ones that ended last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracer.lineage import Payloads
+from tracer.records import Kind
+from tracer.storage.call_parts import DURATION, FAILED_AT
+from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
+from tracer.storage.tables import IS_FAILED
+from tracer.text import preview
+from tracer.tool_stats import NamedCall
+
+_NAMED = f"""
+SELECT tool_call_id, root_plan_id, {SHOWN_STATUS} AS status, started_at,
+    {DURATION} AS duration_ms, error_type,
+    {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
+
+HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
+"""Which calls may be the slowest."""
+
+
+def slowest(calls: str) -> str:
+    """Return a query for the slowest calls, at most `most`.
+
+    Args:
+        calls: Where they are from: the end of a query.
+    """
+    return f"{_NAMED} {calls} ORDER BY duration_ms DESC, tool_call_id DESC LIMIT %(most)s"
+
+
+def latest_failures(calls: str) -> str:
+    """Return the same for those that failed last; `calls` are those that failed."""
+    return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, tool_call_id DESC LIMIT %(most)s"
+
+
+def slowest_of(where: object) -> str:
+    """Return a query for the slowest of the calls for which a condition holds."""
+    return slowest(f"FROM act_tool_info WHERE {where} AND {HAS_TAKEN}")
+
+
+def latest_failures_of(where: object) -> str:
+    """Return the same for those that failed last."""
+    return latest_failures(f"FROM act_tool_info WHERE {where} AND {IS_FAILED}")
+
+
+def named(row: dict[str, Any]) -> NamedCall:
+    """Return a call from a row of these queries."""
+    message = row.pop("error_message")
+    return NamedCall(**row, error_message=None if message is None else preview(message))
