@@ -1,13 +1,14 @@
 """The traces that benchmarks send: agents that think, call tools in parallel, and hand on.
 
 A planner thinks, calls three tools at once, and hands every fourth call to a sub-agent, three
-levels deep. Written by OpenTelemetry's GenAI conventions, about 1.1 kB a span; the same seed gives
-the same bytes.
+levels deep. Written by OpenTelemetry's GenAI conventions, about 1.1 kB a span; within an hour the
+same seed gives the same bytes.
 """
 
 from __future__ import annotations
 
 import random  # noqa: TID251 -- seeded: the same traces each time
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,8 +26,11 @@ SUB_AGENT_ROUNDS = 2
 BATCH_SPANS = 512
 """How many spans an exporter sends at once: what OpenTelemetry's batch processor does."""
 
-_START = 1_790_000_000_000_000_000
 _MILLISECOND = 1_000_000
+_HOUR = 3_600_000 * _MILLISECOND
+_START = (time.time_ns() // _HOUR - 1) * _HOUR
+"""The hour before this one: agents tell of what has just happened. All else is by the seed."""
+
 _WORDS = (
     *("patient", "reading", "pressure", "systolic", "diastolic", "week", "morning", "evening"),
     *("measured", "cuff", "above", "below", "trend", "stable", "medication", "dose", "advice"),
@@ -78,7 +82,7 @@ class _Trace:
         self.random = random.Random(f"{seed}:{size}")
         self.trace_id = self.random.randbytes(16)
         self.size = size
-        self.now = _START + seed % 86_400_000 * _MILLISECOND
+        self.now = _START + seed * _MILLISECOND % _HOUR
         self.spans: list[Span] = []
         self.begun = 0
         self.calls = 0

@@ -9,8 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from psycopg.errors import SerializationFailure
 
@@ -19,6 +18,7 @@ from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.citus import is_spread
 from tracer.storage.engine import Pool, borrowed, store_errors
+from tracer.storage.looker import Looker
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projects import list_projects
 from tracer.storage.summing_statements import BEGIN, NEXT, OLDEST_TRANSACTION, SUM_UP, TAKE
@@ -29,8 +29,10 @@ LOOK_SECONDS = 60.0
 log = get_logger(__name__)
 
 
-class Summariser:
+class Summariser(Looker):
     """Sums up all projects while inside. To be entered with `async with`."""
+
+    trouble = "hours_not_summed"
 
     def __init__(
         self, pool: Pool, look_seconds: float = LOOK_SECONDS, clock: Clock | None = None
@@ -42,26 +44,11 @@ class Summariser:
             look_seconds: How long to wait between one look and the next.
             clock: What time it is; None: the database's own clock.
         """
+        super().__init__(look_seconds)
         self._pool = pool
-        self._look_seconds = look_seconds
         self._clock = clock
-        self._looking: asyncio.Task[None] | None = None
         self.stretches = 0
         """How many hours, or stretches of them, it has summed up so far."""
-
-    async def __aenter__(self) -> Self:
-        self._looking = asyncio.create_task(self._keep_looking(), name="tracer-summariser")
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
 
     async def look(self) -> None:
         """Sum up all that is to be summed up, and rest between as long as each turn took.
@@ -92,19 +79,6 @@ class Summariser:
                 began = time.monotonic()
         if done:
             log.info("hours_summed", project_id=project.project_id, stretches=done)
-
-    async def _keep_looking(self) -> None:
-        is_answered = True
-        while True:
-            try:
-                await self.look()
-            except Exception as error:  # whatever it is, it looks again
-                if is_answered:
-                    log.warning("hours_not_summed", error=type(error).__name__)
-                is_answered = False
-            else:
-                is_answered = True
-            await asyncio.sleep(self._look_seconds)
 
 
 async def turns(project: ProjectPool, clock: Clock | None = None) -> AsyncGenerator[int, None]:
