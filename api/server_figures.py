@@ -18,6 +18,7 @@ from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.project_stores import ProjectStores
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
+from tracer.storage.summariser import Summariser
 
 ANSWER_SECONDS = 2.0
 """How long counting may take: Prometheus does not wait for long."""
@@ -38,6 +39,8 @@ async def server_figures(parts: Parts) -> list[Metric]:
         told += _of_leases(parts.leases)
     if parts.pruner is not None:
         told += _of_pruner(parts.pruner)
+    if parts.summariser is not None:
+        told += _of_summariser(parts.summariser)
     if parts.recorder is not None:
         told += [each async for each in _of_recorder(parts.recorder)]
     return told + [each async for each in _of_database(parts)]
@@ -116,6 +119,19 @@ def _of_pruner(pruner: Pruner) -> Iterator[Metric]:
         "tracer_pruned_records",
         "Records and spans of those.",
         pruner.done.records + pruner.done.spans,
+    )
+
+
+def _of_summariser(summariser: Summariser) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "tracer_summed_stretches",
+        "Old hours of tool calls, or stretches of them, that were summed up.",
+        summariser.stretches,
+    )
+    yield CounterMetricFamily(
+        "tracer_summariser_failures",
+        "How often the summariser could not look.",
+        summariser.failures,
     )
 
 

@@ -77,6 +77,8 @@ class Parts:
     """What the reaper looks after; it counts."""
     pruner: Pruner | None = None
     """Deletes what projects do not keep; it counts."""
+    summariser: Summariser | None = None
+    """Sums up old hours of tool calls; it counts."""
 
     def end_watching(self) -> None:
         """Let all who watch a run leave: the server ends."""
@@ -156,7 +158,7 @@ async def parts(
             notifications(pool, database_url, stores) as stores.on_written,
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
-            Summariser(pool),
+            Summariser(pool) as summariser,
             _launcher(
                 settings,
                 application,
@@ -178,6 +180,7 @@ async def parts(
                 reaper,
                 leases,
                 pruner,
+                summariser,
             )
 
 

@@ -113,6 +113,7 @@ async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
     assert told["tracer_pool_connections", "idle"] >= 1
     assert told["tracer_pool_connections_max",] == 10
     assert told["tracer_reaper_last_look_timestamp_seconds",] > 1e9
+    assert told["tracer_summariser_failures_total",] == 0
     assert told["tracer_spool_events",] == 0
     assert told["tracer_recorder_events_total", "dropped"] == 0
     assert told["tracer_leases", "alive"] == 1
