@@ -43,14 +43,14 @@ class JsonInParts(Response):
                 "headers": self.raw_headers,
             }
         )
-        for number, part in enumerate(_parts(self._pieces)):
+        for number, part in enumerate(in_parts(self._pieces)):
             if number:  # sending waits for nobody while the socket has room
                 await asyncio.sleep(0)
             await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield what the pieces make up, in parts that are as large as a socket takes."""
     gathered: list[bytes] = []
     size = 0

@@ -48,12 +48,14 @@ def tree_parts(
         below = {name: fields.pop(name) for name in children if name in fields}
         yield msgspec.json.encode(fields)[:-1]
         waiting.append(b"}")
-        for name, nodes in reversed(below.items()):
+        while below:
+            name, nodes = below.popitem()
             waiting.append(b"]")
             for place in range(len(nodes) - 1, -1, -1):
                 waiting += (nodes[place], b",") if place else (nodes[place],)
             waiting.append(f',"{name}":['.encode())
-        del item, fields, below, nodes
+            del nodes
+        del item, fields
 
 
 def _fields(item: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
+from api.large_answers import in_parts
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import RootPlanId
@@ -17,9 +17,6 @@ from api.schemas import PLAN_ID, STEP_ID
 from tracer.transfer.exporting import Format, exported
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
-
-_PART_BYTES = 64 * 2**10
-"""How much is sent at once, at least: a record may be short."""
 
 
 class ExportFormat(StrEnum):
@@ -88,23 +85,10 @@ async def export_run(
     media_type, ending = _MEDIA_TYPES[form]
     run = await reader.read_whole_run(root_plan_id)
     return StreamingResponse(
-        _joined(exported(run, form)),
+        in_parts(exported(run, form)),  # each is a trip to a thread
         media_type=media_type,
         headers={
             "Content-Disposition": f'attachment; filename="{root_plan_id}.{ending}"',
             "Vary": "Accept",
         },
     )
-
-
-def _joined(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same in larger parts: each is a trip to a thread."""
-    waiting: list[bytes] = []
-    size = 0
-    for part in parts:
-        waiting.append(part)
-        size += len(part)
-        if size >= _PART_BYTES:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    yield b"".join(waiting)

@@ -45,9 +45,10 @@ async def _found(url: str, query: str) -> list[int]:
 
 
 async def _until(found: Callable[[], Awaitable[list[int]]], sessions: int) -> None:
-    async with asyncio.timeout(PLENTY_SECONDS):
-        while len(await found()) != sessions:  # noqa: ASYNC110 - the database tells nobody
-            await asyncio.sleep(0.01)
+    async def are_found() -> bool:
+        return len(await found()) == sessions
+
+    await until(are_found)
 
 
 async def until(is_so: Callable[[], Awaitable[object]]) -> None:

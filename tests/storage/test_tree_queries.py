@@ -13,7 +13,7 @@ from tests.trees import read_tree
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.records import Kind
-from tracer.storage import postgres_tree
+from tracer.storage import row_records
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
@@ -41,7 +41,7 @@ async def test_a_tree_of_many_rows_is_whole_and_in_order_however_few_are_taken_a
     await writer.write(run.events)
     whole = await read_tree(reader, run.root, Payloads.FULL)
     for few in (1, 2, 10):  # there are ten plans
-        monkeypatch.setattr(postgres_tree, "ROWS_AT_ONCE", few)
+        monkeypatch.setattr(row_records, "AT_ONCE", few)
         assert await read_tree(reader, run.root, Payloads.FULL) == whole
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import ClassVar, Self
 
+from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
+from tracer.storage.engine import Pool
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projects import list_projects
 
 log = get_logger(__name__)
 
@@ -65,3 +71,31 @@ class Looker(ABC):
             else:
                 is_answered = True
             await asyncio.sleep(self._pause)
+
+
+async def look_after_each(
+    pool: Pool, look_after: Callable[[ProjectPool], Awaitable[None]], trouble: str
+) -> None:
+    """Look after each project in turn; what one fails at the others have nothing to do with.
+
+    Args:
+        pool: Connections that see all projects.
+        look_after: Looks after one.
+        trouble: What the log says where that fails.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+    """
+    for project_id in (await list_projects(pool)).values():
+        try:
+            await look_after(ProjectPool(pool, project_id))
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            log.error(trouble, project_id=project_id, error=type(error).__name__)
+
+
+async def rested(began: float) -> float:
+    """Rest for as long as it took since `began`, and return when that was over."""
+    await asyncio.sleep(time.monotonic() - began)
+    return time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -21,6 +20,7 @@ from tracer.records import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import PoolConnection
+from tracer.storage.row_records import some_at_a_time
 from tracer.storage.tables import ALWAYS, METADATA, TABLES
 from tracer.text import PREVIEW_BYTES, preview
 
@@ -125,18 +125,11 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
-ROWS_AT_ONCE = 500
-"""How many rows are made of an answer before others get their turn: a few milliseconds of work."""
-
-
 async def fetched_rows(
     cursor: AsyncCursor[SomeRow], kind: Kind, payloads: Payloads
 ) -> list[SomeRow]:
     """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
-    rows = await cursor.fetchmany(ROWS_AT_ONCE)
-    while len(rows) < cursor.rowcount:
-        await asyncio.sleep(0)
-        rows += await cursor.fetchmany(ROWS_AT_ONCE)
+    rows = [row async for some in some_at_a_time(cursor) for row in some]
     # Postgres would sort by moving whole rows, and takes longer than for all the rest.
     rows.sort(key=attrgetter(RULES[kind].id_field))
     rows.sort(key=lambda row: _LAST if row.position is None else row.position)

@@ -5,26 +5,21 @@ Every server has one. They share the work, and it does not matter which of them 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import aclosing
 from uuid import UUID
 
 from tracer.clock import Clock
-from tracer.errors import StoreUnavailable
-from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, store_errors
-from tracer.storage.looker import Looker
+from tracer.storage.looker import Looker, look_after_each, rested
 from tracer.storage.postgres_deletion import PostgresDeletion, Swept
 from tracer.storage.postgres_leases import forget_leases
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import SettingsOfProject, list_projects
+from tracer.storage.projects import SettingsOfProject
 
 LOOK_SECONDS = 300.0
 """How long it waits between one look and the next."""
-
-log = get_logger(__name__)
 
 
 class Pruner(Looker):
@@ -60,13 +55,7 @@ class Pruner(Looker):
         Raises:
             StoreUnavailable: The database does not answer; what was done is done.
         """
-        for project_id in (await list_projects(self._pool)).values():
-            try:
-                await self._look_after(ProjectPool(self._pool, project_id))
-            except StoreUnavailable:
-                raise
-            except Exception as error:  # whatever it is, the other projects have nothing to do with
-                log.error("project_not_pruned", project_id=project_id, error=type(error).__name__)
+        await look_after_each(self._pool, self._look_after, "project_not_pruned")
         with store_errors():
             async with borrowed(self._pool) as connection:
                 await forget_leases(connection)
@@ -79,12 +68,6 @@ class Pruner(Looker):
         async with aclosing(deletion.prune(settings)) as pruning:
             async for swept in pruning:
                 self.done += swept
-                began = await _rested(began)
+                began = await rested(began)
         while await deletion.forget_tombstones():
-            began = await _rested(began)
-
-
-async def _rested(began: float) -> float:
-    """Rest for as long as it took since `began`, and return when that was over."""
-    await asyncio.sleep(time.monotonic() - began)
-    return time.monotonic()
+            began = await rested(began)

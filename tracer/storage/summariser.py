@@ -5,7 +5,6 @@ Every server has one. They share the work, and it does not matter which of them 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,13 +13,11 @@ from typing import Any
 from psycopg.errors import SerializationFailure
 
 from tracer.clock import Clock
-from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
 from tracer.storage.citus import is_spread
 from tracer.storage.engine import Pool, borrowed, store_errors
-from tracer.storage.looker import Looker
+from tracer.storage.looker import Looker, look_after_each, rested
 from tracer.storage.project_pool import ProjectPool, in_project
-from tracer.storage.projects import list_projects
 from tracer.storage.summing_statements import BEGIN, NEXT, OLDEST_TRANSACTION, SUM_UP, TAKE
 
 LOOK_SECONDS = 60.0
@@ -59,13 +56,7 @@ class Summariser(Looker):
         with store_errors():
             if await is_spread(self._pool):
                 return
-        for project_id in (await list_projects(self._pool)).values():
-            try:
-                await self._look_after(ProjectPool(self._pool, project_id))
-            except StoreUnavailable:
-                raise
-            except Exception as error:  # whatever it is, the other projects have nothing to do with
-                log.error("hours_not_summed", project_id=project_id, error=type(error).__name__)
+        await look_after_each(self._pool, self._look_after, self.trouble)
 
     async def _look_after(self, project: ProjectPool) -> None:
         began = time.monotonic()
@@ -74,9 +65,7 @@ class Summariser(Looker):
             async for stretches in summing:
                 done += stretches
                 self.stretches += stretches
-                rested = time.monotonic()
-                await asyncio.sleep(rested - began)
-                began = time.monotonic()
+                began = await rested(began)
         if done:
             log.info("hours_summed", project_id=project.project_id, stretches=done)
 
