@@ -45,8 +45,7 @@ def together(disk: Disk) -> GroupCommit[Item]:
 
 
 async def fill_lanes(together: GroupCommit[Item], disk: Disk) -> list[asyncio.Task[list[Refusal]]]:
-    lanes = [asyncio.create_task(together.write([(run, "lane")])) for run in range(LANES)]
-    await settle()
+    lanes = await queue(together, *([(run, "lane")] for run in range(LANES)))
     assert len(disk.groups) == LANES
     return lanes
 
@@ -60,9 +59,22 @@ async def settle() -> None:
 async def queue(
     together: GroupCommit[Item], *writes: list[Item]
 ) -> list[asyncio.Task[list[Refusal]]]:
-    tasks = [asyncio.create_task(together.write(items)) for items in writes]
-    await settle()
+    """Write one after another, each in turns of the event loop of its own."""
+    tasks = []
+    for items in writes:
+        tasks.append(asyncio.create_task(together.write(items)))
+        await settle()
     return tasks
+
+
+async def test_who_comes_in_the_same_turn_goes_in_one_group(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    tasks = [asyncio.create_task(together.write([(run, "new")])) for run in range(20)]
+    await settle()
+    assert list(map(len, disk.groups)) == [20]
+    disk.let.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_what_waits_meanwhile_goes_in_one_group(

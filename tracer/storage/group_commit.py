@@ -4,8 +4,9 @@ A commit costs the same for one row as for a thousand. Whoever writes while othe
 lane, and what has gathered there meanwhile goes in one group. Each is answered after the commit
 that carries it. A run is in one lane at a time: its writers would wait for each other's lock.
 
-A small group begins beside another one only when it is as large as that. Else whoever comes right
-after a commit would begin one, and many writers of single items would share many small groups.
+Whoever comes in the same turn of the event loop goes in the same group. A small group begins
+beside another one only when it is as large as that. Else whoever comes right after a commit would
+begin one, and many writers of single items would share many small groups.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ more of them groups are smaller, and cost a fifth more where each write is one s
 LARGE_ITEMS = 64
 """From how many items on a group is worth a transaction, whatever others are written."""
 
-PATIENCE_SECONDS = 0.05
-"""How long a group waits for a larger one: that may itself wait, for a lock or a slow database."""
+PATIENCE_SECONDS = 0.25
+"""How long a group waits for a larger one: that may itself wait, for a lock or a slow database.
+Several times what a group takes with many writers: else they share small groups after all."""
 
 GROUP_ITEMS = 2_000
 """How many items a group gathers; a single write may have more."""
@@ -68,6 +70,8 @@ class GroupCommit(Generic[Item]):
         self._on_group = on_group
         self._waiting: list[_Waiting[Item]] = []
         self._busy: set[Hashable] = set()
+        self._next_turn: asyncio.Handle | None = None
+        """What fills lanes in the next turn of the loop."""
         self._lanes: dict[asyncio.Task[None], int] = {}
         """How many items have to wait for another to begin beside each group that is written."""
 
@@ -87,14 +91,19 @@ class GroupCommit(Generic[Item]):
         runs = frozenset(map(self._run_of, items))
         waiting = _Waiting(items, runs, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
-        self._fill_lanes()
+        self._fill_soon()
         try:
             return await waiting.refused
         finally:
             if waiting in self._waiting:  # the caller gave up before its turn
                 self._waiting.remove(waiting)
 
+    def _fill_soon(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._fill_lanes)
+
     def _fill_lanes(self) -> None:
+        self._next_turn = None
         while (
             len(self._lanes) < LANES and self._is_worth_a_lane() and (group := self._next_group())
         ):
@@ -154,7 +163,7 @@ class GroupCommit(Generic[Item]):
         self._busy -= runs
         self._lanes.pop(lane, None)
         if not lane.cancelled():
-            self._fill_lanes()
+            self._fill_soon()
 
 
 def _count(writes: Iterable[_Waiting[Item]]) -> int:
