@@ -7,7 +7,13 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.storage.group_commit import GROUP_ITEMS, LANES, LARGE_ITEMS, GroupCommit
+from tracer.storage.group_commit import (
+    GROUP_ITEMS,
+    LANES,
+    LARGE_ITEMS,
+    SHARED_ITEMS,
+    GroupCommit,
+)
 from tracer.storage.write_errors import Numbered, PartlyWritten
 from tracer.store import Refusal
 
@@ -73,6 +79,17 @@ async def test_who_comes_in_the_same_turn_goes_in_one_group(
     tasks = [asyncio.create_task(together.write([(run, "new")])) for run in range(20)]
     await settle()
     assert list(map(len, disk.groups)) == [20]
+    disk.let.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_group_leaves_half_of_many_to_the_other_lane(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    count = 2 * SHARED_ITEMS + 10
+    tasks = [asyncio.create_task(together.write([(run, "new")])) for run in range(count)]
+    await settle()
+    assert list(map(len, disk.groups)) == [count // 2, count // 2]
     disk.let.set()
     await asyncio.gather(*tasks)
 

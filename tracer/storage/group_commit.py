@@ -6,7 +6,8 @@ that carries it. A run is in one lane at a time: its writers would wait for each
 
 Whoever comes in the same turn of the event loop goes in the same group. A small group begins
 beside another one only when it is as large as that. Else whoever comes right after a commit would
-begin one, and many writers of single items would share many small groups.
+begin one, and many writers of single items would share many small groups. Nor does one take all
+who wait: then nobody would be left to be written while the database works for it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ LARGE_ITEMS = 64
 PATIENCE_SECONDS = 0.25
 """How long a group waits for a larger one: that may itself wait, for a lock or a slow database.
 Several times what a group takes with many writers: else they share small groups after all."""
+
+SHARED_ITEMS = 32
+"""From twice as many items on, a group leaves half of those that wait to the other lane."""
 
 GROUP_ITEMS = 2_000
 """How many items a group gathers; a single write may have more."""
@@ -130,8 +134,11 @@ class GroupCommit(Generic[Item]):
         rest: list[_Waiting[Item]] = []
         passed: set[Hashable] = set()
         size = 0
+        bound = GROUP_ITEMS
+        if not self._lanes:
+            bound = min(bound, max(SHARED_ITEMS, _count(self._waiting) // 2))
         for each in self._waiting:
-            fits = not group or size + len(each.items) <= GROUP_ITEMS
+            fits = not group or size + len(each.items) <= bound
             if fits and self._busy.isdisjoint(each.runs) and passed.isdisjoint(each.runs):
                 group.append(each)
                 size += len(each.items)
