@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.otel.captured import NAMES, by_trace, spans_of
+from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import agent, chat, made, spans_from, tool
 from tracer.otel.carried_records import RECORD
 from tracer.otel.projection import project
@@ -59,6 +60,24 @@ def test_parts_make_the_records_of_the_whole_and_changes_tell_how(parts: list[li
 
         alone = project(each for part in parts[: number + 1] for each in part)
         assert (after.run, after.is_agent_work) == (alone.run, alone.is_agent_work)
+        assert kept == after.records == alone.records
+
+
+@given(parts=parts_of_a_made_trace())
+@settings(max_examples=400, deadline=None)
+def test_however_spans_hang_together_parts_make_the_records_of_the_whole(
+    parts: list[list[Span]],
+) -> None:
+    state, before, kept = TraceState(), None, Records()
+
+    for number, part in enumerate(parts):
+        state.put(part)
+        after = state.project()
+        kept = changed(kept, changes(before, after))
+        before = after
+
+        alone = project(each for part in parts[: number + 1] for each in part)
+        assert (after.run, after.totals) == (alone.run, alone.totals)
         assert kept == after.records == alone.records
 
 

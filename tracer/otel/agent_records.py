@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from uuid import UUID
 
+from tracer.otel.agents import Opening, Said
 from tracer.otel.span_fields import lifecycle, moment, stored
 from tracer.otel.spans import Span
 from tracer.status import Status
 from tracer.versions import Fields
-
-
-class Said(NamedTuple):
-    """What is said of an agent; text is as it came."""
-
-    name: str | None
-    asked: str | None
-    answer: str | None
-
-
-class Opening(NamedTuple):
-    """What opened a sub-plan: a tool call, or an agent's step by a hand-off."""
-
-    parent_plan_id: UUID
-    tool_call_id: UUID | None
-    opened_by_step_id: UUID | None
-    position: int
-    """The plan's place among those that were opened there."""
 
 
 def plan_fields(

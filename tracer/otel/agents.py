@@ -7,9 +7,29 @@ agent is the nearest tool call above it, else the nearest agent: a hand-off.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
 
-from tracer.otel.dialects.reading import Role
+from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.forest import Above, Forest, Place
+
+
+class Said(NamedTuple):
+    """What is said of an agent; text is as it came."""
+
+    name: str | None
+    asked: str | None
+    answer: str | None
+
+
+class Opening(NamedTuple):
+    """What opened a sub-plan: a tool call, or an agent's step by a hand-off."""
+
+    parent_plan_id: UUID
+    tool_call_id: UUID | None
+    opened_by_step_id: UUID | None
+    position: int
+    """The plan's place among those that were opened there."""
 
 
 @dataclass
@@ -30,6 +50,10 @@ class Agent:
     inferred: bytes | None = None
     """The tool call that can have opened it, where the context was lost."""
     evidence: str | None = None
+    said: Said | None = None
+    """What was found to be said of it; None where that is to be found out."""
+    opening: Opening | None = None
+    """As it was in the last projection."""
 
 
 @dataclass
@@ -41,6 +65,10 @@ class Agents:
     """The agent of each round and each tool call."""
     loose: list[bytes]
     """Rounds and tool calls by time that have no agent above them."""
+    plain_calls: list[bytes]
+    """Tool calls by time that may have opened an agent that lost its link."""
+    asking: dict[str, list[bytes]] | None = None
+    """Those calls by the texts among their arguments; None where nobody asked for that yet."""
 
     def call_of(self, agent: Agent, forest: Forest) -> bytes | None:
         """Return the tool call that opened an agent, recorded or inferred."""
@@ -60,10 +88,31 @@ class Agents:
             return agent.opener[1]
         return None
 
+    def calls_asking(self, text: str, forest: Forest) -> list[bytes]:
+        """Return the plain calls that have a text among their arguments."""
+        if self.asking is None:
+            self.asking = {}
+            for call in self.plain_calls:
+                self.note_texts(call, forest)
+        return self.asking.get(text, [])
+
+    def note_texts(self, call: bytes, forest: Forest) -> None:
+        """Take note of the texts of a plain call, if anybody asked for those of others."""
+        if self.asking is not None:
+            for text in forest.texts[forest.readings[call].arguments]:
+                self.asking.setdefault(text, []).append(call)
+
+    def owner_at(self, place: Place, forest: Forest) -> bytes | None:
+        """Return the agent that what is at a place belongs to; at the top, None."""
+        above, at = place
+        if above is Above.SPAN and forest.role(at) is not Role.AGENT:
+            return self.of[at]
+        return None if above is Above.TOP else at
+
 
 def find_agents(forest: Forest) -> Agents:
     """Return the agents of a trace with what is theirs and who opened them."""
-    agents = Agents({}, {}, [])
+    agents = Agents({}, {}, [], [])
     spans, readings, places = forest.spans, forest.readings, forest.places
     openers: dict[bytes, Place] = {}
     owners: dict[bytes, Place] = {}
@@ -74,6 +123,8 @@ def find_agents(forest: Forest) -> Agents:
         role = readings[span_id].role
         if role is not Role.MODEL and role is not Role.TOOL:
             continue
+        if is_plain_call(readings[span_id]):
+            agents.plain_calls.append(span_id)
         above, owner = places[span_id]
         if above is Above.SPAN and readings[owner].role is not Role.AGENT:
             above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
@@ -88,6 +139,18 @@ def find_agents(forest: Forest) -> Agents:
             agent = agents.by_id[owner] = Agent(owner, False, opener, spans[span_id].start)
         (agent.models if role is Role.MODEL else agent.calls).append(span_id)
     return agents
+
+
+def is_plain_call(reading: Reading) -> bool:
+    """Return whether a span is a tool call of no special type."""
+    return reading.role is Role.TOOL and reading.tool_type is None
+
+
+def opener_at(place: Place, forest: Forest) -> Place:
+    """Return what opened an agent that is at a place: the nearest tool call or agent above."""
+    while place[0] is Above.SPAN and forest.role(place[1]) not in (Role.TOOL, Role.AGENT):
+        place = forest.places[place[1]]
+    return place
 
 
 def _first_above(

@@ -60,6 +60,8 @@ class Forest:
     places: dict[bytes, Place] = field(default_factory=dict)
     announced: dict[bytes, bytes] = field(default_factory=dict)
     """The span that each pending span announces."""
+    telling: list[bytes] = field(default_factory=list)
+    """The spans by time that say of which conversation they are, or on whose behalf."""
     merged: dict[bytes, list[bytes]] = field(default_factory=dict)
     """Spans that say again what the one named first says: they are no records of their own."""
 

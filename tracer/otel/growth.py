@@ -10,13 +10,27 @@ from tracer.otel.forest import NODES, Above, Forest, set_places
 from tracer.otel.texts import same_arguments
 
 
-def grow(forest: Forest) -> None:
-    """Simplify a planted forest, and set the places of its spans."""
+def grow(forest: Forest) -> bool:
+    """Simplify a planted forest, and set the places of its spans.
+
+    Returns:
+        Whether it is a plain one: there was nothing to simplify, nor will there be because of a
+        span that comes, unless that is within its like, or what may be an agent.
+    """
     set_places(forest)
-    merges = (_merge_repeated_tools, _merge_nested_models) if _any_within_its_like(forest) else ()
-    for simplify in (*merges, _find_agents, _merge_agents):
-        if simplify(forest):
+    are_within = _any_within_its_like(forest)
+    may_find = not FRAMEWORKS.isdisjoint([reading.role for reading in forest.readings.values()])
+    for simplify, is_needed in (
+        (_merge_repeated_tools, are_within),
+        (_merge_nested_models, are_within),
+        (_find_agents, may_find),
+        (_merge_agents, are_within or may_find),
+    ):
+        if is_needed and simplify(forest):
             set_places(forest)
+    readings = forest.readings
+    forest.telling = [each for each in forest.order if readings[each].tells_whose]
+    return not are_within and not may_find
 
 
 def _any_within_its_like(forest: Forest) -> bool:
@@ -148,8 +162,6 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _find_agents(forest: Forest) -> bool:
     """Make agents of the wrappers that a tool opened and that work as agents do."""
-    if _FRAMEWORKS.isdisjoint([reading.role for reading in forest.readings.values()]):
-        return False
     found = False
     outermost = _outermost_wrappers(forest)
     opened: dict[bytes, set[Role]] = {}
@@ -169,7 +181,7 @@ def _find_agents(forest: Forest) -> bool:
     return found
 
 
-_FRAMEWORKS = frozenset((Role.WORKFLOW, Role.CHAIN))
+FRAMEWORKS = frozenset((Role.WORKFLOW, Role.CHAIN))
 """What may turn out to be an agent."""
 
 
@@ -184,7 +196,7 @@ def _outermost_wrappers(forest: Forest) -> dict[bytes, bytes | None]:
             at = forest.parents[at]
         outermost = found.get(at) if at is not None else None
         for each in reversed(way):
-            if outermost is None and forest.role(each) in _FRAMEWORKS:
+            if outermost is None and forest.role(each) in FRAMEWORKS:
                 outermost = each
             found[each] = outermost
     return found

@@ -29,32 +29,29 @@ _MOST_CANDIDATES = 100
 
 
 def join_lost_agents(forest: Forest, agents: Agents) -> None:
-    """Find the calls that opened the agents that no call is known of."""
-    lost = [agent for agent in agents.by_id.values() if agents.call_of(agent, forest) is None]
-    calls = [each for each in forest.having(Role.TOOL) if forest.readings[each].tool_type is None]
-    if lost and calls and _may_be_joined(forest, lost, calls):
+    """Find the calls that opened the agents that no call is known of, whatever was found before."""
+    for agent in agents.by_id.values():
+        agent.inferred = agent.evidence = None
+    calls = agents.plain_calls
+    if not calls:
+        return
+    first_call = forest.spans[calls[0]].start  # no agent that began before it is ever joined
+    lost = [
+        agent
+        for agent in agents.by_id.values()
+        if agent.start >= first_call and agents.call_of(agent, forest) is None
+    ]
+    if lost:
         nesting = _Nesting(forest)
-        _join_by_text(forest, agents, lost, calls, nesting)
+        _join_by_text(forest, agents, lost, nesting)
         _join_by_time(forest, agents, lost, calls, nesting)
         _cut_circles(forest, agents)
 
 
-def _may_be_joined(forest: Forest, lost: list[Agent], calls: list[bytes]) -> bool:
-    """Return whether any began after some call did: no other is ever joined. Quickly found out."""
-    first_call = forest.spans[calls[0]].start
-    return any(agent.start >= first_call for agent in lost)
-
-
-def _join_by_text(
-    forest: Forest, agents: Agents, lost: list[Agent], calls: list[bytes], nesting: _Nesting
-) -> None:
+def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _Nesting) -> None:
     asked = {agent.span_id: (first_message(forest, agent) or "").strip() for agent in lost}
     wanted = {request for request in asked.values() if request}
-    readings, texts = forest.readings, forest.texts
-    asking: dict[str, list[bytes]] = {}
-    for call in calls:
-        for said in wanted & texts[readings[call].arguments]:
-            asking.setdefault(said, []).append(call)
+    asking = {said: found for said in wanted if (found := agents.calls_asking(said, forest))}
     if not asking:
         return
     recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from uuid import UUID
 
 from tracer.masked_places import with_places
-from tracer.otel.agent_records import Opening, Said, plan_fields, step_fields
-from tracer.otel.agents import Agent, find_agents, first_message, name_of
+from tracer.otel.additions import Additions
+from tracer.otel.agent_records import plan_fields, step_fields
+from tracer.otel.agents import Agent, Agents, Opening, Said, find_agents, first_message, name_of
 from tracer.otel.carried_records import carried_records
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
@@ -25,10 +27,13 @@ from tracer.otel.lost_agents import join_lost_agents
 from tracer.otel.span_fields import lifecycle, moment, root_plan_id, stored
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.otel.trace_spans import TraceSpans
-from tracer.otel.work_records import MadeRecords
+from tracer.otel.work_records import MadeRecords, Totals, Work, added_up, totals_of
 from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.versions import Fields
+
+MOST_MORE = 0.25
+"""What part of a trace may come at once and be added to it: of more, all is grown anew sooner."""
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 
@@ -44,6 +49,17 @@ class Projected:
     """The run's own fields."""
     records: dict[Kind, dict[UUID, Fields]]
     """The records below the run by kind and id; plans and tool calls say whether inferred."""
+    work: dict[UUID, Work] | None
+    """All rounds and tool calls by their steps, where their agents' spans say whose they are; what
+    stayed the same since the projection before is the same object."""
+
+    @property
+    def totals(self) -> Totals:
+        """What all rounds and tool calls come to."""
+        if self.work is None:
+            rounds, calls = self.records[Kind.THINK_ACT], self.records[Kind.TOOL_CALL]
+            return totals_of(rounds.values(), calls.values())
+        return added_up([work.totals for work in self.work.values()])
 
 
 @dataclass(frozen=True)
@@ -71,24 +87,47 @@ class Projection:
 
     spans: TraceSpans = field(default_factory=TraceSpans)
     _made: MadeRecords = field(default_factory=MadeRecords)
+    _grown: Additions | None = None
+    """What it was grown to, where that takes more spans."""
+    _last: _Last | None = None
+    """What the records were, of what has been grown so far."""
 
     def projected(self) -> Projected:
         """Return the records of the spans, of which there has to be one."""
         carried = self._carried()
-        return carried if carried is not None else self._making().result()
+        return carried if carried is not None else self._made_of_spans()[1]
 
     def placed(self) -> Placed:
         """Return them with the places of the spans."""
         carried = self._carried()
         if carried is not None:
             return carried
-        making = self._making()
-        return Placed(**vars(making.result()), record_of=making.record_of())
+        making, projected = self._made_of_spans()
+        return Placed(**vars(projected), record_of=making.record_of())
 
-    def _making(self) -> _Making:
-        forest = self.spans.planted()
-        grow(forest)
-        return _Making(forest, self._made)
+    def _made_of_spans(self) -> tuple[_Making, Projected]:
+        grown, last = self._extended(), self._last
+        if grown is None:
+            forest = self.spans.planted()
+            is_plain = grow(forest) and self.spans.are_plain
+            grown, last = Additions(forest, find_agents(forest)), None
+            self._grown = grown if is_plain else None
+        making = _Making(grown.forest, grown.agents, self._made)
+        projected = making.result(last, grown.touched)
+        grown.touched = set()
+        self._last = _Last(making.structure, projected)
+        return making, projected
+
+    def _extended(self) -> Additions | None:
+        """Return what was grown with the spans that came since; None where that cannot be said."""
+        grown = self._grown
+        more = self.spans.more() if grown is not None else None
+        if grown is None or more is None or len(more) > len(grown.forest.order) * MOST_MORE:
+            return None
+        if not grown.take(more):
+            return None
+        grown.forest.holds_masks = self.spans.hold_masks
+        return grown
 
     def _carried(self) -> Placed | None:
         spans = self.spans.versions
@@ -100,27 +139,48 @@ class Projection:
             is_agent_work=True,
             run=carried.run,
             records=carried.records,
+            work=None,
             record_of=carried.record_of,
         )
+
+
+class _Last(NamedTuple):
+    """A projection, and of which agents it was."""
+
+    structure: list[object]
+    projected: Projected
 
 
 class _Making:
     """The making of the records of a forest."""
 
-    def __init__(self, forest: Forest, made: MadeRecords) -> None:
+    def __init__(self, forest: Forest, agents: Agents, made: MadeRecords) -> None:
+        """Say what records are made of.
+
+        Args:
+            forest: The spans, grown.
+            agents: Whose they are.
+            made: The records of the last time.
+        """
         self.forest = forest
         self.made = made
-        self.agents = find_agents(forest)
-        join_lost_agents(forest, self.agents)
+        self.agents = agents
+        join_lost_agents(forest, agents)
         self.ids = made.ids(forest.trace_id)
         self.root_id = root_plan_id(forest.trace_id)
         self.records: dict[Kind, dict[UUID, Fields]] = {kind: {} for kind in RECORDS}
+        self.work: dict[UUID, Work] = {}
         self.by_start = sorted(
             self.agents.by_id.values(), key=lambda agent: (agent.start, agent.span_id)
         )
         self.root_agents = self._opened_by(Above.TOP)
         self.unplaced = self._opened_by(Above.MISSING)
         self.root_agent = self._root_agent()
+        self.structure: list[object] = [
+            *((each.span_id, each.opener, each.inferred, each.evidence) for each in self.by_start),
+            self.root_agent and self.root_agent.span_id,
+        ]
+        """Which agents there are and who opened them: what an agent's records say of others."""
         self.depths: dict[bytes, int | None] = {}
         """How many plans each agent's plan is below the root plan, as far as it was asked for."""
         if self.root_agent is not None:
@@ -141,14 +201,20 @@ class _Making:
             return None
         return self.unplaced[0]
 
-    def result(self) -> Projected:
-        """Return the records."""
+    def result(self, last: _Last | None, touched: set[bytes | None]) -> Projected:
+        """Return the records.
+
+        Args:
+            last: What they were; None where they are all to be made.
+            touched: The agents whose work, or whose own span, is other than it was then.
+        """
+        self.touched = None if last is None else touched
+        for agent in self._other_agents(last, touched):
+            self._add_agent(agent)
+            self._add_work(agent.span_id, agent.models, agent.calls)
         if self.root_agent is None:
             root_plan = {**self._whole(), "inferred": False, "inferred_from": None, "depth": 0}
             self._add(Kind.PLAN, self.root_id, dict, root_plan)
-        for agent in self.by_start:
-            self._add_agent(agent)
-            self._add_work(agent.span_id, agent.models, agent.calls)
         if len(self.root_agents) > 1 or self.agents.loose:
             self._add_root_step()
         self.made.keep_only(self.records)
@@ -157,7 +223,18 @@ class _Making:
             is_agent_work=bool(self.agents.by_id or self.agents.loose),
             run=self._run(),
             records=self.records,
+            work=self.work,
         )
+
+    def _other_agents(self, last: _Last | None, touched: set[bytes | None]) -> list[Agent]:
+        """Return the agents that may have other records than they had; take over all others'."""
+        if last is None or last.projected.work is None or last.structure != self.structure:
+            for agent in self.by_start:
+                agent.opening = self._opening(agent)
+            return self.by_start
+        self.records = {kind: {**made} for kind, made in last.projected.records.items()}
+        self.work = {**last.projected.work}
+        return [agent for agent in self.by_start if agent.span_id in touched]
 
     def _add(
         self, kind: Kind, record_id: UUID, make: Callable[..., Fields], *source: object
@@ -226,23 +303,27 @@ class _Making:
         forest = self.forest
         span = forest.spans[agent.span_id] if agent.is_there else None
         plan_id = self._plan_id(agent.span_id)
-        is_root = plan_id == self.root_id
+        is_root = agent is self.root_agent
         is_unplaced = _is_unplaced(agent)
-        answer = forest.readings[agent.span_id].answer if agent.is_there else None
-        said = Said(name_of(forest, agent), first_message(forest, agent), answer)
+        if agent.said is None or self.touched is None or agent.span_id in self.touched:
+            answer = forest.readings[agent.span_id].answer if agent.is_there else None
+            agent.said = Said(name_of(forest, agent), first_message(forest, agent), answer)
         plan = (
             # Where what opened it has not come, it is a placeholder; but a run is known to go on.
             None if is_unplaced and not is_root else span,
             agent.start if is_root and not agent.is_there else None,
-            said,
-            None if is_root or is_unplaced else self._opening(agent),
+            agent.said,
+            agent.opening,
             self._depth(agent),
             EARLIEST if is_root and is_unplaced else agent.evidence,
         )
         self._add(Kind.PLAN, plan_id, plan_fields, *plan)
-        self._add(Kind.STEP, self._step_id(agent.span_id), step_fields, span, plan_id, said)
+        self._add(Kind.STEP, self._step_id(agent.span_id), step_fields, span, plan_id, agent.said)
 
-    def _opening(self, agent: Agent) -> Opening:
+    def _opening(self, agent: Agent) -> Opening | None:
+        """Return what opened an agent; None for the root plan, and where it is not known."""
+        if agent is self.root_agent or _is_unplaced(agent):
+            return None
         above = self.agents.agent_above(agent, self.forest)
         call = self.agents.call_of(agent, self.forest)
         call_id = None if call is None else self.ids[Kind.TOOL_CALL][call]
@@ -269,7 +350,8 @@ class _Making:
 
     def _add_work(self, agent: bytes | None, models: list[bytes], calls: list[bytes]) -> None:
         step_id = self._step_id(agent)
-        work = self.made.work(self.forest, step_id, models, calls)
+        is_same = None if self.touched is None else agent not in self.touched
+        work = self.work[step_id] = self.made.work(self.forest, step_id, models, calls, is_same)
         self.records[Kind.THINK_ACT] |= work.think_acts
         self.records[Kind.TOOL_CALL] |= work.tool_calls
 
@@ -279,7 +361,7 @@ class _Making:
         """Return the run's own fields: what its root agent says, else who says it first."""
         forest = self.forest
         first = [self.root_agent.span_id] if self.root_agent and self.root_agent.is_there else []
-        readings = [forest.readings[each] for each in (*first, *forest.order)]
+        readings = [forest.readings[each] for each in (*first, *forest.telling)]
         run: Fields = {
             "session_id": stored(next((r.conversation for r in readings if r.conversation), None)),
             "subject": stored(next((r.subject for r in readings if r.subject), None)),

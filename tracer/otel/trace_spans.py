@@ -15,8 +15,9 @@ from tracer.redaction import MASK
 _MASK = MASK[1:].encode()
 """What every mask has in it; in JSON its bracket may be written in another way."""
 
-_SPAN_BYTES = 4000
-"""About what a span takes up in memory besides what it says: with its reading and its record."""
+_SPAN_BYTES = 5000
+"""About what a span takes up in memory besides what it says: with its reading, its place and its
+record."""
 
 
 class Put(NamedTuple):
@@ -26,6 +27,15 @@ class Put(NamedTuple):
     """Those of which there was no version."""
     newer: list[Span]
     """Those that take the place of an older version."""
+
+
+class More(NamedTuple):
+    """A span that came since the trace was planted."""
+
+    span: Span
+    reading: Reading
+    earlier: Span | None
+    """The version of it that was there."""
 
 
 class TraceSpans:
@@ -47,6 +57,8 @@ class TraceSpans:
         self._texts = Texts()
         self._parents_read: dict[bytes, Span | None] = {}
         """The parent that a span was read with, where its reading depends on that."""
+        self._more: dict[bytes, Span | None] = {}
+        """The spans that came since the trace was planted, with the versions that were there."""
 
     def put(self, spans: Iterable[Span]) -> Put:
         """Take spans in any order and number of versions, and return what that changes."""
@@ -60,6 +72,7 @@ class TraceSpans:
                 self.size -= _size(earlier)
                 self._pending.pop(span_id, None)
             were_there.setdefault(span_id, earlier is not None)
+            self._more.setdefault(span_id, earlier)
             self.versions[span_id] = span
             self.size += _size(span)
             if logfire.is_pending(span):
@@ -71,8 +84,33 @@ class TraceSpans:
             (put.newer if was_there else put.new).append(self.versions[span_id])
         return put
 
+    @property
+    def are_plain(self) -> bool:
+        """Whether each span is what it says itself, and nothing else."""
+        return not self._pending and not self._parents_read
+
+    def more(self) -> list[More] | None:
+        """Return what came since the trace was planted, or since this was asked.
+
+        Returns:
+            None where a span is not only what it says itself.
+        """
+        more, self._more = self._more, {}
+        if not self.are_plain:
+            return None
+        found = []
+        for span_id, earlier in more.items():
+            span = self.versions[span_id]
+            if reads_parent(span):
+                return None
+            self._read[span_id] = span
+            self._take(span_id, read_span(span))
+            found.append(More(span, self._readings[span_id], earlier))
+        return found
+
     def planted(self) -> Forest:
         """Return the spans as a forest that is the caller's own. There has to be one."""
+        self._more = {}
         spans = self._standing()
         parents, missing = parents_of(spans)
         self._read_what_changed(spans, parents)

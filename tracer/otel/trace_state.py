@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -57,12 +57,25 @@ def changes(before: Projected | None, after: Projected) -> Changes:
         return Changes(after.records, {kind: [] for kind in after.records})
     changed: dict[Kind, dict[UUID, Fields]] = {}
     removed: dict[Kind, list[UUID]] = {}
+    new, old = _compared(after, before), _compared(before, after)
     for kind, records in after.records.items():
         known = before.records[kind]
         changed[kind] = {
             record_id: fields
-            for record_id, fields in records.items()
-            if (old := known.get(record_id)) is not fields and old != fields
+            for record_id, fields in new[kind].items()
+            if (old_fields := known.get(record_id)) is not fields and old_fields != fields
         }
-        removed[kind] = [*(known.keys() - records.keys())]
+        removed[kind] = [record_id for record_id in old[kind] if record_id not in records]
     return Changes(changed, removed)
+
+
+def _compared(one: Projected, other: Projected) -> Mapping[Kind, Mapping[UUID, Fields]]:
+    """Return the records of a projection without the work that another has as well."""
+    if one.work is None or other.work is None:
+        return one.records
+    own = [work for step_id, work in one.work.items() if other.work.get(step_id) is not work]
+    return {
+        **one.records,
+        Kind.THINK_ACT: {key: each for work in own for key, each in work.think_acts.items()},
+        Kind.TOOL_CALL: {key: each for work in own for key, each in work.tool_calls.items()},
+    }

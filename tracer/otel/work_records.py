@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
+from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
 
@@ -23,11 +24,44 @@ from tracer.status import Reason, Status
 from tracer.versions import Fields
 
 
+class Totals(NamedTuple):
+    """What rounds and tool calls come to."""
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+    tool_calls: int
+    failures: int
+
+
 class Work(NamedTuple):
     """The records of what one agent did."""
 
     think_acts: dict[UUID, Fields]
     tool_calls: dict[UUID, Fields]
+    totals: Totals
+
+
+def totals_of(think_acts: Collection[Fields], tool_calls: Collection[Fields]) -> Totals:
+    """Return what records come to."""
+    return Totals(
+        sum(each.get("input_tokens") or 0 for each in think_acts),
+        sum(each.get("output_tokens") or 0 for each in think_acts),
+        sum((each.get("cost_usd") or Decimal(0) for each in think_acts), Decimal(0)),
+        len(tool_calls),
+        sum(each["status"] is Status.FAILED for each in chain(think_acts, tool_calls)),
+    )
+
+
+def added_up(parts: Collection[Totals]) -> Totals:
+    """Return what several totals come to."""
+    return Totals(
+        sum(each.input_tokens for each in parts),
+        sum(each.output_tokens for each in parts),
+        sum((each.cost_usd for each in parts), Decimal(0)),
+        sum(each.tool_calls for each in parts),
+        sum(each.failures for each in parts),
+    )
 
 
 class MadeRecords:
@@ -35,7 +69,7 @@ class MadeRecords:
 
     def __init__(self) -> None:
         self._ids: RecordIds | None = None
-        self._work: dict[UUID, tuple[list[object], Work]] = {}
+        self._work: dict[UUID, tuple[list[object] | None, Work]] = {}
         self._fields: dict[UUID, tuple[tuple[object, ...], Fields]] = {}
 
     def ids(self, trace_id: bytes) -> RecordIds:
@@ -61,7 +95,14 @@ class MadeRecords:
             known = self._fields[record_id] = source, made
         return known[1]
 
-    def work(self, forest: Forest, step_id: UUID, models: list[bytes], calls: list[bytes]) -> Work:
+    def work(
+        self,
+        forest: Forest,
+        step_id: UUID,
+        models: list[bytes],
+        calls: list[bytes],
+        is_same: bool | None,
+    ) -> Work:
         """Return the records of what an agent did, numbered.
 
         Args:
@@ -69,7 +110,12 @@ class MadeRecords:
             step_id: The agent's step.
             models: Its rounds by time.
             calls: Its tool calls by time.
+            is_same: Whether all of this is what it was; None: it is to be found out.
         """
+        if is_same is not None:
+            if not is_same or step_id not in self._work:
+                self._work[step_id] = None, self._made(forest, step_id, models, calls)
+            return self._work[step_id][1]
         spans, readings, places = forest.spans, forest.readings, forest.places
         # What they are made of: whether a place is a call or a round, its own reading says.
         source: list[object] = [
@@ -93,10 +139,11 @@ class MadeRecords:
         spans, readings, places = forest.spans, forest.readings, forest.places
         ids = self.ids(forest.trace_id)
         think_act_ids, call_ids = ids[Kind.THINK_ACT], ids[Kind.TOOL_CALL]
-        work = Work({}, {})
+        think_acts: dict[UUID, Fields] = {}
+        tool_calls: dict[UUID, Fields] = {}
         for position, model in enumerate(models):
             think_act_id = think_act_ids[model]
-            work.think_acts[think_act_id] = self.once(
+            think_acts[think_act_id] = self.once(
                 *(Kind.THINK_ACT, think_act_id, forest.holds_masks, _think_act_fields),
                 *(spans[model], readings[model], step_id, position),
             )
@@ -117,11 +164,12 @@ class MadeRecords:
             position = siblings[parent]
             siblings[parent] += 1
             call_id = call_ids[call]
-            work.tool_calls[call_id] = self.once(
+            tool_calls[call_id] = self.once(
                 *(Kind.TOOL_CALL, call_id, forest.holds_masks, _tool_call_fields),
                 *(spans[call], reading, choice, links, position),
             )
-        return work
+        totals = totals_of(think_acts.values(), tool_calls.values())
+        return Work(think_acts, tool_calls, totals)
 
 
 class _Links(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.merge import RULES
+from tracer.otel.work_records import totals_of
 from tracer.records import RECORDS, Kind, Run
 from tracer.status import Status
 from tracer.storage.memory_spans import KeptSpans
@@ -57,7 +58,9 @@ class KeptRun:
 
     def as_run(self) -> Run:
         """Return the run with what it shows of its records."""
-        shown = shown_of_run(self.root_plan_id, self.parts)
+        rounds, calls = self.parts[Kind.THINK_ACT], self.parts[Kind.TOOL_CALL]
+        totals = totals_of(rounds.values(), calls.values())
+        shown = shown_of_run(self.root_plan_id, self.parts[Kind.PLAN], totals)
         return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)
 
 

@@ -53,7 +53,7 @@ class RecordChanges:
             self.cleared[run_id] = after
         self.runs[run_id, run_id] = {
             **after.run,
-            **shown_of_run(run_id, after.records),
+            **shown_of_run(run_id, after.records[Kind.PLAN], after.totals),
             "is_agent_work": after.is_agent_work,
         }
         trace.is_whole = True

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
-from itertools import chain
 from uuid import UUID
 
 from tracer.merge import RULES
 from tracer.otel.projection import Projected
+from tracer.otel.work_records import Totals
 from tracer.records import RECORDS, Kind
-from tracer.status import Status
 from tracer.storage.agreements import FROM_ROOT_PLAN
 from tracer.versions import Fields
-
-Parts = Mapping[Kind, Mapping[UUID, Fields]]
-"""The records of one run below the run itself, by kind and id."""
 
 PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(
@@ -46,16 +41,8 @@ def whole(kind: Kind, fields: Fields) -> Fields:
     return row
 
 
-def shown_of_run(root_plan_id: UUID, parts: Parts) -> Fields:
+def shown_of_run(root_plan_id: UUID, plans: Mapping[UUID, Fields], totals: Totals) -> Fields:
     """Return what a run shows of its records: its root plan's fields, and the totals of all."""
-    root = parts[Kind.PLAN].get(root_plan_id, {})
-    thoughts = parts[Kind.THINK_ACT].values()
-    calls = parts[Kind.TOOL_CALL].values()
-    return {
-        **{column: root[column] for column in FROM_ROOT_PLAN if column in root},
-        "input_tokens": sum(each.get("input_tokens") or 0 for each in thoughts),
-        "output_tokens": sum(each.get("output_tokens") or 0 for each in thoughts),
-        "cost_usd": sum((each.get("cost_usd") or Decimal(0) for each in thoughts), Decimal(0)),
-        "tool_calls": len(calls),
-        "failures": sum(int(each["status"] is Status.FAILED) for each in chain(thoughts, calls)),
-    }
+    root = plans.get(root_plan_id, {})
+    shown = {column: root[column] for column in FROM_ROOT_PLAN if column in root}
+    return shown | totals._asdict()

@@ -70,6 +70,11 @@ class Reading(NamedTuple):
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 
+    @property
+    def tells_whose(self) -> bool:
+        """Whether it says of which conversation it is, or on whose behalf."""
+        return bool(self.conversation or self.subject)
+
 
 WRAPPER = Reading(Role.WRAPPER)
 """What a span is that no convention knows."""
