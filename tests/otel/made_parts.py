@@ -9,10 +9,19 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.otel.made_traces import agent, chat, made, spans_from, tool
+from tests.otel.made_traces import agent, chat, made, pairs, spans_from, tool
 from tracer.otel.spans import Span
 
 _TEXT = st.sampled_from(["ask", "tell"])
+_MORE = st.fixed_dictionaries(
+    {},
+    optional={
+        "gen_ai.conversation.id": _TEXT,
+        "user.id": _TEXT,
+        "gen_ai.agent.name": _TEXT,
+        "gen_ai.tool.call.result": st.just("[masked: api_key]"),
+    },
+)
 _ROLES = ("agent", "chat", "tool", "wrapper"), ("chat", "tool"), ("tool", "tool", "tool", "agent")
 
 
@@ -31,9 +40,12 @@ def parts_of_a_made_trace(draw: st.DrawFn) -> list[list[Span]]:
         above = draw(st.one_of(st.none(), number, number, st.integers(1, count + 3)))
         start = draw(st.integers(0, 5))
         where: dict[str, Any] = {"parent": above, "at": (start, start + draw(st.integers(0, 6)))}
-        told += spans_from(_made(draw, draw(st.sampled_from(roles)), each, where))
+        role = draw(st.sampled_from(roles))
+        for _ in range(draw(st.integers(1, 2))):
+            one = _made(draw, role, each, where)
+            told += spans_from({**one, "attributes": one["attributes"] + pairs(draw(_MORE))})
         if draw(st.booleans()):
-            told.append(replace(told[-1], end=0, body=b""))
+            told.append(replace(told[-1], end=0))
     told = draw(st.permutations(told))
     cuts = [0]
     while cuts[-1] < len(told):

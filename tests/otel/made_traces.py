@@ -51,9 +51,9 @@ def made(
         "kind": kind,
         "startTimeUnixNano": str(int((1 + start) * SECOND)),
         "endTimeUnixNano": "0" if end is None else str(int((1 + end) * SECOND)),
-        "attributes": _pairs(attributes or {}),
+        "attributes": pairs(attributes or {}),
         "events": [
-            {"name": event["name"], "attributes": _pairs(event["attributes"])}
+            {"name": event["name"], "attributes": pairs(event["attributes"])}
             for event in events or []
         ],
         "status": {} if failed is None else {"code": 2, "message": failed},
@@ -158,7 +158,7 @@ def outline(run: Projected) -> list[str]:
     return lines
 
 
-def _pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
+def pairs(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
 
 
@@ -172,5 +172,5 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, list):
         return {"arrayValue": {"values": [_value(each) for each in value]}}
     if isinstance(value, Mapping):
-        return {"kvlistValue": {"values": _pairs(value)}}
+        return {"kvlistValue": {"values": pairs(value)}}
     return {"stringValue": value}

@@ -118,3 +118,21 @@ def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     )
 
     assert outline(run)[:3] == ["plan workflow", "  step None", "    plan a"]
+
+
+def test_a_link_taken_back_leads_into_no_other_circle() -> None:
+    run = projection_of(
+        agent(3, "ask", parent=14, at=(1, None), asked="ask"),
+        agent(13, "x", parent=13, at=(2, 4), asked="ask"),
+        agent(14, "b", parent=4, at=(1, 4)),
+        agent(9, "a", parent=14, at=(1, 5), asked="ask"),
+        tool(6, "y", '["ask","tell"]', parent=13, at=(1, None)),
+        tool(11, "x", '["ask","tell"]', parent=8, at=(1, 7)),
+        agent(4, "b", at=(2, None), asked="go"),
+        agent(8, "a", parent=3, at=(1, 8), asked="go"),
+        tool(10, "x", "ask", parent=9, at=(1, 3)),
+    )
+
+    depths = [plan["depth"] for plan in run.records[Kind.PLAN].values()]
+    assert len(depths) == 6
+    assert all(depth is not None for depth in depths)

@@ -94,6 +94,17 @@ async def test_a_group_leaves_half_of_many_to_the_other_lane(
     await asyncio.gather(*tasks)
 
 
+async def test_writers_of_the_same_run_are_not_parted(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    count = 4 * SHARED_ITEMS
+    tasks = [asyncio.create_task(together.write([(7, "new")])) for _ in range(count)]
+    await settle()
+    assert list(map(len, disk.groups)) == [count]
+    disk.let.set()
+    await asyncio.gather(*tasks)
+
+
 async def test_what_waits_meanwhile_goes_in_one_group(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -222,6 +233,20 @@ async def test_who_gives_up_before_its_turn_is_not_written(
     disk.let.set()
     await asyncio.gather(*lanes, patient)
     assert disk.groups[-1] == [(101, "patient")]
+
+
+async def test_who_waited_behind_one_that_gives_up_is_written(
+    together: GroupCommit[Item], disk: Disk
+) -> None:
+    busy, given_up, behind = await queue(
+        together, [(1, "busy")], [(1, "given up"), (2, "given up")], [(2, "behind")]
+    )
+    assert len(disk.groups) == 1
+    given_up.cancel()
+    await settle()
+    assert disk.groups[1:] == [[(2, "behind")]]
+    disk.let.set()
+    await asyncio.gather(busy, behind)
 
 
 async def test_who_gives_up_while_it_is_written_takes_nobody_along(

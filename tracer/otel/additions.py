@@ -52,12 +52,17 @@ class Additions:
             return False
         if (reading.role, reading.tool_type) != (known.role, known.tool_type):
             return False
+        if known.tells_whose and not reading.tells_whose:
+            return False
         if reading.tells_whose and not known.tells_whose:
             self._insert(forest.telling, span_id)
         forest.readings[span_id] = reading
         if is_plain_call(reading):
             self.agents.asking = None
-        self.touched.add(span_id if reading.role is Role.AGENT else self.agents.of.get(span_id))
+        if reading.role is Role.AGENT:
+            self.touched.add(span_id)
+        elif reading.role in NODES:
+            self.touched.add(self.agents.of[span_id])
         return True
 
     def _add(self, span: Span, reading: Reading) -> bool:

@@ -27,6 +27,9 @@ _MOST_LEVELS = 100
 _MOST_CANDIDATES = 100
 """With more calls to choose from, none is chosen."""
 
+_MOST_CUTS = 10
+"""How often circles are looked for; where there are still some, all is taken back."""
+
 
 def join_lost_agents(forest: Forest, agents: Agents) -> None:
     """Find the calls that opened the agents that no call is known of, whatever was found before."""
@@ -183,6 +186,16 @@ def _is_own_kind(forest: Forest, agents: Agents, call: bytes, agent: Agent) -> b
 
 def _cut_circles(forest: Forest, agents: Agents) -> None:
     """Take back inferred links by which an agent would have opened itself."""
+    for _ in range(_MOST_CUTS):
+        if not _cut_those_there_are(forest, agents):
+            return
+    for agent in agents.by_id.values():
+        agent.inferred = agent.evidence = None
+
+
+def _cut_those_there_are(forest: Forest, agents: Agents) -> bool:
+    """Return whether there were any: then agents are where their spans say, maybe in another."""
+    found = False
     done: set[bytes] = set()
     for start in sorted(agents.by_id):
         way: dict[bytes, None] = {}
@@ -191,6 +204,8 @@ def _cut_circles(forest: Forest, agents: Agents) -> None:
             way[at] = None
             at = agents.agent_above(agents.by_id[at], forest)
         if at is not None and at in way:
+            found = True
             for span_id in list(way)[list(way).index(at) :]:
                 agents.by_id[span_id].inferred = agents.by_id[span_id].evidence = None
         done.update(way)
+    return found

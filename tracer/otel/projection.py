@@ -106,21 +106,21 @@ class Projection:
         return Placed(**vars(projected), record_of=making.record_of())
 
     def _made_of_spans(self) -> tuple[_Making, Projected]:
-        grown, last = self._extended(), self._last
+        grown, last, is_plain = self._extended(), self._last, True
         if grown is None:
             forest = self.spans.planted()
             is_plain = grow(forest) and self.spans.are_plain
             grown, last = Additions(forest, find_agents(forest)), None
-            self._grown = grown if is_plain else None
         making = _Making(grown.forest, grown.agents, self._made)
         projected = making.result(last, grown.touched)
         grown.touched = set()
         self._last = _Last(making.structure, projected)
+        self._grown = grown if is_plain else None
         return making, projected
 
     def _extended(self) -> Additions | None:
         """Return what was grown with the spans that came since; None where that cannot be said."""
-        grown = self._grown
+        grown, self._grown = self._grown, None  # it holds again when records were made of it
         more = self.spans.more() if grown is not None else None
         if grown is None or more is None or len(more) > len(grown.forest.order) * MOST_MORE:
             return None
@@ -180,7 +180,8 @@ class _Making:
             *((each.span_id, each.opener, each.inferred, each.evidence) for each in self.by_start),
             self.root_agent and self.root_agent.span_id,
         ]
-        """Which agents there are and who opened them: what an agent's records say of others."""
+        """Which agents there are and who opened them: what an agent's records say of others. A call
+        that opened one leaves its agent only when that goes, or comes: then this is another."""
         self.depths: dict[bytes, int | None] = {}
         """How many plans each agent's plan is below the root plan, as far as it was asked for."""
         if self.root_agent is not None:

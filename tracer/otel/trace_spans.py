@@ -72,7 +72,8 @@ class TraceSpans:
                 self.size -= _size(earlier)
                 self._pending.pop(span_id, None)
             were_there.setdefault(span_id, earlier is not None)
-            self._more.setdefault(span_id, earlier)
+            if not self.carry_records:
+                self._more.setdefault(span_id, earlier)
             self.versions[span_id] = span
             self.size += _size(span)
             if logfire.is_pending(span):
@@ -87,7 +88,7 @@ class TraceSpans:
     @property
     def are_plain(self) -> bool:
         """Whether each span is what it says itself, and nothing else."""
-        return not self._pending and not self._parents_read
+        return not (self._pending or self._parents_read or self.carry_records)
 
     def more(self) -> list[More] | None:
         """Return what came since the trace was planted, or since this was asked.
@@ -103,8 +104,8 @@ class TraceSpans:
             span = self.versions[span_id]
             if reads_parent(span):
                 return None
-            self._read[span_id] = span
             self._take(span_id, read_span(span))
+            self._read[span_id] = span
             found.append(More(span, self._readings[span_id], earlier))
         return found
 
@@ -145,17 +146,17 @@ class TraceSpans:
     ) -> None:
         for span_id, span in spans.items():
             if self._read.get(span_id) is not span:
-                self._read[span_id] = span
                 self._parents_read.pop(span_id, None)
                 if reads_parent(span):
                     self._parents_read[span_id] = span  # itself: it is read below
                 else:
                     self._take(span_id, read_span(span))
+                self._read[span_id] = span
         for span_id, parent_read in self._parents_read.items():
             parent = spans.get(parents.get(span_id) or b"")
             if parent is not parent_read and span_id in spans:
-                self._parents_read[span_id] = parent
                 self._take(span_id, read_span(spans[span_id], parent))
+                self._parents_read[span_id] = parent
 
     def _take(self, span_id: bytes, reading: Reading) -> None:
         earlier = self._readings.get(span_id)

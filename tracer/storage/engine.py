@@ -273,7 +273,8 @@ def store_errors() -> Iterator[None]:
 
 async def _configure(connection: PoolConnection) -> None:
     # As text, the driver's default, each element is searched for what has to be quoted: for bytes
-    # that takes eight times as long, and Postgres reads them back from hexadecimal.
+    # that takes eight times as long, and Postgres reads them back from hexadecimal. In binary a
+    # list has a type: one of `str` is `text[]`, and is compared with text only, or needs a cast.
     connection.adapters.register_dumper(list, ListBinaryDumper)
     await connection.execute("SET TIME ZONE 'UTC'")
 

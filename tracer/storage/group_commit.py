@@ -6,8 +6,9 @@ that carries it. A run is in one lane at a time: its writers would wait for each
 
 Whoever comes in the same turn of the event loop goes in the same group. A small group begins
 beside another one only when it is as large as that. Else whoever comes right after a commit would
-begin one, and many writers of single items would share many small groups. Nor does one take all
-who wait: then nobody would be left to be written while the database works for it.
+begin one, and many writers of single items would share many small groups. Nor does one that has no
+other beside it take all who wait, unless they write the same runs: then nobody would be left to be
+written while the database works for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ PATIENCE_SECONDS = 0.25
 Several times what a group takes with many writers: else they share small groups after all."""
 
 SHARED_ITEMS = 32
-"""From twice as many items on, a group leaves half of those that wait to the other lane."""
+"""How many a group takes at least, where it leaves half of what waits to the other lane."""
 
 GROUP_ITEMS = 2_000
 """How many items a group gathers; a single write may have more."""
@@ -99,8 +100,9 @@ class GroupCommit(Generic[Item]):
         try:
             return await waiting.refused
         finally:
-            if waiting in self._waiting:  # the caller gave up before its turn
-                self._waiting.remove(waiting)
+            if waiting.refused.cancelled() and waiting in self._waiting:
+                self._waiting.remove(waiting)  # the caller gave up before its turn
+                self._fill_soon()  # others may have waited behind it
 
     def _fill_soon(self) -> None:
         if self._next_turn is None:
@@ -132,15 +134,19 @@ class GroupCommit(Generic[Item]):
         """Take those who waited longest and whose runs no lane is writing."""
         group: list[_Waiting[Item]] = []
         rest: list[_Waiting[Item]] = []
+        taken: set[Hashable] = set()
         passed: set[Hashable] = set()
         size = 0
         bound = GROUP_ITEMS
         if not self._lanes:
             bound = min(bound, max(SHARED_ITEMS, _count(self._waiting) // 2))
         for each in self._waiting:
-            fits = not group or size + len(each.items) <= bound
+            # What writes the runs of this group, the other lane could not take.
+            most = bound if taken.isdisjoint(each.runs) else GROUP_ITEMS
+            fits = not group or size + len(each.items) <= most
             if fits and self._busy.isdisjoint(each.runs) and passed.isdisjoint(each.runs):
                 group.append(each)
+                taken |= each.runs
                 size += len(each.items)
             else:
                 rest.append(each)
