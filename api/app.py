@@ -18,6 +18,7 @@ from api.intake import Intake
 from api.live_schemas import live_components
 from api.metrics import Metrics
 from api.own_spans import OwnSpans
+from api.placed_spans import KnownPlaces
 from api.routes import (
     cancel_requests,
     chat,
@@ -102,6 +103,7 @@ def create_app(
         access = Access(callers=None if parts is None else parts.callers)
     app.state.spans = spans = spans or OwnSpans()
     app.state.metrics = counts = Metrics()
+    app.state.places = KnownPlaces()
     if parts is not None and parts.stores is not None:
         parts.stores.on_group = counts.note_commit
     app.add_middleware(StraightWays)  # behind the gate

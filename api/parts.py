@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from api.intake import Intake
 from api.metrics import Metrics
 from api.own_spans import OwnSpans
+from api.placed_spans import KnownPlaces
 from tracer.access import Caller, Scope
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NotAllowed
@@ -134,6 +135,12 @@ async def metrics_of(request: Request) -> Metrics:
     return metrics
 
 
+async def _places(request: Request) -> KnownPlaces:
+    places = request.app.state.places
+    assert isinstance(places, KnownPlaces)
+    return places
+
+
 Reader = Annotated[TraceReader, Depends(reader_for)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""
@@ -146,3 +153,4 @@ Watch = Annotated[RunWatch, Depends(_watch)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]
+Places = Annotated[KnownPlaces, Depends(_places)]

@@ -341,10 +341,16 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such run, or it was deleted.
         """
 
-    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
+    async def read_spans(
+        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
+    ) -> list[Span]:
         """Return the OpenTelemetry spans kept under a run, by (start, span id).
 
         They are what the run came as, or what others told of a run that came as events.
+
+        Args:
+            root_plan_id: The run.
+            span_ids: Which of them; None: all.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.parts import Reader
+from api.parts import Places, Reader, Reading
+from api.placed_spans import PlacedSpans, SpanOrder
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId
 from api.schemas import PageSchema
 from api.span_schemas import SpanSchema
 from tracer.errors import BadCursor
-from tracer.lineage import Payloads, TreeRows
-from tracer.otel.span_places import RecordPlace, places_of
 from tracer.otel.spans import SPAN_ID_BYTES, Span
-from tracer.records import Kind
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
@@ -28,6 +25,8 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 async def list_spans(
     root_plan_id: RootPlanId,
     reader: Reader,
+    caller: Reading,
+    places: Places,
     record_id: Annotated[
         UUID | None, Query(alias="recordId", description="Spans of this record only.")
     ] = None,
@@ -39,54 +38,25 @@ async def list_spans(
     An agent's own span counts for its step and for its plan. A run that came as events has spans
     where its tools' servers sent some.
     """
-    after = None if cursor is None else _place_in_list(cursor)
-    spans = await reader.read_spans(root_plan_id)
-    rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-    return await asyncio.to_thread(_page, spans, rows, record_id, after, limit)
+    last = None if cursor is None else _place_in_list(cursor)
+    placed = await places.of_run(reader, caller.project_id, root_plan_id)
+    found = placed.after(last, record_id)
+    page = found[:limit]
+    spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
+    items = await asyncio.to_thread(_items, spans, placed)
+    return PageSchema(items=items, next_cursor=_cursor(page[-1]) if len(found) > limit else None)
 
 
-def _page(
-    spans: list[Span],
-    rows: TreeRows,
-    record_id: UUID | None,
-    after: tuple[int, bytes] | None,
-    limit: int,
-) -> PageSchema[SpanSchema]:
-    places = places_of(spans, _known(rows))
-    if record_id is not None:
-        wanted = {record_id, *_steps_of(rows, record_id)}
-        spans = [span for span in spans if _id_of(places.get(span.span_id)) in wanted]
-    if after is not None:
-        spans = [span for span in spans if span.order > after]
-    shown = spans[:limit]
-    return PageSchema(
-        items=[SpanSchema.of(span, places.get(span.span_id)) for span in shown],
-        next_cursor=_cursor(shown) if len(spans) > limit else None,
-    )
+def _items(spans: list[Span], placed: PlacedSpans) -> list[SpanSchema]:
+    return [SpanSchema.of(span, placed.places.get(span.span_id)) for span in spans]
 
 
-def _known(rows: TreeRows) -> dict[Kind, set[UUID]]:
-    return {
-        Kind.PLAN: {UUID(row.plan_id) for row in rows.plans},
-        Kind.STEP: {UUID(row.step_id) for row in rows.steps},
-        Kind.THINK_ACT: {UUID(row.think_act_id) for row in rows.think_acts},
-        Kind.TOOL_CALL: {UUID(row.tool_call_id) for row in rows.tool_calls},
-    }
+def _cursor(last: SpanOrder) -> str:
+    start, span_id = last
+    return f"{start:x}-{span_id.hex()}"
 
 
-def _steps_of(rows: TreeRows, plan_id: UUID) -> list[UUID]:
-    return [UUID(row.step_id) for row in rows.steps if row.plan_id == str(plan_id)]
-
-
-def _id_of(place: RecordPlace | None) -> UUID | None:
-    return None if place is None else place[1]
-
-
-def _cursor(shown: Sequence[Span]) -> str:
-    return f"{shown[-1].start:x}-{shown[-1].span_id.hex()}"
-
-
-def _place_in_list(cursor: str) -> tuple[int, bytes]:
+def _place_in_list(cursor: str) -> SpanOrder:
     start, _, span_id = cursor.partition("-")
     try:
         place = int(start, 16), bytes.fromhex(span_id)

@@ -107,6 +107,21 @@ async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Ap
     assert len(await listed(api, str(run.root), recordId=str(call))) == 2
 
 
+async def test_what_comes_later_is_found_in_its_place(api: Api) -> None:
+    agent = made(1, "invoke_agent nurse", AGENT, at=(0, 9))
+    wrapper = made(2, "POST /tools", {"http.method": "POST"}, parent=3, at=(2, 8))
+    run = await written(api, spans_from(agent, wrapper))
+    (_, before) = await listed(api, run)
+    assert (await listed(api, run))[1] == before
+
+    await written(api, spans_from(made(3, "execute_tool measure", CALL, parent=1, at=(1, 9))))
+
+    (_, call, after) = await listed(api, run)
+    assert call["record"]["kind"] == "toolCall"
+    assert after == {**before, "record": call["record"]}
+    assert await listed(api, run, recordId=call["record"]["id"]) == [call, after]
+
+
 async def test_a_run_without_spans_has_none_and_one_that_is_not_there_is_not_found(
     api: Api,
 ) -> None:

@@ -175,6 +175,18 @@ def _moved(span: Span, trace_id: bytes) -> Span:
     return replace(span, trace_id=trace_id, body=body)
 
 
+async def test_some_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
+    spans = spans_of(ONE_RUN)
+    await _write(store, spans)
+    run = _run_of(spans[0])
+    whole = await store.reader.read_spans(run)
+
+    some = {span.span_id for span in whole[1:3]}
+
+    assert await store.reader.read_spans(run, some | {b"no such "}) == whole[1:3]
+    assert await store.reader.read_spans(run, []) == []
+
+
 async def test_a_run_of_spans_takes_no_events(store: Store) -> None:
     late, other = Moments(), Moments()
     await _write(store, [_moved(span, late.root.bytes) for span in spans_of(ONE_RUN)])

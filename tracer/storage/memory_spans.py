@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
@@ -32,6 +32,11 @@ class KeptSpans:
             changed |= kept is None or stays.body != kept.body
             self.by_id[span.span_id] = stays
         return changed
+
+    def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
+        """Return those of the spans, or all, by (start, span id)."""
+        asked = self.by_id.keys() if span_ids is None else self.by_id.keys() & set(span_ids)
+        return sorted((self.by_id[each] for each in asked), key=lambda span: span.order)
 
     def projected(self) -> Projected:
         """Return the records of the whole run."""

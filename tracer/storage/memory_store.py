@@ -345,10 +345,11 @@ class MemoryStore:
             spans=await self.read_spans(root_plan_id),
         )
 
-    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
-        """Return the spans kept under a run; see `TraceReader.read_spans`."""
-        kept = self._open_run(root_plan_id)
-        return sorted(kept.spans.by_id.values(), key=lambda span: span.order)
+    async def read_spans(
+        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
+    ) -> list[Span]:
+        """Return spans kept under a run; see `TraceReader.read_spans`."""
+        return self._open_run(root_plan_id).spans.by_start(span_ids)
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""

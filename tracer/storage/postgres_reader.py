@@ -180,10 +180,12 @@ class PostgresReader:
         with store_errors():
             return await whole_run(self._project, root_plan_id)
 
-    async def read_spans(self, root_plan_id: UUID) -> list[Span]:
-        """Return the spans kept under a run; see `TraceReader.read_spans`."""
+    async def read_spans(
+        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
+    ) -> list[Span]:
+        """Return spans kept under a run; see `TraceReader.read_spans`."""
         with store_errors():
-            return await read_spans_of_run(self._project, root_plan_id)
+            return await read_spans_of_run(self._project, root_plan_id, span_ids)
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,10 @@ _RECORDS = {
 
 _SPANS = f"SELECT body FROM otel_span WHERE {_IN_RUN} ORDER BY start_time, span_id"
 
+_SOME_SPANS = f"""
+SELECT body FROM otel_span WHERE {_IN_RUN} AND span_id = ANY(%(span_ids)s)
+ORDER BY start_time, span_id"""
+
 _AT_ONCE = 500
 """How many spans are decoded in one call, which holds the interpreter."""
 
@@ -46,17 +51,23 @@ async def whole_run(project: ProjectPool, root_plan_id: UUID) -> WholeRun:
             kind: await select(connection, record, _RECORDS[kind], given)
             for kind, record in RECORDS.items()
         }
-        bodies = await _bodies(connection, given)
+        bodies = await _bodies(connection, _SPANS, given)
     spans = await asyncio.to_thread(_decoded, bodies)
     return WholeRun(run, source, is_agent_work, records, spans)
 
 
-async def read_spans_of_run(project: ProjectPool, root_plan_id: UUID) -> list[Span]:
-    """Return the spans kept under a run; see `TraceReader.read_spans`."""
-    given = {"project_id": project.project_id, "run": root_plan_id}
+async def read_spans_of_run(
+    project: ProjectPool, root_plan_id: UUID, span_ids: Collection[bytes] | None
+) -> list[Span]:
+    """Return spans kept under a run; see `TraceReader.read_spans`."""
+    given: dict[str, Any] = {"project_id": project.project_id, "run": root_plan_id}
+    asked = _SPANS
+    if span_ids is not None:
+        given["span_ids"] = list(span_ids)
+        asked = _SOME_SPANS
     async with snapshot(project) as connection:
         await _kind_of_run(connection, given)
-        bodies = await _bodies(connection, given)
+        bodies = await _bodies(connection, asked, given)
     return await asyncio.to_thread(_decoded, bodies)
 
 
@@ -74,8 +85,8 @@ async def _kind_of_run(connection: PoolConnection, given: dict[str, Any]) -> tup
     return source, is_agent_work
 
 
-async def _bodies(connection: PoolConnection, given: dict[str, Any]) -> list[bytes]:
-    cursor = await connection.execute(_SPANS, given, binary=True)
+async def _bodies(connection: PoolConnection, asked: str, given: dict[str, Any]) -> list[bytes]:
+    cursor = await connection.execute(asked, given, binary=True)
     return [body for (body,) in await cursor.fetchall()]
 
 

@@ -1,0 +1,99 @@
+"""Spans in their places: which record each span of a run belongs to, remembered while it stays so.
+
+To find that out, all spans of the run are looked at: too much for each page of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from uuid import UUID
+
+from cachetools import LRUCache
+
+from tracer.lineage import Payloads, Revision, TreeRows
+from tracer.otel.span_places import places_of
+from tracer.otel.spans import Span
+from tracer.records import Kind
+from tracer.store import TraceReader
+
+MAX_SPANS = 30_000
+"""Of how many spans the places are remembered: each takes about 500 bytes."""
+
+SpanOrder = tuple[int, bytes]
+"""Start and span id."""
+
+
+class PlacedSpans:
+    """The spans of a run, by their start, with their places."""
+
+    def __init__(self, spans: Sequence[Span], rows: TreeRows) -> None:
+        """Find the places. It takes a while, and belongs into a thread.
+
+        Args:
+            spans: All spans of the run, by (start, span id).
+            rows: The run's records.
+        """
+        self.places = places_of(spans, _ids_of(rows))
+        self._all = [span.order for span in spans]
+        self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
+        plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
+        for span in spans:
+            if (place := self.places.get(span.span_id)) is not None:
+                for record_id in {place[1], plans.get(place[1], place[1])}:
+                    self._of_record[record_id].append(span.order)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def after(self, last: SpanOrder | None, record_id: UUID | None) -> Sequence[SpanOrder]:
+        """Return the spans behind `last`, or all; of a record only, unless that is None.
+
+        An agent's own span counts for its step and for its plan.
+        """
+        found = self._all if record_id is None else self._of_record.get(record_id, [])
+        return found if last is None else found[bisect_right(found, last) :]
+
+
+class KnownPlaces:
+    """The spans of the runs that were asked for last, in the state that they had then."""
+
+    def __init__(self, max_spans: int = MAX_SPANS) -> None:
+        # One more than its spans: a run without any has to go some time, too.
+        self._kept: LRUCache[tuple[int, Revision], PlacedSpans] = LRUCache(
+            max_spans, lambda placed: 1 + len(placed)
+        )
+
+    async def of_run(self, reader: TraceReader, project_id: int, root_plan_id: UUID) -> PlacedSpans:
+        """Return the spans of a run in their places.
+
+        Args:
+            reader: What reads the project.
+            project_id: The project.
+            root_plan_id: The run.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+        # Read first: what is read after it is as new, or newer; then nobody asks for this again.
+        revision = await reader.read_revision(Kind.RUN, root_plan_id)
+        known = self._kept.get((project_id, revision))
+        if known is not None:
+            return known
+        spans = await reader.read_spans(root_plan_id)
+        rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
+        placed = await asyncio.to_thread(PlacedSpans, spans, rows)
+        if len(placed) < self._kept.maxsize:
+            self._kept[project_id, revision] = placed
+        return placed
+
+
+def _ids_of(rows: TreeRows) -> dict[Kind, set[UUID]]:
+    return {
+        Kind.PLAN: {UUID(row.plan_id) for row in rows.plans},
+        Kind.STEP: {UUID(row.step_id) for row in rows.steps},
+        Kind.THINK_ACT: {UUID(row.think_act_id) for row in rows.think_acts},
+        Kind.TOOL_CALL: {UUID(row.tool_call_id) for row in rows.tool_calls},
+    }
