@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.otel.made_traces import agent, made, outline, projection_of, tool
+from tracer.otel import lost_agents
 from tracer.records import Kind
 
 
@@ -120,7 +123,11 @@ def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     assert outline(run)[:3] == ["plan workflow", "  step None", "    plan a"]
 
 
-def test_a_link_taken_back_leads_into_no_other_circle() -> None:
+@pytest.mark.parametrize("cuts", [0, 1, 10])
+def test_a_link_taken_back_leads_into_no_other_circle(
+    cuts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_agents, "_MOST_CUTS", cuts)
     run = projection_of(
         agent(3, "ask", parent=14, at=(1, None), asked="ask"),
         agent(13, "x", parent=13, at=(2, 4), asked="ask"),
