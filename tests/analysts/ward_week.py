@@ -93,7 +93,8 @@ def night_check() -> Telling:
     away = ("ConnectError", "the library does not answer")
     run.finish(search, 26, FAILED, Reason.UNAVAILABLE, away, attempt=2)
     run.end(lowest, 26.5, FAILED, away[1])
-    run.finish(look_up, 27, FAILED, Reason.SUBPLAN_FAILED, ("SubplanFailed", away[1]))
+    # As who records by hand may say it: what the sub-plan raised, and no reason.
+    run.finish(look_up, 27, FAILED, error=away)
     run.end(below, 27.5, FAILED, away[1])
     run.finish(check, 28, FAILED, Reason.SUBPLAN_FAILED, ("SubplanFailed", away[1]))
     run.end(root, 28.5, FAILED, away[1])
