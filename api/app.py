@@ -109,7 +109,7 @@ def create_app(
     app.add_middleware(StraightWays)  # behind the gate
     app.add_middleware(Gate, access=access)
     app.add_middleware(Accounting, metrics=counts, spans=spans)  # before the gate: the outermost
-    problems.install(app)
+    problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
     conditional.install(app)
     app.include_router(health.router)
     for module in ROUTES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
 from api.accounting import account_of, note_problem
@@ -123,8 +124,9 @@ def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {status.value: {"description": status.phrase, "content": content} for status in statuses}
 
 
-def install(app: FastAPI) -> None:
-    """Make `app` answer every error with problem details."""
+def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    """Make `app` answer every error with problem details; `routes` say which methods there are."""
+    known = tuple(each for each in routes if isinstance(each, Route))
 
     async def tracer_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.TracerError)
@@ -149,14 +151,16 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         status = HTTPStatus(error.status_code)
         code = status.phrase.lower().replace(" ", "_").replace("-", "_")
-        detail = str(error.detail)
+        detail, headers = str(error.detail), dict(error.headers or {})
         if status is HTTPStatus.NOT_FOUND:
             detail = "There is nothing under this path. /openapi.json lists what there is."
         elif status is HTTPStatus.METHOD_NOT_ALLOWED:
-            allowed = (error.headers or {}).get("Allow", "another method")
+            if allowed := ", ".join(_methods_of(request.scope["path"], known)):
+                headers["Allow"] = allowed
+            allowed = headers.get("Allow", "another method")
             detail = f"This path does not take {request.method}. Use {allowed}."
         note_problem(request.scope, code)
-        return problem_response(status, code, detail, error.headers)
+        return problem_response(status, code, detail, headers)
 
     async def unexpected(request: Request, error: Exception) -> Response:
         # Outside of the accounting, which the error passed on its way.
@@ -174,3 +178,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, invalid_request)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
+    """Return what a path takes: the error names the methods of the first route alone."""
+    found = (each.methods or () for each in routes if each.path_regex.match(path))
+    return sorted({method for methods in found for method in methods})

@@ -77,7 +77,14 @@ async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
     method = await api.client.put("/api/runs")
 
     assert "/openapi.json" in path.json()["detail"]
-    assert "GET" in method.json()["detail"]
+    assert method.json()["detail"] == "This path does not take PUT. Use GET, POST."
+    assert method.headers["allow"] == "GET, POST"
+
+
+async def test_a_method_of_a_path_with_an_id_says_each_that_there_is(api: Api) -> None:
+    response = await api.client.put(f"/api/runs/{PLAN_ID}")
+
+    assert response.json()["detail"].endswith("Use DELETE, GET.")
 
 
 async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> None:
