@@ -198,6 +198,18 @@ async def test_a_run_compared_with_itself_does_not_differ(
     await expect(page.get_by_role("button", name="Next difference")).to_be_disabled()
 
 
+async def test_durations_of_which_one_is_not_known_are_not_called_the_same(
+    page: Page, site: Site, records: Records
+) -> None:
+    left = await records.record(sample_run(title="Ended"))
+    right = await records.record(sample_run(title="Open", finished=False))
+    await _open(page, site, left, right)
+
+    totals = page.get_by_role("region", name="Totals").get_by_role("row", name="Difference")
+    await expect(totals.get_by_role("cell").nth(0)).to_have_text("–")
+    await expect(totals.get_by_role("cell").nth(1)).to_have_text("=")
+
+
 async def test_a_comparison_with_a_run_that_is_not_there_says_which(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -1,0 +1,53 @@
+"""What stands above a run's tree, and what stands where something is not known."""
+
+from __future__ import annotations
+
+from playwright.async_api import Page, expect
+
+from tests.end_to_end.conftest import Records, Site
+from tests.end_to_end.tree_page import open_run
+from tests.sample_runs import START, sample_run
+from tracer.events import PlanFinished, PlanStarted
+from tracer.ids import new_id
+from tracer.status import Status
+
+
+async def test_a_run_names_its_conversation_and_whom_it_is_about(
+    page: Page, site: Site, records: Records
+) -> None:
+    root = new_id()
+    started = PlanStarted(
+        at=START,
+        root_plan_id=root,
+        plan_id=root,
+        title="Asked",
+        session_id="ward-3",
+        subject="p-7",
+    )
+    await records.write(started)
+    await open_run(page, site.address, root)
+
+    facts = page.locator(".run-header dl")
+    await expect(facts).to_contain_text("Session ward-3", use_inner_text=True)
+    await expect(facts).to_contain_text("Subject p-7", use_inner_text=True)
+
+
+async def test_a_run_without_a_conversation_names_none(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+
+    await expect(page.locator(".run-header dl")).to_contain_text("Tool calls")
+    await expect(page.locator(".run-header dl")).not_to_contain_text("Session")
+
+
+async def test_a_duration_that_nobody_knows_is_a_dash(
+    page: Page, site: Site, records: Records
+) -> None:
+    root = new_id()
+    ended = PlanFinished(at=START, root_plan_id=root, plan_id=root, status=Status.SUCCEEDED)
+    await records.write(ended)
+    await open_run(page, site.address, root)
+
+    await expect(page.locator(".run-header dl")).to_contain_text("Duration –", use_inner_text=True)
