@@ -99,7 +99,9 @@ def erase(
     """Delete a run, or all runs of a subject, with everything below; count what is left."""
 
     async def run(settings: Settings) -> None:
-        if (not subject) == (run_id is None):
+        if subject and run_id is not None:
+            raise BadRequest("Name either a subject or a run: --subject and --run are two ways.")
+        if not subject and run_id is None:
             raise BadRequest("Name a subject with --subject or a run with --run.")
         async with (
             assembly.database(settings) as url,

@@ -16,7 +16,7 @@ from api.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.access import ApiKey, Scope
 from tracer.assembly import KeyRing
-from tracer.errors import RecordNotFound
+from tracer.errors import BadRequest
 from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 
@@ -85,7 +85,7 @@ def revoke(
                     await each.revoke(key_id)
                     said.print("The key is revoked.")
                     return
-        raise RecordNotFound("key", key_id)
+        raise BadRequest(f"There is no key with the id '{key_id}'. See `tracer keys list`.")
 
     carry_out(run)
 

@@ -51,7 +51,10 @@ class RecordNotFound(TracerError):
     """There is no such record in this project."""
 
     def __init__(self, kind: str, record_id: object) -> None:
-        super().__init__(f"There is no {kind} with the id {str(record_id)!r} in this project.")
+        known_by = "name" if kind == "tool" else "id"
+        super().__init__(
+            f"There is no {kind} with the {known_by} {str(record_id)!r} in this project."
+        )
         self.kind = kind
         self.record_id = record_id
 

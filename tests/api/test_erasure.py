@@ -68,9 +68,10 @@ async def test_the_commands_delete_and_say_what_is_left(database_url: str, tmp_p
         events += [single.plan_started(), old.plan_started(), old.plan_finished()]
         assert (await writer.write(events)).refused == []
 
-    erased, counted, none, foreseen, pruned = said_by(
+    both, erased, counted, none, foreseen, pruned = said_by(
         tmp_path,
         database_url,
+        f"erase --run {single.root} --subject p-1",
         f"erase --run {single.root}",
         "erase --subject p-1 --json",
         "erase --subject=",
@@ -78,6 +79,7 @@ async def test_the_commands_delete_and_say_what_is_left(database_url: str, tmp_p
         "prune --older-than 0",
     )
 
+    assert "either a subject or a run" in both
     assert "Deleted: 1 runs, 1 records" in erased
     assert json.loads(counted) == {"runs": 1, "records": 9, "spans": 0, "left": 0}
     assert "--subject" in none

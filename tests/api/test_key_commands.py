@@ -35,6 +35,16 @@ def test_keys_are_made_listed_and_revoked(database_url: str, tmp_path: Path) -> 
     assert made["keyId"] in keys("list")
 
 
+def test_a_key_that_is_in_no_project_is_looked_for_in_the_list(
+    database_url: str, tmp_path: Path
+) -> None:
+    unknown = "01a20033-9dce-7364-82b8-37c32d771382"
+    done = tracer(tmp_path, "keys", "revoke", unknown, TRACER_DATABASE_URL=database_url)
+
+    assert done.returncode == 1
+    assert f"no key with the id '{unknown}'. See `tracer keys list`." in done.stderr
+
+
 def test_a_server_that_nobody_needs_a_key_for_is_not_opened_to_others(
     database_url: str, tmp_path: Path
 ) -> None:

@@ -68,5 +68,6 @@ async def test_what_started_out_of_the_range_does_not_count(api: Api) -> None:
         assert await api.read("/api/stats/tools", **out_of_range) == {"items": []}
         answer = await api.get("/api/stats/tools/measure", **out_of_range)
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+        assert "with the name 'measure'" in answer.json()["detail"]
     for within in ({}, {"from": earlier, "to": later}):
         assert len((await api.get("/api/stats/tools", **within)).json()["items"]) == 2
