@@ -33,6 +33,17 @@ def only_call(tree: Node) -> Node:
     return call
 
 
+def test_a_kind_that_is_none_is_told_before_any_call(recorded: Recording) -> None:
+    tracing, _ = recorded
+    unknown: Any = "toolcall"
+    unmade: Any = len
+
+    with pytest.raises(ValueError, match="Name one of: plan, step, think_act, tool_call"):
+        tracing.traced(unknown)
+    with pytest.raises(ValueError, match="with parentheses"):
+        tracing.traced(unmade)
+
+
 async def test_an_agent_of_decorated_functions_has_its_tree(recorded: Recording) -> None:
     tracing, store = recorded
 

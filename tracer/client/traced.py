@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from tracer.client.block import text_of
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall
@@ -17,6 +17,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 Kind = Literal["plan", "step", "think_act", "tool_call"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 YIELDED_CHARACTERS = 1_000_000
 """How much is kept of what a generator yields: it may never end."""

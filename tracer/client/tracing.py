@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 from opentelemetry import trace
 
 from tracer.client.connection import Connection
-from tracer.client.traced import Kind, traced
+from tracer.client.traced import KINDS, Kind, traced
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, current_work
 from tracer.context import ToolContext, current_tool_context
 
@@ -152,7 +152,14 @@ class Tracing(Connection):
                 request; a `step` the name as its agent and the arguments as its request; a
                 `think_act` the argument `messages`, or else all of them, as its messages.
             name: Instead of the function's own; of a `think_act` the model.
+
+        Raises:
+            ValueError: The kind is none of these: said here, so that no call fails by it.
         """
+        if callable(kind):
+            raise ValueError("Write it with parentheses: @tracing.traced().")
+        if kind not in KINDS:
+            raise ValueError(f"There is no kind {kind!r} of work. Name one of: {', '.join(KINDS)}.")
         return lambda function: traced(self, kind, name, function)
 
     def _around(self, within: Work | None) -> Work | None:
