@@ -56,6 +56,16 @@ def test_a_line_is_one_json_object_with_level_logger_and_time(stream: io.StringI
     }
 
 
+def test_in_a_program_with_logs_of_its_own_the_message_has_the_fields(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    logger.warning("lease_not_renewed", error="ConnectError", password="s3cret", share="100%s")
+
+    assert caplog.messages == [
+        "lease_not_renewed error='ConnectError' password='(withheld)' share='100%s'"
+    ]
+
+
 def test_a_terminal_gets_readable_lines() -> None:
     stream = Terminal()
     configure_logs(stream=stream)

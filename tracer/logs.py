@@ -132,7 +132,10 @@ class _Lines(logging.Formatter):
         self._rendered = rendered
 
     def format(self, record: logging.LogRecord) -> str:
-        event: EventDict = {"event": record.getMessage(), **getattr(record, "fields", {})}
+        name = getattr(record, "named", None)
+        if name is None:
+            name = record.getMessage()
+        event: EventDict = {"event": name, **getattr(record, "fields", {})}
         event["logger"] = record.name
         event["level"] = record.levelname.lower()
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -170,10 +173,14 @@ def _withhold_payloads(_logger: object, _method: str, event: EventDict) -> Event
 
 def _to_standard_library(
     _logger: object, _method: str, event: EventDict
-) -> tuple[tuple[str], dict[str, Any]]:
-    text, exc_info = event.pop("event"), event.pop("exc_info", None)
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    name, exc_info = event.pop("event"), event.pop("exc_info", None)
+    # In another's program a line is its message: without the fields it does not say what is wrong.
+    # Our own lines are made of `named` and `fields`, and no message is put together for them.
+    words = " ".join(["%s", *(f"{field}=%a" for field in event)])
     # All fields in one attribute: each in its own could collide with an attribute of the record.
-    return (text,), {"exc_info": exc_info, "extra": {"fields": event}}
+    extra = {"named": name, "fields": event}
+    return (words, name, *event.values()), {"exc_info": exc_info, "extra": extra}
 
 
 def _describe(error: BaseException) -> list[str]:

@@ -350,7 +350,7 @@ async def test_an_agent_does_not_notice_that_recording_it_fails(
         answer = await asyncio.to_thread(agent.invoke, ask(wanted.prompt), config)
 
     assert answer["messages"][-1].text == wanted.final_answer
-    assert {each.getMessage() for each in caplog.records} == {"adapter_failed"}
+    assert {each.getMessage().split()[0] for each in caplog.records} == {"adapter_failed"}
     assert recorder.under_way == 0
 
 

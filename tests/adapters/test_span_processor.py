@@ -36,7 +36,7 @@ def _until(holds: Callable[[], bool]) -> None:
 
 
 def _lost(caplog: pytest.LogCaptureFixture) -> Counter[str]:
-    lines = [vars(each)["fields"] for each in caplog.records if each.message == "spans_dropped"]
+    lines = [vars(each)["fields"] for each in caplog.records if "spans_dropped" in each.message]
     return sum(
         (Counter(starts=each.get("starts", 0), spans=each["spans"]) for each in lines), Counter()
     )
@@ -293,7 +293,7 @@ def test_a_span_that_cannot_be_encoded_takes_no_other_with_it(
         assert provider.force_flush()
 
     assert store.names == ["sound"]
-    assert "span_not_encoded" in [record.message for record in caplog.records]
+    assert "span_not_encoded" in caplog.text
 
 
 def _keep_busy(provider: TracerProvider, store: SpansStore) -> None:

@@ -148,7 +148,7 @@ async def test_what_a_full_spool_cannot_take_is_counted_and_logged(
         assert counts.spooled + counts.dropped == 10
         assert 0 < counts.spooled < 10
         assert "secret" not in str([vars(record) for record in caplog.records])
-        dropped = [record for record in caplog.records if record.message == "events_dropped"]
+        dropped = [each for each in caplog.records if "events_dropped" in each.message]
         assert len(dropped) == counts.dropped
 
 
@@ -217,7 +217,7 @@ async def test_a_file_that_breaks_while_it_is_open_is_moved_aside(
     await spool.append([event])
 
     assert await held(spool) == [event]
-    assert "spool_corrupted" in caplog.messages
+    assert "spool_corrupted" in caplog.text
 
 
 async def test_a_write_ahead_log_cut_short_costs_what_was_cut_and_nothing_else(
