@@ -11,7 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projection import Placed, Projected, project
+from tracer.otel.projected import Placed, Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 

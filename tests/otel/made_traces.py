@@ -8,7 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.decode_json import decode_json
-from tracer.otel.projection import Placed, Projected, project
+from tracer.otel.projected import Placed, Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import Span
 from tracer.records import Kind
 

@@ -17,7 +17,8 @@ from tracer.ids import new_id, sequential_ids, span_id
 from tracer.otel.carried_records import RECORD, RUN
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.encode import encode_protobuf
-from tracer.otel.projection import Projected, project
+from tracer.otel.projected import Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.records import Kind
 from tracer.status import Status

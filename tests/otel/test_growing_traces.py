@@ -19,7 +19,8 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
-from tracer.otel.projection import Placed, Projected, project
+from tracer.otel.projected import Placed, Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 from tracer.status import Status

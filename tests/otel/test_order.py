@@ -21,7 +21,8 @@ from tests.otel.captured import (
 )
 from tests.otel.made_traces import made, spans_from
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projection import Projected, project
+from tracer.otel.projected import Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 

@@ -14,9 +14,10 @@ from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import agent, chat, made, spans_from, tool
 from tracer.otel.carried_records import RECORD
+from tracer.otel.projected import Changes, changes
 from tracer.otel.projection import project
 from tracer.otel.spans import Span
-from tracer.otel.trace_state import Changes, TraceState, changes
+from tracer.otel.trace_state import TraceState
 from tracer.records import Kind
 from tracer.versions import Fields
 

@@ -7,14 +7,13 @@ about it: its records are those that its spans carry, and other spans make none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from uuid import UUID
 
 import orjson
 
 from tracer.errors import BadRequest
 from tracer.masked_places import with_places
 from tracer.merge import RULES
+from tracer.otel.projected import Placed, RecordPlace
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.record_json import ExportedRecord, read_record, reduce_records
@@ -28,16 +27,7 @@ RUN = "tracer.run"
 """The attribute of the root plan's span that holds the run, as a JSON object."""
 
 
-@dataclass(frozen=True)
-class Carried:
-    """What spans carry: fields as `tracer.otel.projection.Projected` has them."""
-
-    run: Fields
-    records: dict[Kind, dict[UUID, Fields]]
-    record_of: dict[bytes, tuple[Kind, UUID]]
-
-
-def carried_records(spans: Mapping[bytes, Span]) -> Carried | None:
+def carried_records(spans: Mapping[bytes, Span]) -> Placed | None:
     """Return the records that spans carry, with placeholders of parents that are named only.
 
     What is no record of the trace's run does not count.
@@ -55,7 +45,9 @@ def carried_records(spans: Mapping[bytes, Span]) -> Carried | None:
     reduced = reduce_records((*found.values(), *runs))
     root_id = next(iter(found.values())).root_plan_id
     run = reduced[Kind.RUN][root_id, root_id]
-    return Carried(
+    return Placed(
+        root_plan_id=root_id,
+        is_agent_work=True,
         run={name: run.get(name) for name in _OF_RUN}
         | {name: run.get(name) or [] for name in RULES[Kind.RUN].union},
         records={
@@ -63,6 +55,7 @@ def carried_records(spans: Mapping[bytes, Span]) -> Carried | None:
             for kind, part in reduced.items()
             if kind in RECORDS
         },
+        work=None,
         record_of=_record_of(spans, found, (Kind.PLAN, root_id)),
     )
 
@@ -91,8 +84,8 @@ def _projected(kind: Kind, fields: Fields) -> Fields:
 def _record_of(
     spans: Mapping[bytes, Span],
     found: Mapping[bytes, ExportedRecord],
-    otherwise: tuple[Kind, UUID],
-) -> dict[bytes, tuple[Kind, UUID]]:
+    otherwise: RecordPlace,
+) -> dict[bytes, RecordPlace]:
     """Return the record of each span: its own, else that of the nearest span above with one."""
     places = {span_id: (record.kind, record.record_id) for span_id, record in found.items()}
     for span_id in spans:

@@ -29,6 +29,7 @@ from tracer.otel.message_attributes import (
     messages_text,
     text_part,
 )
+from tracer.otel.projected import RecordPlace
 from tracer.otel.spans import Span
 from tracer.otel.wire_spans import MAX_TIME, Around, Decoded, take
 from tracer.record_json import record_json, run_json
@@ -47,7 +48,6 @@ SCOPE = "tracer"
 
 Attributes = dict[str, str | int | float | None]
 Record = PlanExecutionRecord | AgentExecutionRecord | ThinkActRecord | ActToolInfo
-Place = tuple[Kind, UUID]
 
 ChosenCalls = Mapping[UUID, Sequence[ActToolInfo]]
 """The calls that each think-act chose."""
@@ -155,7 +155,7 @@ def _span_id(kind: Kind, record_id: UUID) -> bytes:
     return sha256(kind.value.encode() + record_id.bytes).digest()[:8]
 
 
-def _above(kind: Kind, record: Record) -> Place | None:
+def _above(kind: Kind, record: Record) -> RecordPlace | None:
     """Return what a record's span hangs under: what opened a plan, else the record's parent."""
     links = {field: getattr(record, field) for field in _LINKS[kind]}
     return next(((_LINKS[kind][field], link) for field, link in links.items() if link), None)

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from tracer.ids import span_id
-from tracer.otel.projection import Projected, project
+from tracer.otel.projected import Projected, RecordPlace
+from tracer.otel.projection import project
 from tracer.otel.spans import Span
 from tracer.records import Kind
-
-RecordPlace = tuple[Kind, UUID]
 
 
 def places_of(

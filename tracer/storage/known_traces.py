@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from tracer.otel.projection import Projected
+from tracer.otel.projected import Projected
 from tracer.otel.trace_state import TraceState
 
 MAX_BYTES = 76 * 2**20

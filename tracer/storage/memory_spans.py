@@ -8,7 +8,8 @@ from datetime import datetime
 from uuid import UUID
 
 from tracer.merge import Key, Reduced
-from tracer.otel.projection import Projected, project
+from tracer.otel.projected import Projected
+from tracer.otel.projection import project
 from tracer.otel.spans import Span, newer
 from tracer.record_json import LEAST, merged_whole
 from tracer.records import Kind

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from tracer.merge import Key
-from tracer.otel.projection import Projected
-from tracer.otel.trace_state import changes
+from tracer.otel.projected import Projected, changes
 from tracer.records import RECORDS, Kind
 from tracer.storage.known_traces import KnownTrace
 from tracer.storage.projected_runs import shown_of_run

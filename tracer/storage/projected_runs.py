@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from tracer.merge import RULES
-from tracer.otel.projection import Projected
+from tracer.otel.projected import Projected
 from tracer.otel.work_records import Totals
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import FROM_ROOT_PLAN

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from tracer.events import Event
-from tracer.otel.projection import Projected
+from tracer.otel.projected import Projected
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.status import Status
