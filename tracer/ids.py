@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import count
 from uuid import UUID
 
 import uuid_utils.compat
@@ -26,19 +27,13 @@ def new_id() -> UUID:
     return uuid_utils.compat.uuid7()
 
 
-def sequential_ids(start: int = 1) -> IdSource:
-    """Return an id source that counts up from `start`; for tests and examples.
+def sequential_ids() -> IdSource:
+    """Return an id source that counts up from 1; for tests and examples.
 
     The ids are well-formed UUIDv7 whose time is 0, so that they sort in the order of minting.
     """
-    number = start - 1
-
-    def mint() -> UUID:
-        nonlocal number
-        number += 1
-        return UUID(int=(7 << 76) | (0b10 << 62) | number)
-
-    return mint
+    numbers = count(1)
+    return lambda: UUID(int=(7 << 76) | (0b10 << 62) | next(numbers))
 
 
 def span_id(tool_call_id: UUID) -> str:

@@ -59,7 +59,7 @@ def spans_of_records(
     run: Run,
     is_agent_work: bool,
     records: Mapping[Kind, Sequence[Any]],
-    beside: Sequence[Span] = (),
+    beside: Sequence[Span],
 ) -> Iterator[Span]:
     """Yield a span for each record of a run that came as events, by (start, span id).
 

@@ -15,8 +15,6 @@ Attributes = Mapping[str, Any]
 STATUS_ERROR = 2
 """The one status code that tells of a failure; success is unset with some, ok with others."""
 
-KIND_CLIENT = 3
-
 SPAN_ID_BYTES = 8
 TRACE_ID_BYTES = 16
 

@@ -57,7 +57,7 @@ def last(
         FILTER (WHERE failed_at IS NOT NULL))[1] AS failed_id"""
 
 
-def calls_within(pieces: str, where: str, opened: str, at: str = "moment") -> str:
+def calls_within(pieces: str, where: str, opened: str, at: str) -> str:
     """Return a query for the calls of some stretches of time, each with what it opened.
 
     Each stretch goes along the index by itself. Each call's sub-plans are looked up, since they may

@@ -29,9 +29,7 @@ from tracer.tool_stats import (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def stats_of_tools(
-    runs: Sequence[Records], within: TimeRange, name: str | None = None
-) -> list[ToolStats]:
+def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None) -> list[ToolStats]:
     """Return what is to be said of each tool, by name; see `TraceReader.read_tool_stats`."""
     wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
     by_name: dict[str, list[ActToolInfo]] = {}

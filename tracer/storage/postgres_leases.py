@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,6 +33,7 @@ from tracer.storage.lease_statements import (
     SETTLE_SOME,
     TAKE_PARTS,
 )
+from tracer.storage.project_pool import Row
 from tracer.storage.signs_of_life import Part, Signs
 
 PARTS_AT_ONCE = 100
@@ -94,13 +95,15 @@ class PostgresLeases:
             (NOTE_SIGNS, [*given, self._terms.pause]),
         ]
 
-    def remember(self, signs: Signs, lasting: Collection[UUID]) -> None:
+    def remember(self, signs: Signs, answer: Iterable[Row]) -> None:
         """Take note, after the commit, that signs need not be noted again for a moment.
 
         Args:
             signs: What was noted.
-            lasting: The recorders whose leases do not run out meanwhile.
+            answer: What the last of the `noting` statements returned: the recorders whose leases do
+                not run out meanwhile.
         """
+        lasting = {recorder_id for (recorder_id,) in answer}
         self._noted.update(part for part in signs if part[0] in lasting)
 
     def _moment(self) -> datetime | None:

@@ -217,7 +217,7 @@ class PostgresSpans:
                 ]
             answers = await committed(connection, last)
         if signs:
-            self._leases.remember(signs, {recorder_id for (recorder_id,) in answers[-1]})
+            self._leases.remember(signs, answers[-1])
         if said is None:
             for run_id, run in runs.items():
                 if run.trace is not None:

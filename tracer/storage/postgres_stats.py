@@ -30,7 +30,7 @@ from tracer.tool_stats import (
 
 
 async def read_stats_of_tools(
-    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None = None
+    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
 ) -> list[ToolStats]:
     """Return what is to be said of each tool, by name; see `TraceReader.read_tool_stats`.
 
@@ -38,7 +38,7 @@ async def read_stats_of_tools(
         connection: Where to ask.
         project_id: Whose calls.
         within: When they started.
-        name: One tool alone.
+        name: One tool alone; None: all.
     """
     await connection.execute(_BY_INDEX)
     if summed := await summed_hours(connection, project_id, within):

@@ -251,7 +251,7 @@ class PostgresWriter:
             statements += self._leases.noting(signs)
         answers = await executed(self._project, statements)
         if signs:
-            self._leases.remember(signs, {recorder_id for (recorder_id,) in answers[-1]})
+            self._leases.remember(signs, answers[-1])
         return {run_id for (run_id,) in answers[first]}
 
     async def _refusals(

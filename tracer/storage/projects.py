@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 
 from psycopg.errors import CheckViolation, NumericValueOutOfRange
 
-from tracer.clock import Clock, utc_now
+from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.project_settings import PayloadPolicy, ProjectSettings
@@ -42,7 +42,7 @@ async def project_id_of(pool: Pool, name: str) -> int:
     return projects[name]
 
 
-async def project_made(pool: Pool, name: str, clock: Clock = utc_now) -> int:
+async def project_made(pool: Pool, name: str) -> int:
     """Return the id of a project, which is made where there is none of that name.
 
     Raises:
@@ -53,7 +53,7 @@ async def project_made(pool: Pool, name: str, clock: Clock = utc_now) -> int:
         with store_errors():
             async with borrowed(pool) as connection, connection.transaction():
                 await connection.execute("LOCK TABLE project IN SHARE ROW EXCLUSIVE MODE")
-                await connection.execute(_MAKE, {"name": storable(name), "now": clock()})
+                await connection.execute(_MAKE, {"name": storable(name), "now": utc_now()})
     except CheckViolation:
         raise BadRequest("A project's name has 1 to 100 characters.") from None
     return (await list_projects(pool))[storable(name)]

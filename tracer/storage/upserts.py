@@ -163,7 +163,7 @@ circle.
 
 
 @cache
-def merging(kinds: tuple[Kind, ...], *, is_spread: bool = False) -> str:
+def merging(kinds: tuple[Kind, ...], *, is_spread: bool) -> str:
     """Return the statement that merges rows of `kinds` into runs that are there.
 
     It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
