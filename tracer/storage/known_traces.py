@@ -6,9 +6,10 @@ holds as long as nobody else has written to it, which its revision tells.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from tracer.otel.projected import Projected
 from tracer.otel.trace_state import TraceState
@@ -33,24 +34,16 @@ class KnownTraces:
     """The traces written last, by their runs. One is taken out while it is written."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._size = 0
-        self._kept: OrderedDict[UUID, tuple[int, int, KnownTrace]] = OrderedDict()
+        self._kept: LRUCache[UUID, tuple[int, KnownTrace]] = LRUCache(
+            max_bytes, lambda known: known[1].state.size
+        )
 
     def take(self, run_id: UUID, revision: int) -> KnownTrace | None:
         """Return what is known of a run of this revision; None where that is nothing."""
-        found = self._kept.pop(run_id, None)
-        if found is None:
-            return None
-        size, known_revision, trace = found
-        self._size -= size
+        known_revision, trace = self._kept.pop(run_id, (None, None))
         return trace if known_revision == revision else None
 
     def keep(self, run_id: UUID, revision: int, trace: KnownTrace) -> None:
         """Remember a trace as it is after a commit; the oldest are forgotten for it."""
-        size = trace.state.size
-        self._kept[run_id] = size, revision, trace
-        self._size += size
-        while self._size > self._max_bytes:
-            _, (size, _, _) = self._kept.popitem(last=False)
-            self._size -= size
+        if trace.state.size <= self._kept.maxsize:
+            self._kept[run_id] = revision, trace
