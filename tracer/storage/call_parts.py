@@ -34,8 +34,11 @@ COUNTS = f"""
 COUNTED = ("calls", "succeeded", "failures", "cancelled", "abandoned", "running", "sub_plans")
 """What adds up of calls, beside their histogram."""
 
-PERCENTILES = """
-    percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY duration_ms) AS percentiles"""
+SHARES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+"""The percentiles that are told, by their names."""
+
+PERCENTILES = f"""
+    percentile_disc(ARRAY{[*SHARES.values()]}) WITHIN GROUP (ORDER BY duration_ms) AS percentiles"""
 
 
 def last(

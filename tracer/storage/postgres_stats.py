@@ -11,17 +11,16 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
-from tracer.storage.call_parts import COUNTS, DURATION, PERCENTILES
+from tracer.storage.call_parts import COUNTS, DURATION, PERCENTILES, SHARES
 from tracer.storage.engine import PoolConnection
 from tracer.storage.named_calls import latest_failures_of, named, slowest_of
 from tracer.storage.postgres_lists import Where, list_of_tool_calls
 from tracer.storage.summed_hours import HOUR, summed_hours
-from tracer.storage.summed_stats import SummedStats
+from tracer.storage.summed_stats import SummedStats, call_bucket
 from tracer.storage.tables import START
 from tracer.store import ToolCallFilter
 from tracer.tool_stats import (
     LISTED,
-    CallBucket,
     TimeRange,
     ToolHistory,
     ToolStats,
@@ -74,7 +73,7 @@ async def read_history_of_tool(
     return ToolHistory(
         ToolStats(name=name, **of_all),
         int(width.total_seconds()),
-        [_bucket(row) for row in buckets],
+        [call_bucket(row.pop("at"), row) for row in buckets],
         [named(row) for row in await _rows(connection, slowest_of(where), where)],
         [named(row) for row in await _rows(connection, latest_failures_of(where), where)],
     )
@@ -109,13 +108,8 @@ async def _rows(connection: PoolConnection, query: str, where: Where) -> list[di
 
 
 def _figures(row: dict[str, Any]) -> dict[str, Any]:
-    percentiles = row.pop("percentiles") or [None] * 3
-    return row | dict(zip(("p50_ms", "p95_ms", "p99_ms"), percentiles, strict=True))
-
-
-def _bucket(row: dict[str, Any]) -> CallBucket:
-    of_tool = ("tool_type", "latest_at", "sub_plans")
-    return CallBucket(**{key: value for key, value in row.items() if key not in of_tool})
+    percentiles = row.pop("percentiles") or [None] * len(SHARES)
+    return row | dict(zip(SHARES, percentiles, strict=True))
 
 
 # The planner does not know that rows lie in the order of time, and would read all that there are

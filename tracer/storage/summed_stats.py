@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.rows import dict_row
@@ -17,6 +17,7 @@ from tracer.storage.call_parts import (
     COUNTED,
     PERCENTILES,
     PIECES,
+    SHARES,
     calls_within,
     parts,
     summed_parts,
@@ -28,8 +29,6 @@ from tracer.storage.postgres_lists import Where
 from tracer.storage.summed_hours import DAY, Stretch, SummedHours, texts
 from tracer.storage.tables import IS_FAILED, START, start_of
 from tracer.tool_stats import LISTED, CallBucket, TimeRange, ToolHistory, ToolStats
-
-SHARES = (0.5, 0.95, 0.99)
 
 Row = dict[str, Any]
 
@@ -79,21 +78,10 @@ class SummedStats:
         of_calls = by_bucket.pop(None)
         every = [row for rows in by_bucket.values() for row in rows]
         of_all = every if any("percentiles" not in row for row in every) else of_calls
-        of_tool = ("tool_type", "latest_at", "sub_plans")
         return ToolHistory(
             ToolStats(name=name, **_figures(of_all)),
             int(width.total_seconds()),
-            [
-                CallBucket(
-                    at=at,
-                    **{
-                        key: value
-                        for key, value in _figures(by_bucket[at]).items()
-                        if key not in of_tool
-                    },
-                )
-                for at in sorted(by_bucket)
-            ],
+            [call_bucket(at, _figures(by_bucket[at])) for at in sorted(by_bucket)],
             [named(row) for row in await self._named(slowest, HAS_TAKEN, _SLOWEST_HOURS)],
             [named(row) for row in await self._named(latest_failures, IS_FAILED, _FAILED_HOURS)],
         )
@@ -157,6 +145,12 @@ def _given(days: Sequence[Stretch], hours: Sequence[Stretch]) -> dict[str, Any]:
     return {"widths": [24] * len(days) + [1] * len(hours), "begins": begins, "ends": ends}
 
 
+def call_bucket(at: datetime, figures: Row) -> CallBucket:
+    """Return a bucket from figures, which may also say what is only told of a whole tool."""
+    of_tool = ("tool_type", "latest_at", "sub_plans")
+    return CallBucket(at=at, **{key: each for key, each in figures.items() if key not in of_tool})
+
+
 def _figures(rows: Iterable[Row]) -> Row:
     """Return what is to be said of calls, of how parts of them went."""
     rows = list(rows)
@@ -164,7 +158,7 @@ def _figures(rows: Iterable[Row]) -> Row:
     types = [row["tool_type"] for row in rows if row["tool_type"] is not None]
     figures["tool_type"] = max(types, key=str.encode, default=None)
     figures["latest_at"] = max(row["latest_at"] for row in rows)
-    return figures | dict(zip(("p50_ms", "p95_ms", "p99_ms"), _percentiles(rows), strict=True))
+    return figures | dict(zip(SHARES, _percentiles(rows), strict=True))
 
 
 def _percentiles(rows: list[Row]) -> list[float | None]:
@@ -178,7 +172,7 @@ def _percentiles(rows: list[Row]) -> list[float | None]:
         return [None] * len(SHARES)
     least = min(row["least_ms"] for row in rows if row["least_ms"] is not None)
     greatest = max(row["greatest_ms"] for row in rows if row["greatest_ms"] is not None)
-    return [percentile(histogram, share, least, greatest) for share in SHARES]
+    return [percentile(histogram, share, least, greatest) for share in SHARES.values()]
 
 
 _SUMMED_PIECES = """
