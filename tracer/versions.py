@@ -44,49 +44,25 @@ def _versions(event: Event) -> Iterator[Version]:
         case PlanStarted():
             yield from _plan_started(event, recorder)
         case PlanFinished():
-            yield (
-                Kind.PLAN,
-                event.plan_id,
-                {
-                    **recorder,
-                    **_ending(event),
-                    "summary": event.summary,
-                },
-            )
+            fields = {**recorder, **_ending(event), "summary": event.summary}
+            yield Kind.PLAN, event.plan_id, fields
             for step_id in event.not_reached_step_ids:
-                yield (
-                    Kind.STEP,
-                    step_id,
-                    {
-                        **recorder,
-                        "plan_id": event.plan_id,
-                        "status": Status.CANCELLED,
-                        "reason": Reason.NOT_REACHED.value,
-                        "finished_at": event.at,
-                    },
-                )
-        case StepStarted() | StepFinished():
-            yield Kind.PLAN, event.plan_id, _placeholder()
-            yield (
-                Kind.STEP,
-                event.step_id,
-                {
+                fields = {
                     **recorder,
                     "plan_id": event.plan_id,
-                    **_step_fields(event),
-                },
-            )
+                    "status": Status.CANCELLED,
+                    "reason": Reason.NOT_REACHED.value,
+                    "finished_at": event.at,
+                }
+                yield Kind.STEP, step_id, fields
+        case StepStarted() | StepFinished():
+            yield Kind.PLAN, event.plan_id, _placeholder()
+            fields = {**recorder, "plan_id": event.plan_id, **_step_fields(event)}
+            yield Kind.STEP, event.step_id, fields
         case ThoughtStarted() | ThoughtRecorded():
             yield from _step_chain(event)
-            yield (
-                Kind.THINK_ACT,
-                event.think_act_id,
-                {
-                    **recorder,
-                    "step_id": event.step_id,
-                    **_thought_fields(event),
-                },
-            )
+            fields = {**recorder, "step_id": event.step_id, **_thought_fields(event)}
+            yield Kind.THINK_ACT, event.think_act_id, fields
             if isinstance(event, ThoughtRecorded):
                 yield from _chosen_calls(event, recorder)
         case ToolCallStarted() | ToolCallFinished() | LateEndNoted():
@@ -96,17 +72,14 @@ def _versions(event: Event) -> Iterator[Version]:
                 yield Kind.THINK_ACT, event.think_act_id, _placeholder(**links)
             if event.parent_tool_call_id is not None:
                 yield Kind.TOOL_CALL, event.parent_tool_call_id, _placeholder(**links)
-            yield (
-                Kind.TOOL_CALL,
-                event.tool_call_id,
-                {
-                    **recorder,
-                    **links,
-                    "think_act_id": event.think_act_id,
-                    "parent_tool_call_id": event.parent_tool_call_id,
-                    **_tool_call_fields(event),
-                },
-            )
+            fields = {
+                **recorder,
+                **links,
+                "think_act_id": event.think_act_id,
+                "parent_tool_call_id": event.parent_tool_call_id,
+                **_tool_call_fields(event),
+            }
+            yield Kind.TOOL_CALL, event.tool_call_id, fields
 
 
 def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[Version]:
@@ -167,52 +140,43 @@ def _plan_started(event: PlanStarted, recorder: Fields) -> Iterator[Version]:
     if event.parent_plan_id is not None:
         yield Kind.PLAN, event.parent_plan_id, _placeholder()
     else:
-        yield (
-            Kind.RUN,
-            event.plan_id,
-            {
-                "session_id": event.session_id,
-                "subject": event.subject,
-                "tags": sorted(set(event.tags)),
-                "traceparent": event.traceparent,
-            },
-        )
+        run = {
+            "session_id": event.session_id,
+            "subject": event.subject,
+            "tags": sorted(set(event.tags)),
+            "traceparent": event.traceparent,
+        }
+        yield Kind.RUN, event.plan_id, run
     if event.tool_call_id is not None:
         yield Kind.TOOL_CALL, event.tool_call_id, _placeholder()
     if event.opened_by_step_id is not None:
         yield Kind.STEP, event.opened_by_step_id, _placeholder(plan_id=event.parent_plan_id)
-    yield (
-        Kind.PLAN,
-        event.plan_id,
-        {
-            **recorder,
-            "status": Status.RUNNING,
-            "started_at": event.at,
-            "parent_plan_id": event.parent_plan_id,
-            "tool_call_id": event.tool_call_id,
-            "opened_by_step_id": event.opened_by_step_id,
-            "position": event.position,
-            "depth": event.depth,
-            "title": event.title,
-            "user_request": event.user_request,
-            "agent_name": event.agent_name,
-            "template": event.template,
-            "template_version": event.template_version,
-        },
-    )
+    plan = {
+        **recorder,
+        "status": Status.RUNNING,
+        "started_at": event.at,
+        "parent_plan_id": event.parent_plan_id,
+        "tool_call_id": event.tool_call_id,
+        "opened_by_step_id": event.opened_by_step_id,
+        "position": event.position,
+        "depth": event.depth,
+        "title": event.title,
+        "user_request": event.user_request,
+        "agent_name": event.agent_name,
+        "template": event.template,
+        "template_version": event.template_version,
+    }
+    yield Kind.PLAN, event.plan_id, plan
     for position, step in enumerate(event.steps):
-        yield (
-            Kind.STEP,
-            step.step_id,
-            {
-                **recorder,
-                "status": Status.PENDING,
-                "plan_id": event.plan_id,
-                "position": position,
-                "agent_name": step.agent_name,
-                "request": step.request,
-            },
-        )
+        pending = {
+            **recorder,
+            "status": Status.PENDING,
+            "plan_id": event.plan_id,
+            "position": position,
+            "agent_name": step.agent_name,
+            "request": step.request,
+        }
+        yield Kind.STEP, step.step_id, pending
 
 
 def _step_fields(event: StepStarted | StepFinished) -> Fields:
@@ -249,23 +213,20 @@ def _thought_fields(event: ThoughtStarted | ThoughtRecorded) -> Fields:
 def _chosen_calls(event: ThoughtRecorded, recorder: Fields) -> Iterator[Version]:
     for position, call in enumerate(event.tool_calls):
         starts = call.status is Status.RUNNING
-        yield (
-            Kind.TOOL_CALL,
-            call.tool_call_id,
-            {
-                **recorder,
-                "status": call.status,
-                "started_at": event.at if starts else None,
-                "step_id": event.step_id,
-                "think_act_id": event.think_act_id,
-                "position": position,
-                "provider_call_id": call.provider_call_id,
-                "name": call.name,
-                "tool_type": call.tool_type,
-                "arguments": call.arguments,
-                "attempt": 1 if starts else None,
-            },
-        )
+        fields = {
+            **recorder,
+            "status": call.status,
+            "started_at": event.at if starts else None,
+            "step_id": event.step_id,
+            "think_act_id": event.think_act_id,
+            "position": position,
+            "provider_call_id": call.provider_call_id,
+            "name": call.name,
+            "tool_type": call.tool_type,
+            "arguments": call.arguments,
+            "attempt": 1 if starts else None,
+        }
+        yield Kind.TOOL_CALL, call.tool_call_id, fields
 
 
 def _tool_call_fields(event: ToolCallStarted | ToolCallFinished | LateEndNoted) -> Fields:
