@@ -117,7 +117,7 @@ def find_agents(forest: Forest) -> Agents:
     openers: dict[bytes, Place] = {}
     owners: dict[bytes, Place] = {}
     for span_id in forest.having(Role.AGENT):
-        opener = _first_above(forest, span_id, (Role.TOOL, Role.AGENT), openers)
+        opener = _first_at(places[span_id], forest, _OPENERS, openers)
         agents.by_id[span_id] = Agent(span_id, True, opener, spans[span_id].start)
     for span_id in forest.order:
         role = readings[span_id].role
@@ -127,7 +127,7 @@ def find_agents(forest: Forest) -> Agents:
             agents.plain_calls.append(span_id)
         above, owner = places[span_id]
         if above is Above.SPAN and readings[owner].role is not Role.AGENT:
-            above, owner = _first_above(forest, span_id, (Role.AGENT,), owners)
+            above, owner = _first_at(places[span_id], forest, (Role.AGENT,), owners)
         if above is Above.TOP:
             agents.of[span_id] = None
             agents.loose.append(span_id)
@@ -146,18 +146,18 @@ def is_plain_call(reading: Reading) -> bool:
     return reading.role is Role.TOOL and reading.tool_type is None
 
 
+_OPENERS = (Role.TOOL, Role.AGENT)
+
+
 def opener_at(place: Place, forest: Forest) -> Place:
     """Return what opened an agent that is at a place: the nearest tool call or agent above."""
-    while place[0] is Above.SPAN and forest.role(place[1]) not in (Role.TOOL, Role.AGENT):
-        place = forest.places[place[1]]
-    return place
+    return _first_at(place, forest, _OPENERS, {})
 
 
-def _first_above(
-    forest: Forest, span_id: bytes, roles: tuple[Role, ...], known: dict[bytes, Place]
+def _first_at(
+    place: Place, forest: Forest, roles: tuple[Role, ...], known: dict[bytes, Place]
 ) -> Place:
-    """Return the nearest span above that has one of the roles; `known` remembers, by place."""
-    place = forest.places[span_id]
+    """Return the first span from a place on up that has one of the roles; `known` remembers."""
     way = []
     while place[0] is Above.SPAN and forest.readings[place[1]].role not in roles:
         way.append(place[1])
