@@ -192,47 +192,52 @@ class _Invocation:
         tool, notes = self._tool, self._notes
         arguments = self._cleaned(arguments)
         values = tool.checked(arguments)
-        text = None
+        changed = None
         if self._hooks:
             # As text: what Python calls equal, such as 1 and True, need not be the same.
             text = _as_text(arguments)
-            text = None if text == _as_text(self._of_model) else notes.secrets.scrub(text)
-
-        async def attempt() -> Any:
-            self._attempts += 1
-            notes.attempt = self._attempts
-            notes.effective_arguments = text
-            if self._attempts > 1 or text is not None:
-                await self._before_attempt()
-            context = self._context
-            if self._attempts > 1:
-                context = replace(context, attempt=self._attempts)
-            given = {
-                name: context if value is self._context else value
-                for name, value in self._hidden.items()
-            }
-            before = None if self._state is None else self._state.changes
-            try:
-                with tool_context_bound(context):
-                    value = await tool.run({**values, **given}, context)
-                return value if tool.check_result is None else tool.check_result(value)
-            except BaseException:
-                if self._state is not None and before is not None:
-                    self._state.back_to(before)
-                raise
-
+            changed = None if text == _as_text(self._of_model) else notes.secrets.scrub(text)
         # One after the other, also where a hook calls next() twice at once: the state that a failed
         # attempt goes back to is that from before it, and none besides has changed it.
         async with self._turn:
             if tool.max_attempts == 1:
-                return await attempt()
+                return await self._attempt(values, changed)
             retrying = AsyncRetrying(
                 stop=stop_after_attempt(tool.max_attempts),
                 wait=_wait,
                 retry=retry_if_exception(self._may_pass),
                 reraise=True,
             )
-            return await retrying(attempt)
+            return await retrying(self._attempt, values, changed)
+
+    async def _attempt(self, values: Arguments, changed: str | None) -> Any:
+        """Run the tool once, and return its checked result; the state goes back where it fails.
+
+        Args:
+            values: The arguments, as the tool takes them.
+            changed: Them as text, where hooks changed them.
+        """
+        self._attempts += 1
+        self._notes.attempt = self._attempts
+        self._notes.effective_arguments = changed
+        if self._attempts > 1 or changed is not None:
+            await self._before_attempt()
+        tool, context = self._tool, self._context
+        if self._attempts > 1:
+            context = replace(context, attempt=self._attempts)
+        given = {
+            name: context if value is self._context else value
+            for name, value in self._hidden.items()
+        }
+        before = None if self._state is None else self._state.changes
+        try:
+            with tool_context_bound(context):
+                value = await tool.run({**values, **given}, context)
+            return value if tool.check_result is None else tool.check_result(value)
+        except BaseException:
+            if self._state is not None and before is not None:
+                self._state.back_to(before)
+            raise
 
     def _cleaned(self, arguments: Arguments) -> Arguments:
         cleaned, forged = without_forged(arguments, self._tool.forbidden_names)
