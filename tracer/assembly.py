@@ -169,18 +169,18 @@ async def parts(
             ) as launcher,
         ):
             yield Parts(
-                store.reader,
-                store.writer,
-                launcher,
-                store.watch,
-                project_id,
-                stores,
-                callers,
-                recorder,
-                reaper,
-                leases,
-                pruner,
-                summariser,
+                reader=store.reader,
+                writer=store.writer,
+                launcher=launcher,
+                watch=store.watch,
+                project_id=project_id,
+                stores=stores,
+                callers=callers,
+                recorder=recorder,
+                reaper=reaper,
+                leases=leases,
+                pruner=pruner,
+                summariser=summariser,
             )
 
 
