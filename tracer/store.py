@@ -6,7 +6,7 @@ are kept by each implementation (`tracer.storage`) and checked by `tests/store_c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -50,6 +50,13 @@ class WriteAnswer:
 
     stored: int
     refused: list[Refusal] = field(default_factory=list)
+    """Those that were not stored, in the order in which they were written."""
+
+    @classmethod
+    def without(cls, refused: Iterable[Refusal], written: Sequence[object]) -> WriteAnswer:
+        """Return the answer to a write of which all was stored but for what was refused."""
+        in_order = sorted(refused, key=lambda refusal: refusal.index)
+        return cls(len(written) - len(in_order), in_order)
 
 
 @dataclass(frozen=True)

@@ -139,14 +139,14 @@ class HttpWriter:
                 detail = f"It cannot be written as JSON: {type(error).__name__}."
                 refused.append(Refusal(index, "not_storable", detail))
         refused += await self._divided(lines, self._write)
-        return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
+        return WriteAnswer.without(refused, events)
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
         admitted = self._admission.spans(spans)
         bodies = [(index, encode_protobuf([span])) for index, span in enumerate(admitted)]
         refused = await self._divided(bodies, self._write_spans)
-        return WriteAnswer(len(spans) - len(refused), refused)
+        return WriteAnswer.without(refused, spans)
 
     async def _divided(
         self, sent: list[Numbered], write: Callable[[list[Numbered]], Awaitable[list[Refusal]]]

@@ -90,13 +90,13 @@ class MemoryStore:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
         self._write(reduced, merged)
         self._leases.note(signs_of(events), self._lease_clock())
-        return WriteAnswer(len(accepted), refused)
+        return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
         accepted, refused = self._divided(self._admission.records(records))
         self._write(reduce_records(accepted), merged_whole)
-        return WriteAnswer(len(accepted), refused)
+        return WriteAnswer.without(refused, records)
 
     def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
         """Return what is taken, and why the rest is not."""
@@ -154,7 +154,7 @@ class MemoryStore:
             run.is_of_spans |= is_new
             if run.spans.keep(more) and run.is_of_spans:
                 self._project(run, now)
-        return WriteAnswer(len(spans) - len(refused), refused)
+        return WriteAnswer.without(refused, spans)
 
     def _project(self, run: KeptRun, now: datetime) -> None:
         projected = run.spans.projected()

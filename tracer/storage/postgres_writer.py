@@ -112,7 +112,7 @@ class PostgresWriter:
                     await self._admitted(self._admission.events, events, size)
                 )
         self._on_written({event.root_plan_id for event in events})
-        return WriteAnswer(len(events) - len(refused), sorted(refused, key=lambda r: r.index))
+        return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
@@ -122,7 +122,7 @@ class PostgresWriter:
             numbered = list(enumerate(admitted))
             refused = await written_apart(self._project.pool, _run_of, restoring, numbered)
         self._on_written({record.root_plan_id for record in records})
-        return WriteAnswer(len(records) - len(refused), sorted(refused, key=lambda r: r.index))
+        return WriteAnswer.without(refused, records)
 
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store `spans`; see `TraceWriter.write_spans`."""
@@ -133,7 +133,7 @@ class PostgresWriter:
                     await self._admitted(self._admission.spans, spans, size)
                 )
         self._on_written({root_plan_id(span.trace_id) for span in spans})
-        return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
+        return WriteAnswer.without(refused, spans)
 
     async def restore_spans(
         self, spans: Sequence[Span], records: Sequence[ExportedRecord]
@@ -144,7 +144,7 @@ class PostgresWriter:
             admitted = await self._admitted(self._admission.spans, spans)
             refused = await self._spans.restore(admitted, said)
         self._on_written({root_plan_id(span.trace_id) for span in spans})
-        return WriteAnswer(len(spans) - len(refused), sorted(refused, key=lambda r: r.index))
+        return WriteAnswer.without(refused, spans)
 
     async def _admitted(
         self,
