@@ -126,6 +126,42 @@ async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
     ]
 
 
+async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
+    tracing, store = recorded
+    nothing: Any = ()
+    with tracing.plan("one"), tracing.think_act() as thought:
+        thought.finish(tool_calls=["look", nothing])
+    tree = await tree_of(store)
+
+    [thought_node] = tree["agentExecutions"][0]["thinkActs"]
+    named = [(each["name"], each["arguments"]) for each in thought_node["toolCalls"]]
+    assert named == [("look", None), ("", None)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "cost"),
+    [
+        ({"model": "gpt-5-mini-2025-08-07", "input_tokens": 1000, "output_tokens": 1000}, 0.00225),
+        ({"input_tokens": 1000, "output_tokens": 1000}, 0.00225),
+        ({"input_tokens": 1000, "output_tokens": 1000, "cost_usd": None}, None),
+        ({"input_tokens": 1000, "output_tokens": 1000, "cost_usd": 0.5}, 0.5),
+        ({"model": "our-own", "input_tokens": 1000, "output_tokens": 1000}, None),
+        ({"input_tokens": 1000}, None),
+        ({"input_tokens": -1, "output_tokens": "many"}, None),
+    ],
+)
+async def test_a_round_costs_what_is_said_or_else_what_the_price_list_says(
+    recorded: Recording, answer: dict[str, Any], cost: float | None
+) -> None:
+    tracing, store = recorded
+    with tracing.plan("one"), tracing.think_act(model="gpt-5-mini") as thought:
+        thought.finish(**answer)
+    tree = await tree_of(store)
+
+    [thought_node] = tree["agentExecutions"][0]["thinkActs"]
+    assert thought_node["costUsd"] == cost
+
+
 async def test_what_outlives_the_block_it_began_in_still_hangs_under_it(
     recorded: Recording,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import UUID
 
 from tracer.client.block import Ending, Work, sound, text_of
@@ -17,6 +17,7 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason, Status
 
 if TYPE_CHECKING:
@@ -84,8 +85,8 @@ class ThinkAct(Work):
         model: str | None = None,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
-        cost_usd: Decimal | float | None = None,
-        tool_calls: Iterable[Chosen | tuple[Any, ...]] = (),
+        cost_usd: Decimal | float | Literal["listed"] | None = "listed",
+        tool_calls: Iterable[Chosen | tuple[Any, ...] | str] = (),
     ) -> list[ToolCall]:
         """Record the model's answer, before any of the tools that it chose runs.
 
@@ -94,8 +95,9 @@ class ThinkAct(Work):
             model: The model that answered, as the provider names it.
             input_tokens: How many tokens it was given.
             output_tokens: How many it answered with.
-            cost_usd: What it cost, in US dollars; to twelve decimal places.
-            tool_calls: The tool calls that it chose, as `Chosen` or tuples in its order.
+            cost_usd: What it cost, in US dollars; to twelve decimal places. Unless given, what the
+                price list says of the model's name and the tokens; None where nobody knows.
+            tool_calls: The tool calls that it chose, as `Chosen`, tuples in its order or names.
 
         Returns:
             The tool calls, pending: each starts with its block, or by `start`.
@@ -109,7 +111,7 @@ class ThinkAct(Work):
                 provider_call_id=call.provider_call_id,
                 tool_type=call.tool_type,
             )
-            for call in (Chosen(*each) for each in tool_calls)
+            for call in map(_chosen, tool_calls)
         ]
         self._answer = {
             "thought": text_of(thought),
@@ -125,7 +127,9 @@ class ThinkAct(Work):
 
     def _ending_events(self, ending: Ending) -> Iterable[Event]:
         answer = dict(self._answer)
-        if (cost := answer.get("cost_usd")) is not None:
+        if (cost := answer.get("cost_usd")) == "listed":
+            answer["cost_usd"] = _listed_cost(**answer)
+        elif cost is not None:
             answer["cost_usd"] = round(Decimal(str(cost)), 12)
         chosen = tuple(
             sound(
@@ -140,6 +144,18 @@ class ThinkAct(Work):
             for call in self._chosen
         )
         yield sound(ThoughtRecorded, **self.stamp(), **ending, **answer, tool_calls=chosen)
+
+
+def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
+    return Chosen(call) if isinstance(call, str) else Chosen(*call or ("",))
+
+
+def _listed_cost(
+    model: str | None, input_tokens: Any, output_tokens: Any, **_other: Any
+) -> Decimal | None:
+    if not (model and isinstance(input_tokens, int) and isinstance(output_tokens, int)):
+        return None
+    return cost_of(TokenUsage(input_tokens, output_tokens), model)
 
 
 class ToolCall(Work):
