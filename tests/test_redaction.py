@@ -188,6 +188,11 @@ def test_deep_json_and_what_is_no_unicode_survive() -> None:
     assert REDACTION.text('{"password": "a\\u0000\\ud800"}') == '{"password": "[masked: password]"}'
 
 
+def test_places_below_a_long_name_do_not_each_take_up_its_length() -> None:
+    text = json.dumps({"k" * 1_000_000: [mask("jwt"), *[""] * 100_000]})
+    assert masked_places({"result": text}, ["result"]) == ["result"]
+
+
 def test_hostile_text_takes_linear_time() -> None:
     units = [
         "eyJ",

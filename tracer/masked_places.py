@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -59,24 +60,34 @@ def _places_in(name: str, text: str) -> Iterator[str]:
     if not isinstance(value, (dict, list)):
         yield name
         return
-    found = []
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        pointer, value = waiting.pop()
-        if isinstance(value, str):
-            if MASK in value:
-                found.append(pointer)
-            continue
-        for key, item in _items(value):
-            below = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
-            if MASK in key:
-                found.append(below)
-            elif isinstance(item, (str, dict, list)):
-                waiting.append((below, item))
+    found = list(islice(_pointers(value), MOST_PLACES + 1))
     if not found or len(found) > MOST_PLACES or max(map(len, found)) > _MOST_OF_A_PLACE:
         yield name
         return
     yield from (f"{name}:{escape(pointer)}" for pointer in found)
+
+
+def _pointers(value: Any) -> Iterator[str]:
+    """Yield where JSON has masks; of a place with too long a name only its beginning.
+
+    Takes no more memory than it is deep: what is large has a place for each of its texts.
+    """
+    waiting = [("", iter(_items(value)))]
+    while waiting:
+        pointer, items = waiting[-1]
+        for key, item in items:
+            if MASK in key or (isinstance(item, str) and MASK in item):
+                yield _below(pointer, key)
+            elif isinstance(item, (dict, list)):
+                waiting.append((_below(pointer, key), iter(_items(item))))
+                break
+        else:
+            waiting.pop()
+
+
+def _below(pointer: str, key: str) -> str:
+    whole = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+    return whole[: _MOST_OF_A_PLACE + 1]
 
 
 def _items(value: Any) -> Iterable[tuple[str, Any]]:
