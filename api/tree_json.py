@@ -15,6 +15,10 @@ CALLS_AT_ONCE = 100
 """A node is written in one call together with so many tool calls below it: within a millisecond, in
 which nothing else goes on."""
 
+LEVELS_AT_ONCE = 100
+"""Where a node is too deep to be written in one call, those so many levels below it are not tried:
+each that fails has been written in vain, with all that stands before its depth."""
+
 
 def tree_json(top: PlanNode | dict[str, Any], children: Sequence[str] = _CHILDREN) -> bytes:
     """Return a tree as JSON; see `tree_parts`."""
@@ -38,21 +42,29 @@ def tree_parts(
         if isinstance(item, bytes):
             yield item
             continue
-        if isinstance(item, dict) or item.cumulative.tool_calls <= CALLS_AT_ONCE:
+        levels = 0
+        if isinstance(item, tuple):
+            item, levels = item
+        elif isinstance(item, dict) or item.cumulative.tool_calls <= CALLS_AT_ONCE:
             try:
                 yield msgspec.json.encode(item)
                 continue
             except RecursionError:  # it is written node by node
-                pass
+                levels = LEVELS_AT_ONCE
         fields = _fields(item)
         below = {name: fields.pop(name) for name in children if name in fields}
+        if not any(below.values()):
+            yield msgspec.json.encode(item)
+            continue
         yield msgspec.json.encode(fields)[:-1]
         waiting.append(b"}")
         while below:
             name, nodes = below.popitem()
             waiting.append(b"]")
             for place in range(len(nodes) - 1, -1, -1):
-                waiting += (nodes[place], b",") if place else (nodes[place],)
+                waiting.append((nodes[place], levels - 1) if levels > 1 else nodes[place])
+                if place:
+                    waiting.append(b",")
             waiting.append(f',"{name}":['.encode())
             del nodes
         del item, fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -104,3 +105,26 @@ async def test_others_get_their_turn_between_the_parts_of_an_answer() -> None:
     assert [each["more_body"] for each in bodies] == [True] * (len(bodies) - 1) + [False]
     assert turns >= len(bodies) - 2 >= 3
     assert (b"content-type", b"application/json") in start["headers"]
+
+
+def test_of_a_deep_tree_little_is_written_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_vain = 0
+
+    def encode(item: object) -> bytes:
+        nonlocal in_vain
+        try:
+            return msgspec.json.encode(item)
+        except RecursionError:
+            in_vain += 1
+            raise
+
+    watched = SimpleNamespace(json=SimpleNamespace(encode=encode), UNSET=msgspec.UNSET)
+    monkeypatch.setattr(tree_json, "msgspec", watched)
+    monkeypatch.setattr(tree_json, "CALLS_AT_ONCE", 5000)
+    depth = 3000
+    top, _ = tree([depth, *range(depth - 1)])
+
+    written = b"".join(tree_parts(top))
+
+    assert written.count(b'"kind":"toolCall"') == depth
+    assert 0 < in_vain <= depth / tree_json.LEVELS_AT_ONCE
