@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, spans_of
+from tests.otel.made_traces import chat, spans_from
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import (
     NewStore,
@@ -266,3 +267,10 @@ async def test_writers_in_separate_pools_do_not_wait_for_each_other(database_url
                     batch = spans[start : start + 30]
                     tasks.start_soon(writer.write_spans, batch if index else batch[::-1])
         assert (await writers[0].write_spans(spans)).refused == []
+
+
+async def test_rounds_with_more_tokens_than_add_up_to_a_number_are_stored(store: Store) -> None:
+    spans = spans_from(*(chat(each, tokens=2**63 - 1) for each in range(1, 50)))
+    await _write(store, spans)
+    run = await store.reader.read_run(_run_of(spans[0]))
+    assert run.input_tokens == 0

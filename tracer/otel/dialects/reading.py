@@ -79,6 +79,9 @@ class Reading(NamedTuple):
 WRAPPER = Reading(Role.WRAPPER)
 """What a span is that no convention knows."""
 
+_MOST_TOKENS = 2**40
+"""No answer has as many; the totals of a run with many such answers would fit into no column."""
+
 _REDACTED = "__REDACTED__"
 
 
@@ -120,7 +123,7 @@ def count(value: Any) -> int | None:
         value = int(value) if value.isdecimal() and len(value) < 19 else None
     if isinstance(value, float):
         value = int(value) if value.is_integer() and abs(value) < 2**63 else None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_TOKENS:
         return None
     return value
 
