@@ -14,10 +14,14 @@ from functools import cached_property
 
 from tracer.otel.agents import Agent, Agents, is_plain_call, opener_at
 from tracer.otel.dialects.reading import Reading, Role
-from tracer.otel.forest import NODES, Above, Forest, Place
+from tracer.otel.forest import NODES, Above, Forest, Place, followed
 from tracer.otel.growth import FRAMEWORKS
 from tracer.otel.spans import Span
 from tracer.otel.trace_spans import More
+
+MOST_MOVES = 10
+"""How often each span may get another place because of those that come, on average: to plant all
+anew is less work than more of that."""
 
 
 class Additions:
@@ -28,6 +32,7 @@ class Additions:
         self.agents = agents
         self.touched: set[bytes | None] = set()
         """The agents whose work is other than it was; None: what belongs to no agent."""
+        self._moves = 0
 
     def take(self, more: Sequence[More]) -> bool:
         """Put spans where they belong.
@@ -36,6 +41,7 @@ class Additions:
             False where one may change more than is looked at here: then nothing of this holds,
             and the forest has to be planted anew.
         """
+        self._moves = 0
         return all(map(self._take, more))
 
     def _take(self, more: More) -> bool:
@@ -72,8 +78,13 @@ class Additions:
         waited = self._waiting.pop(span_id, [])
         if above == span_id or (waited and self._hangs_below(parent, span_id)):
             return False  # a circle, which has to be cut
+        self._moves += len(waited)
+        if self._moves > MOST_MOVES * len(forest.order):
+            return False
         forest.readings[span_id] = reading
         forest.parents[span_id] = parent
+        if parent is not None:
+            self._above[span_id] = parent
         self._insert(forest.order, span_id)
         if reading.tells_whose:
             self._insert(forest.telling, span_id)
@@ -88,7 +99,7 @@ class Additions:
         for each in waited:
             if forest.missing.get(each) == span_id:
                 del forest.missing[each]
-                forest.parents[each] = span_id
+                forest.parents[each] = self._above[each] = span_id
         if not self._set_place(span_id, place):
             return False
         if not all(self._set_place(each, below) for each in waited):
@@ -105,12 +116,17 @@ class Additions:
                 waiting.setdefault(at, []).append(span_id)
         return waiting
 
+    @cached_property
+    def _above(self) -> dict[bytes, bytes]:
+        """For each span that has a parent, that, or one further up."""
+        parents = self.forest.parents
+        return {span_id: above for span_id, above in parents.items() if above is not None}
+
     def _hangs_below(self, span_id: bytes | None, missing: bytes) -> bool:
         """Return whether the way up from a span ends in one that has not come."""
-        top = span_id
-        while span_id is not None:
-            top, span_id = span_id, self.forest.parents[span_id]
-        return top is not None and self.forest.missing.get(top) == missing
+        if span_id is None:
+            return False
+        return self.forest.missing.get(followed(self._above, span_id)) == missing
 
     def _set_place(self, span_id: bytes, place: Place) -> bool:
         """Say where a span is; False where it may tell of the same as the one it is in."""
@@ -125,15 +141,14 @@ class Additions:
     def _put_among_agents(self, span: Span, reading: Reading, place: Place, below: Place) -> None:
         """Give a span to its agent, with the work that waited for it; or its work to an agent."""
         agents, span_id = self.agents, span.span_id
-        unplaced = Above.MISSING, span_id
         opener = opener_at(below, self.forest)
-        for agent in agents.by_id.values():
-            if agent.opener == unplaced:
-                agent.opener = opener
+        for agent in self._unopened.pop(span_id, ()):
+            self._set_opener(agent, opener)
         waited = agents.by_id.pop(span_id, None)
         if reading.role is Role.AGENT:
             opener = opener_at(place, self.forest)
             agent = agents.by_id[span_id] = Agent(span_id, True, opener, span.start)
+            self._set_opener(agent, opener)
             if waited is not None:
                 agent.models, agent.calls = waited.models, waited.calls
             self.touched.add(span_id)
@@ -147,6 +162,22 @@ class Additions:
         if waited is not None:
             for each in (*waited.models, *waited.calls):
                 self._give(owner, each)
+
+    @cached_property
+    def _unopened(self) -> dict[bytes, list[Agent]]:
+        """The agents whose way up ends in a span that has not come, by that."""
+        unopened: dict[bytes, list[Agent]] = {}
+        for agent in self.agents.by_id.values():
+            if agent.is_there and agent.opener[0] is Above.MISSING:
+                unopened.setdefault(agent.opener[1], []).append(agent)
+        return unopened
+
+    def _set_opener(self, agent: Agent, opener: Place) -> None:
+        """Say what opened an agent, or what its way up ends in."""
+        agent.opener = opener
+        above, at = opener
+        if above is Above.MISSING:
+            self._unopened.setdefault(at, []).append(agent)
 
     def _give(self, owner: bytes | None, span_id: bytes) -> None:
         """Give a round or a call to an agent; of none it is loose."""

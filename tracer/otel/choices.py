@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -10,6 +11,10 @@ from typing import NamedTuple
 from tracer.otel.dialects.reading import Chosen, Role
 from tracer.otel.forest import Above, Forest
 from tracer.otel.texts import canonical, strings_in
+
+LARGE_CHARACTERS = 2000
+MOST_TOLD = 10
+"""To how many calls large arguments are told that they were asked for once: each keeps them."""
 
 LATEST_ROUND = "the agent's latest round before the call"
 
@@ -44,6 +49,7 @@ class Rounds:
         self._forest = forest
         self._models = [each for each in models if not _is_within_tool(forest, each)]
         self._starts = [forest.spans[each].start for each in self._models]
+        self._told = Counter[Choice]()
         self._by_id: dict[tuple[str, str | None], list[_Asked]] = {}
         for asked in self._all_asked():
             if asked.chosen.call_id:
@@ -57,6 +63,22 @@ class Rounds:
 
     def choice(self, call: bytes) -> Choice | None:
         """Return the round that chose a call; None where the agent had none before it.
+
+        To be asked once for each call, by time: large arguments are told to the first ones only.
+        """
+        choice = self._choice(call)
+        if choice is None or choice.asked is None:
+            return choice
+        asked = choice.asked
+        if asked.arguments is None or len(asked.arguments) <= LARGE_CHARACTERS:
+            return choice
+        self._told[choice] += 1
+        if self._told[choice] <= MOST_TOLD:
+            return choice
+        return choice._replace(asked=asked._replace(arguments=None))
+
+    def _choice(self, call: bytes) -> Choice | None:
+        """Find the round that chose a call.
 
         Ids repeat from round to round and collide within one: a round that asked for the same
         arguments under the id goes first, then the latest that had begun before the call.

@@ -105,6 +105,17 @@ def set_places(forest: Forest) -> None:
     forest.places = places
 
 
+def followed(links: dict[bytes, bytes], span_id: bytes) -> bytes:
+    """Return the span that links lead to; those on the way lead to it at once from then on."""
+    way = []
+    while (at := links.get(span_id)) is not None:
+        way.append(span_id)
+        span_id = at
+    for each in way:
+        links[each] = span_id
+    return span_id
+
+
 def parents_of(
     spans: Mapping[bytes, Span],
 ) -> tuple[dict[bytes, bytes | None], dict[bytes, bytes]]:

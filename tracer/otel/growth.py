@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
-from tracer.otel.forest import NODES, Above, Forest, set_places
-from tracer.otel.texts import same_arguments
+from tracer.otel.forest import NODES, Above, Forest, followed, set_places
+from tracer.otel.texts import Canonical
 
 
 def grow(forest: Forest) -> bool:
@@ -58,14 +58,13 @@ def _directly_within_its_like(forest: Forest, role: Role) -> list[bytes]:
 def _merge_repeated_tools(forest: Forest) -> bool:
     """A tool call that two instrumentations tell of is one: the outer one stays."""
     merged: dict[bytes, bytes] = {}
+    given = Canonical()  # one call may have many within it
     for span_id in _directly_within_its_like(forest, Role.TOOL):
-        _, outer = forest.places[span_id]
-        while outer in merged:
-            outer = merged[outer]
+        outer = followed(merged, forest.places[span_id][1])
         inner, reading = forest.readings[span_id], forest.readings[outer]
         named_alike = inner.name == reading.name and inner.tool_type in (None, "MCP")
         repeats = inner.is_mcp or (
-            inner.arguments is not None and same_arguments(inner.arguments, reading.arguments)
+            inner.arguments is not None and given[inner.arguments] == given[reading.arguments]
         )
         if (named_alike and repeats) or (inner.is_mcp and inner.name is None):
             forest.readings[outer] = reading._replace(

@@ -64,8 +64,6 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
         if same is None:
             continue
         candidates = nesting.nearest(agent, same)
-        if len(candidates) > _MOST_CANDIDATES:
-            continue
         running = [call for call in candidates if _contains(forest, call, agent)]
         if not running and agent.opener[0] is not Above.MISSING:
             # A call that only starts the agent has ended before; it has to name the agent.
@@ -89,11 +87,15 @@ def _join_by_time(
     left = [call for call in calls if call not in taken]
     if len(left) * len(unplaced) > _MOST_PAIRS:
         return
+    callers = {caller for call in left if (caller := agents.of[call]) is not None}
+    # Once each: one whose span has not come is asked for by all that it did.
+    names = {caller: name_of(forest, agents.by_id[caller]) for caller in callers}
     for agent in unplaced:
         running = [
             call
             for call in left
-            if _contains(forest, call, agent) and not _is_own_kind(forest, agents, call, agent)
+            if _contains(forest, call, agent)
+            and not _is_own_kind(names.get(agents.of[call] or b""), agent, forest)
         ]
         candidates = nesting.nearest(agent, nesting.calls(running))
         if len(candidates) == 1:
@@ -139,13 +141,15 @@ class _Nesting:
         """Return those of the calls that share the nearest span with the agent, but for its own.
 
         The search ends at the agent that the agent hangs under: what opened it is a call of that
-        one.
+        one. Of too many to choose from, none are returned: nobody looks at them.
         """
         numbers, ordered = calls
         if not ordered:
             return []
         if not agent.is_there:
             own_calls = set(agent.calls)
+            if len(ordered) - len(own_calls) > _MOST_CANDIDATES:
+                return []
             return [call for call in ordered if call not in own_calls]
         own = self._below(numbers, agent.span_id)
         levels = [*islice(self._forest.path(agent.span_id), _MOST_LEVELS)]
@@ -153,14 +157,21 @@ class _Nesting:
             first, end = self._below(numbers, above)
             is_found = end - first > own[1] - own[0]
             if is_found or self._forest.role(above) is Role.AGENT:
-                return [*ordered[first : own[0]], *ordered[own[1] : end]]
+                return _around(ordered, (first, end), own)
         if len(levels) == _MOST_LEVELS:
             return []
-        return [*ordered[: own[0]], *ordered[own[1] :]]
+        return _around(ordered, (0, len(ordered)), own)
 
     def _below(self, numbers: list[int], span_id: bytes) -> tuple[int, int]:
         first, ends = self._numbers
         return bisect_left(numbers, first[span_id]), bisect_left(numbers, ends[span_id])
+
+
+def _around(ordered: list[bytes], within: tuple[int, int], own: tuple[int, int]) -> list[bytes]:
+    """Return those between two places that are not an agent's own; none where they are many."""
+    if within[1] - within[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
+        return []
+    return [*ordered[within[0] : own[0]], *ordered[own[1] : within[1]]]
 
 
 def _contains(forest: Forest, call: bytes, agent: Agent) -> bool:
@@ -177,11 +188,9 @@ def _names(forest: Forest, call: bytes, agent: Agent) -> bool:
     return name in (reading.name or "") or name in forest.texts[reading.arguments]
 
 
-def _is_own_kind(forest: Forest, agents: Agents, call: bytes, agent: Agent) -> bool:
-    """Return whether the call is one of an agent with the same name: of another run beside it."""
-    caller = agents.of[call]
-    name = name_of(forest, agent)
-    return caller is not None and name is not None and name_of(forest, agents.by_id[caller]) == name
+def _is_own_kind(caller: str | None, agent: Agent, forest: Forest) -> bool:
+    """Return whether the caller has the agent's name: that is another run beside it."""
+    return caller is not None and caller == name_of(forest, agent)
 
 
 def _cut_circles(forest: Forest, agents: Agents) -> None:

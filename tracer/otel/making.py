@@ -11,7 +11,7 @@ from tracer.masked_places import with_places
 from tracer.otel.agent_records import plan_fields, step_fields
 from tracer.otel.agents import Agent, Agents, Opening, Said, first_message, name_of
 from tracer.otel.dialects.reading import Role
-from tracer.otel.forest import Above, Forest
+from tracer.otel.forest import Above, Forest, followed
 from tracer.otel.lost_agents import join_lost_agents
 from tracer.otel.projected import Projected, RecordPlace
 from tracer.otel.span_fields import lifecycle, moment, root_plan_id, stored
@@ -257,9 +257,7 @@ class Making:
         merged = {each: into for into, spans in self.forest.merged.items() for each in spans}
         found: dict[bytes, RecordPlace] = {}
         for span_id in self.forest.order:
-            above, at = Above.SPAN, span_id
-            while at in merged:
-                at = merged[at]
+            above, at = Above.SPAN, followed(merged, span_id)
             if self.forest.role(at) not in kinds:
                 above, at = self.forest.places[at]
             if above is Above.SPAN:

@@ -27,6 +27,14 @@ def same_arguments(one: str | None, other: str | None) -> bool:
     return canonical(one) == canonical(other)
 
 
+class Canonical(dict[str | None, bytes | None]):
+    """Arguments in that form, each found when it is first asked for."""
+
+    def __missing__(self, arguments: str | None) -> bytes | None:
+        found = self[arguments] = canonical(arguments)
+        return found
+
+
 def strings_in(arguments: str | None) -> set[str]:
     """Return every text among the arguments, stripped; what is no JSON is one text."""
     if arguments is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ from tracer.redaction import MASK
 
 _MASK = MASK[1:].encode()
 """What every mask has in it; in JSON its bracket may be written in another way."""
+
+_MOST_CHILDREN = 10
+_MOST_READ_BYTES = 1_000_000
+"""More children than that are read with their parent only while it is small."""
 
 _SPAN_BYTES = 5000
 """About what a span takes up in memory besides what it says: with its reading, its place and its
@@ -152,8 +157,12 @@ class TraceSpans:
                 else:
                     self._take(span_id, read_span(span))
                 self._read[span_id] = span
+        children = Counter(parents.get(span_id) for span_id in self._parents_read)
         for span_id, parent_read in self._parents_read.items():
-            parent = spans.get(parents.get(span_id) or b"")
+            above = parents.get(span_id)
+            parent = spans.get(above or b"")
+            if parent is not None and _is_too_much(parent, children[above]):
+                parent = None
             if parent is not parent_read and span_id in spans:
                 self._take(span_id, read_span(spans[span_id], parent))
                 self._parents_read[span_id] = parent
@@ -163,6 +172,11 @@ class TraceSpans:
         if earlier is not None:
             self._texts.pop(earlier.arguments, None)
         self._readings[span_id] = reading
+
+
+def _is_too_much(parent: Span, children: int) -> bool:
+    """Return whether each child would read too much again of what its parent says, and keep it."""
+    return children > _MOST_CHILDREN and children * len(parent.body) > _MOST_READ_BYTES
 
 
 def _size(span: Span) -> int:
