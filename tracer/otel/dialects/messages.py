@@ -30,6 +30,9 @@ _CONTENTS = frozenset(("content", "parts", "tool_calls"))
 _WRAPPERS = ("data", "kwargs", "message", "content")
 _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName")
+_OBJECTS = ("ChatMessage(", "StopEvent(")
+"""How Python shows messages of LlamaIndex, Haystack and smolagents: nothing that anybody said."""
+_SPEAKERS = frozenset(("user", "human", "system", "assistant", "ai", "tool", "developer"))
 _ARGUMENTS = ("arguments", "args", "input")
 
 
@@ -65,9 +68,22 @@ def _listed_messages(value: Any) -> list[Any]:
         return [value]
     if not isinstance(value, list):
         return []
-    if len(value) == 1 and isinstance(value[0], list):  # LangChain: a batch of one
-        return value[0]
+    if _is_pair(value):
+        return [value]
+    if len(value) == 1 and isinstance(value[0], list) and not _is_pair(value[0]):
+        return value[0]  # LangChain: a batch of one
     return value
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether it is a message as LangChain takes it, too: who spoke, and what was said."""
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and isinstance(value[0], str)
+        and isinstance(value[1], str)
+        and value[0] in _SPEAKERS
+    )
 
 
 def last_answer(messages: Iterable[Said]) -> str | None:
@@ -114,7 +130,9 @@ def flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]
 
 def _said(item: Any) -> Said:
     if isinstance(item, str):
-        return Said(None, item)
+        return Said(None, item if not item.startswith(_OBJECTS) else "")
+    if _is_pair(item):
+        return Said(_ROLES.get(item[0], item[0]), item[1])
     if not isinstance(item, dict):
         return Said(None, "")
     role = item.get("role") or _role_of_event(item.get("event.name"))

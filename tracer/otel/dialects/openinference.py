@@ -15,6 +15,7 @@ from tracer.otel.dialects.messages import (
     read_messages,
 )
 from tracer.otel.dialects.reading import (
+    WRAPPER,
     Reading,
     Role,
     count,
@@ -36,6 +37,8 @@ _TOOL_TYPES = {
     "GUARDRAIL": "GUARDRAIL",
 }
 _AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
+_WORKFLOWS = "openinference.instrumentation.openai_agents"
+"""Whose whole workflow is an agent too, without a name."""
 _CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
 _SUBJECTS = ("user.id",)
 _MODELS = (
@@ -55,7 +58,21 @@ _PROVIDERS = ("llm.provider", "llm.system", *genai.PROVIDERS)
 _COSTS = ("llm.cost.total", *genai.COSTS)
 _TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "embedding.model_name", "reranker.model_name")
 _CALL_IDS = ("tool.id", "tool_call.id", "gen_ai.tool.call.id")
-_RUNS = (".arun", ".run", ".arun_stream", ".run_stream", ".acontinue_run", ".continue_run")
+_RUNS = (
+    ".arun",
+    ".run",
+    ".arun_stream",
+    ".run_stream",
+    ".acontinue_run",
+    ".continue_run",
+    "._execute_core",
+)
+_AGENT_RUNS = tuple("Agent" + end for end in _RUNS)
+"""How chains end that run an object of a class of agents: LlamaIndex's and Haystack's."""
+_NO_ROUNDS = ("_prepare_chat_with_tools",)
+"""Methods of LlamaIndex's models that ask no model."""
+_OF_WRAPPER = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
+"""What smolagents gives as the arguments of each tool."""
 _LITERAL_LIMIT = 100_000
 
 
@@ -83,11 +100,11 @@ def read(span: Span, parent: Span | None) -> Reading | None:
     if kind in _TOOL_TYPES:
         return _tool(span, parent, _TOOL_TYPES[kind])
     if kind == "LLM":
-        return _model(span)
+        return _model(span) if not span.name.endswith(_NO_ROUNDS) else WRAPPER
     if kind == "AGENT":
         name = first_text(span.attributes, _AGENT_NAMES)
-        # OpenAI Agents: the whole workflow is an agent too, without a name.
-        return _agent(span, Role.AGENT if name else Role.WORKFLOW, name or _of_run(span.name))
+        role = Role.WORKFLOW if name is None and span.scope == _WORKFLOWS else Role.AGENT
+        return _agent(span, role, name or _of_run(span.name))
     if kind == "CHAIN":
         return _chain(span)
     return Reading(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
@@ -95,6 +112,8 @@ def read(span: Span, parent: Span | None) -> Reading | None:
 
 def _chain(span: Span) -> Reading:
     """LangChain has no agents: the chain that `create_agent` made carries the agent's name."""
+    if span.name.endswith(_AGENT_RUNS):
+        return _agent(span, Role.AGENT, _of_run(span.name))
     metadata = parsed(span.attributes.get("metadata"))
     if isinstance(metadata, dict) and metadata.get("ls_integration") == "langchain_create_agent":
         node = metadata.get("langgraph_node")
@@ -111,11 +130,18 @@ def _agent(span: Span, role: Role, name: str) -> Reading:
         name=name,
         conversation=first_text(attributes, _CONVERSATIONS),
         subject=first_text(attributes, _SUBJECTS),
-        request=first_request(attributes.get("input.value")) if role is not Role.CHAIN else None,
+        request=_asked(attributes.get("input.value")) if role is not Role.CHAIN else None,
         answer=last_answer(read_messages(attributes.get("output.value")))
         if role is not Role.CHAIN
         else None,
     )
+
+
+def _asked(given: Any) -> str | None:
+    """Return what an agent was asked; smolagents gives all arguments of its method."""
+    fields = parsed(given)
+    task = fields.get("task") if isinstance(fields, dict) else None
+    return task if isinstance(task, str) else first_request(given)
 
 
 def _of_run(span_name: str) -> str:
@@ -178,8 +204,8 @@ def _arguments(attributes: Mapping[str, Any]) -> str | None:
         is_schema = isinstance(fields, dict) and "properties" in fields
         value = None if is_schema else parameters
     fields = parsed(value)
-    if isinstance(fields, dict) and set(fields) == {"kwargs"}:
-        return text(fields["kwargs"])
+    if isinstance(fields, dict) and "kwargs" in fields and set(fields) <= _OF_WRAPPER:
+        return text(fields["kwargs"] if not fields.get("args") else fields)
     if isinstance(value, str) and fields is value and value.startswith("{"):
         return _of_literal(value)
     return text(value)

@@ -1,13 +1,19 @@
-"""A tool's answer as a message: LangChain wraps it, and says only there that the tool failed."""
+"""A tool's answer as a message: LangChain wraps it, and says only there that the tool failed.
+
+So does LlamaIndex.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from tracer.otel.dialects.messages import read_messages
 from tracer.otel.dialects.reading import parsed, text
 
 _MARKS = ("tool_call_id", "status")
+_MARKS_OF_OUTPUT = ("blocks", "raw_output", "is_error")
+"""What LlamaIndex's tools answer with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +26,14 @@ class ToolAnswer:
 
 
 def unwrapped_result(value: Any) -> ToolAnswer:
-    """Return the answer within LangChain's tool message; what is none, as it is."""
+    """Return the answer within a tool's message; what is none, as it is."""
     fields = parsed(value)
     if isinstance(fields, dict) and "output" in fields and set(fields) <= {"output", "kwargs"}:
         value = fields["output"]
         fields = parsed(value)
+    if isinstance(fields, dict) and all(mark in fields for mark in _MARKS_OF_OUTPUT):
+        said = read_messages([{"content": fields["blocks"]}])[0].text
+        return ToolAnswer(said or text(fields["raw_output"]), failed=fields["is_error"] is True)
     for wrapper in ("data", "kwargs"):
         inner = fields.get(wrapper) if isinstance(fields, dict) else None
         if isinstance(inner, dict) and "content" in inner:

@@ -1,0 +1,154 @@
+"""OpenInference's agents that say little: smolagents, CrewAI, LlamaIndex, Haystack, LangChain."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.otel.made_traces import made, outline, projection_of, the_call
+from tracer.records import Kind
+
+SCOPE = "openinference.instrumentation."
+CALLS = {
+    "llm.output_messages.0.message.tool_calls.0.tool_call.id": "call_0",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search",
+    "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": '{"q": "x"}',
+}
+
+
+def of_kind(kind: str, **attributes: Any) -> dict[str, Any]:
+    named = {name.replace("_", "."): value for name, value in attributes.items()}
+    return {"openinference.span.kind": kind, **named}
+
+
+def model(number: int, tokens: int, more: dict[str, Any] | None = None, **at: Any) -> Any:
+    said = {"llm.token_count.prompt": tokens, **(more or {})}
+    return made(number, "ChatCompletion", {**of_kind("LLM"), **said}, **at)
+
+
+def plans(run: Any) -> list[tuple[str, str, str]]:
+    found = sorted(run.records[Kind.PLAN].values(), key=lambda plan: plan["started_at"])
+    return [(plan["title"], plan["user_request"], plan["summary"]) for plan in found]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "titles"),
+    [
+        ("AGENT", ("planner.run", "researcher.run"), ("planner", "researcher")),
+        ("AGENT", ("planner._execute_core", "researcher._execute_core"), ("planner", "researcher")),
+        ("AGENT", ("planner", "researcher"), ("planner", "researcher")),
+        ("CHAIN", ("Agent.run", "Agent.run"), ("Agent", "Agent")),
+        ("CHAIN", ("FunctionAgent.run", "ReActAgent.run"), ("FunctionAgent", "ReActAgent")),
+    ],
+)
+def test_an_agent_that_only_its_span_names_is_an_agent_under_another(
+    kind: str, names: tuple[str, str], titles: tuple[str, str]
+) -> None:
+    run = projection_of(
+        made(1, names[0], of_kind(kind)),
+        model(2, 10, parent=1, at=(0, 1)),
+        made(3, "Step 1", of_kind("CHAIN"), parent=1, at=(1, 9)),
+        made(4, names[1], of_kind(kind), parent=3, at=(2, 8)),
+        model(5, 20, parent=4, at=(2, 3)),
+        made(6, names[1], of_kind(kind), parent=3, at=(3, 8)),
+        model(7, 30, parent=6, at=(3, 4)),
+    )
+
+    assert outline(run) == [
+        f"plan {titles[0]}",
+        f"  step {titles[0]}",
+        "    round 10",
+        f"    plan {titles[1]}",
+        f"      step {titles[1]}",
+        "        round 20",
+        f"    plan {titles[1]}",
+        f"      step {titles[1]}",
+        "        round 30",
+    ]
+
+
+def test_the_whole_workflow_of_openai_agents_is_no_agent() -> None:
+    run = projection_of(
+        made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
+        made(2, "planner", of_kind("AGENT", agent_name="planner"), parent=1),
+        model(3, 10, parent=2),
+        model(4, 20, parent=1, at=(50, 60)),
+    )
+
+    assert outline(run)[:3] == ["plan planner", "  step planner", "    round 10"]
+
+
+def test_smolagents_gives_a_tool_more_than_its_arguments() -> None:
+    given = {"args": [], "sanitize_inputs_outputs": True, "kwargs": {"q": "x"}}
+    run = projection_of(
+        made(1, "planner.run", of_kind("AGENT", input_value='{"task": "Plan", "stream": false}')),
+        model(2, 10, CALLS, parent=1, at=(0, 1)),
+        model(3, 11, parent=1, at=(1, 2)),
+        made(
+            4,
+            "T",
+            of_kind("TOOL", tool_name="search", input_value=json.dumps(given)),
+            parent=1,
+            at=(3, 4),
+        ),
+    )
+
+    assert outline(run)[2:4] == ["    round 10", '      call search {"q":"x"}']
+    assert the_call(run)["provider_call_id"] == "call_0"
+    assert run.records[Kind.PLAN][run.root_plan_id]["user_request"] == "Plan"
+
+
+def test_llamaindex_prepares_a_round_and_wraps_what_a_tool_answers() -> None:
+    shown = "ChatMessage(role=<MessageRole.SYSTEM: 'system'>, blocks=[TextBlock(text='Be short')])"
+    answer = {
+        "blocks": [{"text": "no tide"}],
+        "tool_name": "search",
+        "raw_output": "no tide",
+        "is_error": True,
+    }
+    asked = {
+        "llm.input_messages.0.message.role": "user",
+        "llm.input_messages.0.message.content": "Plan",
+    }
+    run = projection_of(
+        made(1, "FunctionAgent.run", of_kind("CHAIN", output_value="StopEvent(result=…)")),
+        made(
+            2,
+            "OpenAILike._prepare_chat_with_tools",
+            of_kind("LLM", input_value=json.dumps({"messages": [shown]})),
+            parent=1,
+            at=(0, 1),
+        ),
+        model(3, 10, {**CALLS, "input.value": json.dumps({"messages": [shown]})}, parent=1),
+        made(
+            4,
+            "FunctionTool.acall",
+            of_kind("TOOL", tool_name="search", output_value=json.dumps(answer)),
+            parent=1,
+            at=(2, 3),
+        ),
+        model(5, 11, asked, parent=1, at=(4, 5)),
+    )
+
+    call = the_call(run)
+    assert [line for line in outline(run) if "round" in line] == ["    round 10", "    round 11"]
+    assert (call["result"], call["status"].value) == ("no tide", "failed")
+    assert plans(run) == [("FunctionAgent", "Plan", None)]
+
+
+@pytest.mark.parametrize(
+    "kept", [["user", "Plan"], [["user", "Plan"]], [["system", "s"], ["user", "Plan"]]]
+)
+def test_langchain_takes_a_message_as_a_pair_of_who_spoke_and_what(kept: list[Any]) -> None:
+    created = json.dumps({"ls_integration": "langchain_create_agent"})
+    run = projection_of(
+        made(
+            1,
+            "planner",
+            of_kind("CHAIN", metadata=created, input_value=json.dumps({"messages": kept})),
+        )
+    )
+
+    assert plans(run) == [("planner", "Plan", None)]
