@@ -266,3 +266,27 @@ def test_conversation_and_user_become_the_run_s() -> None:
     )
 
     assert run.run == {"session_id": "s", "subject": "u"}
+
+
+def test_an_agent_that_says_no_answer_gave_that_of_its_last_round_unless_it_asked_for_a_call() -> (
+    None
+):
+    said = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.messages": '[{"content": "low at six"}]',
+    }
+    run = projection_of(
+        agent(1, "a"),
+        made(2, "chat", said, parent=1, at=(80, 90)),
+        tool(3, "ask", parent=1, at=(1, 20)),
+        agent(4, "asks on", parent=3, at=(1, 20)),
+        made(5, "chat", said, parent=4, at=(1, 2)),
+        chat(6, ("c", "search", "{}"), parent=4, at=(3, 4)),
+        tool(7, "sum_up", parent=1, at=(91, 99)),
+        made(8, "chat", {**said, "gen_ai.output.messages": '[{"content": "x"}]'}, parent=7),
+        agent(9, "goes on", parent=3, at=(1, None)),
+        made(10, "chat", said, parent=9, at=(1, 2)),
+    )
+
+    answers = {plan["title"]: plan["summary"] for plan in run.records[Kind.PLAN].values()}
+    assert answers == {"a": "low at six", "asks on": None, "goes on": None}

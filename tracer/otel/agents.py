@@ -154,6 +154,12 @@ def opener_at(place: Place, forest: Forest) -> Place:
     return _first_at(place, forest, _OPENERS, {})
 
 
+def within_tool(forest: Forest, model: bytes) -> bool:
+    """Return whether a tool asked the model for itself: it chooses none of the agent's calls."""
+    above, at = forest.places[model]
+    return above is Above.SPAN and forest.role(at) is Role.TOOL
+
+
 def _first_at(
     place: Place, forest: Forest, roles: tuple[Role, ...], known: dict[bytes, Place]
 ) -> Place:
@@ -173,6 +179,26 @@ def first_message(forest: Forest, agent: Agent) -> str | None:
         return forest.readings[agent.span_id].request
     requests = (forest.readings[span_id].request for span_id in agent.models)
     return next((request for request in requests if request), None)
+
+
+def said_of(forest: Forest, agent: Agent) -> Said:
+    """Return what is said of an agent."""
+    return Said(name_of(forest, agent), first_message(forest, agent), _answer(forest, agent))
+
+
+def _answer(forest: Forest, agent: Agent) -> str | None:
+    """Return what an agent answered: what it says itself, else its last round if it ended there.
+
+    Rounds within a tool are the tool's own.
+    """
+    if not agent.is_there:
+        return None
+    said = forest.readings[agent.span_id].answer
+    if said or forest.spans[agent.span_id].end == 0:
+        return said
+    own = (each for each in reversed(agent.models) if not within_tool(forest, each))
+    last = next(own, None)
+    return None if last is None or forest.readings[last].chosen else forest.readings[last].answer
 
 
 def name_of(forest: Forest, agent: Agent) -> str | None:

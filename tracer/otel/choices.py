@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from tracer.otel.agents import within_tool
 from tracer.otel.dialects.reading import Chosen, Role
 from tracer.otel.forest import Above, Forest
 from tracer.otel.texts import canonical, strings_in
@@ -47,7 +48,7 @@ class Rounds:
             models: The rounds' spans by time.
         """
         self._forest = forest
-        self._models = [each for each in models if not _is_within_tool(forest, each)]
+        self._models = [each for each in models if not within_tool(forest, each)]
         self._starts = [forest.spans[each].start for each in self._models]
         self._told = Counter[Choice]()
         self._by_id: dict[tuple[str, str | None], list[_Asked]] = {}
@@ -150,9 +151,3 @@ def _latest(asking: Sequence[_Asked], start: int) -> Choice:
         asking[near].model != model for near in (at - 1, at + 1) if 0 <= near < len(asking)
     )
     return Choice(model, asking[at].chosen if is_one else None)
-
-
-def _is_within_tool(forest: Forest, model: bytes) -> bool:
-    """Return whether a tool asked the model for itself: it chooses none of the agent's calls."""
-    above, at = forest.places[model]
-    return above is Above.SPAN and forest.role(at) is Role.TOOL

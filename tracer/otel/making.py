@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tracer.masked_places import with_places
 from tracer.otel.agent_records import plan_fields, step_fields
-from tracer.otel.agents import Agent, Agents, Opening, Said, first_message, name_of
+from tracer.otel.agents import Agent, Agents, Opening, said_of
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest, followed
 from tracer.otel.lost_agents import join_lost_agents
@@ -189,8 +189,7 @@ class Making:
         is_root = agent is self.root_agent
         is_unplaced = _is_unplaced(agent)
         if agent.said is None or self.touched is None or agent.span_id in self.touched:
-            answer = forest.readings[agent.span_id].answer if agent.is_there else None
-            agent.said = Said(name_of(forest, agent), first_message(forest, agent), answer)
+            agent.said = said_of(forest, agent)
         plan = (
             # Where what opened it has not come, it is a placeholder; but a run is known to go on.
             None if is_unplaced and not is_root else span,
