@@ -111,6 +111,51 @@ def test_the_same_question_asked_again_is_not_joined_to_the_call_that_has_its_ag
     assert outline(run)[-3:] == ["unplaced", "  plan b unknown", "    step b"]
 
 
+def test_what_hangs_under_a_span_that_never_comes_is_within_the_agent_that_was_asked_the_same() -> (
+    None
+):
+    """So Strands tells of a cancelled agent: not of the cycle that it was in."""
+    cancelled = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "b",
+        "gen_ai.input.messages": '[{"role": "user", "content": "x"}]',
+        "strands.cancellation.type": "CancelledError",
+    }
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"content": "x"}]'}
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
+        made(3, "invoke_agent b", cancelled, parent=2, at=(2, 8)),
+        made(4, "chat", asked, parent=99, at=(3, 4)),
+        tool(5, "search", "{}", parent=99, at=(4, 7)),
+    )
+
+    assert outline(run)[2:] == [
+        '    call ask {"q":"x"}',
+        "      plan b cancelled",
+        "        step b cancelled",
+        "          plan None unknown (inferred)",
+        "            step None unknown",
+        "              round None",
+        "                call search {} (inferred)",
+    ]
+
+
+def test_two_agents_that_were_asked_the_same_are_not_guessed_between() -> None:
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"content": "x"}]'}
+    run = projection_of(
+        agent(1, "a"),
+        tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
+        agent(3, "b", asked="x", parent=2, at=(2, 8)),
+        agent(4, "b", asked="x", parent=2, at=(2, 8)),
+        made(5, "chat", asked, parent=99, at=(3, 4)),
+    )
+
+    assert [line for line in outline(run) if "None" in line and "inferred" in line] == [
+        "      plan None unknown (inferred)"
+    ]
+
+
 def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     run = projection_of(
         made(1, "workflow"),

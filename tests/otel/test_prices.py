@@ -37,6 +37,10 @@ def test_what_the_span_says_comes_first() -> None:
     assert costs(made(1, "chat", {**CHAT, "operation.cost": 0.0})) == [Decimal(0)]
 
 
+def test_a_framework_that_names_itself_says_nothing_of_the_provider() -> None:
+    assert costs(made(1, "chat", {**CHAT, "gen_ai.provider.name": "strands-agents"})) == [PRICE]
+
+
 @pytest.mark.parametrize(
     "change",
     [

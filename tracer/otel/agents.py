@@ -48,7 +48,7 @@ class Agent:
     calls: list[bytes] = field(default_factory=list)
     """Its tool calls by time, those within other calls included."""
     inferred: bytes | None = None
-    """The tool call that can have opened it, where the context was lost."""
+    """The tool call, or else the agent, that can have opened it, where the context was lost."""
     evidence: str | None = None
     said: Said | None = None
     """What was found to be said of it; None where that is to be found out."""
@@ -72,21 +72,22 @@ class Agents:
 
     def call_of(self, agent: Agent, forest: Forest) -> bytes | None:
         """Return the tool call that opened an agent, recorded or inferred."""
-        if agent.inferred is not None:
-            return agent.inferred
-        if agent.opener[0] is Above.SPAN:
-            span_id = agent.opener[1]
-            return span_id if forest.role(span_id) is Role.TOOL else None
-        return None
+        span_id = self._opener(agent)
+        return span_id if span_id is not None and forest.role(span_id) is Role.TOOL else None
 
     def agent_above(self, agent: Agent, forest: Forest) -> bytes | None:
         """Return the agent that opened an agent, by a tool call or a hand-off."""
-        call = self.call_of(agent, forest)
-        if call is not None:
-            return self.of[call]
-        if agent.opener[0] is Above.SPAN:
-            return agent.opener[1]
-        return None
+        span_id = self._opener(agent)
+        if span_id is None or forest.role(span_id) is not Role.TOOL:
+            return span_id
+        return self.of[span_id]
+
+    @staticmethod
+    def _opener(agent: Agent) -> bytes | None:
+        """Return the tool call or the agent that opened an agent, recorded or inferred."""
+        if agent.inferred is not None:
+            return agent.inferred
+        return agent.opener[1] if agent.opener[0] is Above.SPAN else None
 
     def calls_asking(self, text: str, forest: Forest) -> list[bytes]:
         """Return the plain calls that have a text among their arguments."""

@@ -14,8 +14,10 @@ from itertools import islice
 from tracer.otel.agents import Agent, Agents, first_message, interval, name_of
 from tracer.otel.dialects.reading import Role
 from tracer.otel.forest import Above, Forest
+from tracer.otel.spans import Span
 
 BY_TEXT = "the agent's first message equals an argument of the call"
+BY_CALLER = "the call with its first message opened an agent that was running all the while"
 BY_TIME = "the only call of the run that was running all the while"
 
 _MOST_PAIRS = 1_000_000
@@ -57,7 +59,9 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
     asking = {said: found for said in wanted if (found := agents.calls_asking(said, forest))}
     if not asking:
         return
-    recorded = {agents.call_of(agent, forest) for agent in agents.by_id.values()}
+    recorded: dict[bytes | None, list[Agent]] = {}
+    for agent in agents.by_id.values():
+        recorded.setdefault(agents.call_of(agent, forest), []).append(agent)
     numbered = {said: nesting.calls(found) for said, found in asking.items()}
     for agent in lost:
         same = numbered.get(asked[agent.span_id])
@@ -72,6 +76,33 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
             ]
         if len(running) == 1:
             agent.inferred, agent.evidence = running[0], BY_TEXT
+            within = _holder(forest, agent, recorded.get(running[0], []), asked[agent.span_id])
+            if within is not None:
+                agent.inferred, agent.evidence = within.span_id, BY_CALLER
+
+
+def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Agent | None:
+    """Return the agent that a span which has not come was within; None where that is not clear.
+
+    Strands never sends the span of the cycle in which an agent was cancelled, but what was below.
+
+    Args:
+        forest: The spans.
+        agent: What hangs under that span: it may be no other agent at all.
+        opened: The agents that the call opened by what their spans say.
+        asked: What it was asked.
+    """
+    if agent.is_there:
+        return None
+    start, end = interval(forest, agent)
+    holders = [
+        each
+        for each in opened
+        if each.is_there
+        and (first_message(forest, each) or "").strip() == asked
+        and _spans(forest.spans[each.span_id], start, end)
+    ]
+    return holders[0] if len(holders) == 1 else None
 
 
 def _join_by_time(
@@ -175,8 +206,10 @@ def _around(ordered: list[bytes], within: tuple[int, int], own: tuple[int, int])
 
 
 def _contains(forest: Forest, call: bytes, agent: Agent) -> bool:
-    span = forest.spans[call]
-    start, end = interval(forest, agent)
+    return _spans(forest.spans[call], *interval(forest, agent))
+
+
+def _spans(span: Span, start: int, end: int) -> bool:
     return span.start <= start and (span.end == 0 or 0 < end <= span.end)
 
 

@@ -17,6 +17,8 @@ from tracer.versions import Fields
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANCELLED = ("CancelledError", "AbortError", "TaskCanceledException", "OperationCanceledException")
+_CANCELLATIONS = ("strands.cancellation.type",)
+"""Attributes that only spans of what was cancelled have; their status may be unset."""
 
 
 def root_plan_id(trace_id: bytes) -> UUID:
@@ -72,6 +74,11 @@ def lifecycle(span: Span, failure: Reason | None = None, failed: bool = False) -
     if end == 0:
         return {"started_at": moment(start), "finished_at": None, "status": Status.RUNNING}
     fields = {"started_at": moment(start), "finished_at": moment(end), "status": Status.SUCCEEDED}
+    cancelled = next((name for name in _CANCELLATIONS if name in span.attributes), None)
+    if cancelled is not None:
+        kind = span.attributes[cancelled]
+        error_type = stored(kind) if isinstance(kind, str) else None
+        return {**fields, "status": Status.CANCELLED, **_error(span), "error_type": error_type}
     if span.status_code != STATUS_ERROR and not failed:
         return fields
     error = _error(span)

@@ -80,6 +80,8 @@ CACHE_WRITTEN_TOKENS = (
     "llm.usage.cache_creation_input_tokens",
 )
 PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
+_FRAMEWORKS = frozenset(("autogen", "microsoft.agent_framework", "strands-agents"))
+"""Frameworks that name themselves where the provider of the model belongs."""
 COSTS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost", "gen_ai.cost.total")
 CALL_IDS = ("gen_ai.tool.call.id", "tool.call.id", "tool_call_id")
 ARGUMENTS = (
@@ -176,6 +178,7 @@ def speaking_reading(span: Span, role: Role) -> Reading:
     given, said = _conversation(span)
     output = read_messages(said)
     answer = first_text(attributes, ANSWERS) if role is not Role.MODEL else None
+    provider = first_text(attributes, PROVIDERS)
     name = agent = first_text(attributes, AGENT_NAMES)
     if role is Role.WORKFLOW:
         name = first_text(attributes, ("gen_ai.workflow.name",)) or name
@@ -191,7 +194,7 @@ def speaking_reading(span: Span, role: Role) -> Reading:
         answer=answer or last_answer(output),
         requested_model=first_text(attributes, REQUESTED_MODELS),
         model=first_text(attributes, MODELS),
-        provider=first_text(attributes, PROVIDERS),
+        provider=provider if provider not in _FRAMEWORKS else None,
         messages=text(given) if role is Role.MODEL else None,
         chosen=all_calls(output) if role is Role.MODEL else (),
         input_tokens=count(first(attributes, INPUT_TOKENS)),
