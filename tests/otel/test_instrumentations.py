@@ -52,6 +52,75 @@ def test_langchain_s_workflow_within_the_agent_of_that_name_is_the_same_agent() 
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]
 
 
+def test_an_agent_that_openllmetry_names_beside_its_work_is_one() -> None:
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b"}
+    work = {
+        "gen_ai.operation.name": "execute_task",
+        "traceloop.span.kind": "task",
+        "traceloop.entity.name": "b",
+    }
+    chat = {"gen_ai.operation.name": "chat"}
+    tool = {"gen_ai.operation.name": "execute_tool"}
+    run = projection_of(
+        made(1, "execute_tool ask", tool, at=(0, 9)),
+        made(2, "invoke_agent b", agent, parent=1, at=(1, 9)),
+        made(3, "execute_task b", work, parent=1, at=(2, 9)),
+        made(4, "chat", {**chat, "gen_ai.usage.input_tokens": 3}, parent=3, at=(2, 3)),
+        made(5, "execute_tool search", tool, parent=3, at=(3, 4)),
+        made(6, "invoke_agent b", agent, parent=1, at=(5, 9)),
+        made(7, "execute_task b", work, parent=1, at=(6, 9)),
+        made(8, "chat", {**chat, "gen_ai.usage.input_tokens": 4}, parent=7, at=(6, 7)),
+        made(9, "execute_tool search", tool, parent=7, at=(7, 8)),
+    )
+
+    assert [line.strip() for line in outline(run)[2:]] == [
+        "call ask None",
+        "plan b",
+        "step b",
+        "round 3",
+        "call search None (inferred)",
+        "plan b",
+        "step b",
+        "round 4",
+        "call search None (inferred)",
+    ]
+
+
+def test_calls_that_an_instrumentation_gives_as_python_shows_them_are_calls() -> None:
+    """`openai-agents-v2`, whose whole workflow is an agent without a name."""
+    scope = "opentelemetry.instrumentation.openai_agents"
+    given = """arguments='{"q": "x"}', call_id='c1', name='search', caller=None"""
+    shown = f"ResponseFunctionToolCall({given})"
+    parts = [{"type": "text", "content": shown}]
+    said = json.dumps([{"role": "assistant", "parts": parts}])
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": said}
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
+    agent = {"gen_ai.operation.name": "invoke_agent"}
+    run = projection_of(
+        made(1, "Agent workflow", agent, scope=scope),
+        made(2, "invoke_agent a", {**agent, "gen_ai.agent.name": "a"}, parent=1, scope=scope),
+        made(3, "chat", chat, parent=2, at=(0, 1), scope=scope),
+        made(4, "chat", {"gen_ai.operation.name": "chat"}, parent=2, at=(1, 2), scope=scope),
+        made(
+            5,
+            "execute_tool search",
+            {**tool, "gen_ai.tool.call.arguments": '{"q":"x"}'},
+            parent=2,
+            at=(3, 4),
+            scope=scope,
+        ),
+    )
+
+    assert outline(run)[:4] == [
+        "plan a",
+        "  step a",
+        "    round None",
+        '      call search {"q":"x"}',
+    ]
+    assert the_call(run)["provider_call_id"] == "c1"
+    assert not any(each["thought"] for each in run.records[Kind.THINK_ACT].values())
+
+
 def test_a_tool_that_answers_with_an_error_has_failed_under_an_ok_span() -> None:
     message = {"content": "503", "type": "tool", "tool_call_id": "c1", "status": "error"}
     run = projection_of(

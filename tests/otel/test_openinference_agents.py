@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.otel.made_traces import made, outline, projection_of, the_call
+from tracer.otel.projection import Projected
 from tracer.records import Kind
 
 SCOPE = "openinference.instrumentation."
@@ -28,7 +29,7 @@ def model(number: int, tokens: int, more: dict[str, Any] | None = None, **at: An
     return made(number, "ChatCompletion", {**of_kind("LLM"), **said}, **at)
 
 
-def plans(run: Any) -> list[tuple[str, str, str]]:
+def plans(run: Projected) -> list[tuple[Any, ...]]:
     found = sorted(run.records[Kind.PLAN].values(), key=lambda plan: plan["started_at"])
     return [(plan["title"], plan["user_request"], plan["summary"]) for plan in found]
 

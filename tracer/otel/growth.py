@@ -172,11 +172,27 @@ def _find_agents(forest: Forest) -> bool:
         wrapper = outermost.get(parent) if parent is not None else None
         if forest.role(span_id) in NODES and wrapper is not None:
             opened.setdefault(wrapper, set()).add(forest.role(span_id))
+    empty = _empty_agents(forest) if opened else {}
     for span_id, roles in opened.items():
         needed = {Role.MODEL} if forest.role(span_id) is Role.WORKFLOW else {Role.MODEL, Role.TOOL}
         if Role.AGENT not in roles and needed <= roles:
             forest.readings[span_id] = forest.readings[span_id]._replace(role=Role.AGENT)
+            beside = empty.get((forest.parents[span_id], forest.readings[span_id].name), [])
+            if beside and forest.spans[beside[-1]].start <= forest.spans[span_id].start:
+                # OpenLLMetry only names LangGraph's agents in a span beside that of their work.
+                _merge(forest, span_id, beside.pop())
             found = True
+    return found
+
+
+def _empty_agents(forest: Forest) -> dict[tuple[bytes | None, str | None], list[bytes]]:
+    """Return by parent and name the agents that nothing hangs under, latest first."""
+    holding = set(forest.parents.values())
+    found: dict[tuple[bytes | None, str | None], list[bytes]] = {}
+    for span_id in reversed(forest.having(Role.AGENT)):
+        if span_id not in holding:
+            key = forest.parents[span_id], forest.readings[span_id].name
+            found.setdefault(key, []).append(span_id)
     return found
 
 

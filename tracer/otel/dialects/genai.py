@@ -107,6 +107,8 @@ INPUT_MESSAGES = (
 )
 OUTPUT_MESSAGES = ("gen_ai.output.messages", "gcp.vertex.agent.llm_response", "gen_ai.completion")
 ANSWERS = ("final_result",)
+_WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
+"""Whose whole workflow is an agent too, without a name."""
 _DETAILS = "gen_ai.client.inference.operation.details"
 _NOT_A_CALL_ID = "<not specified>"
 
@@ -119,6 +121,8 @@ def read(span: Span) -> Reading | None:
     role, tool_type = kind
     if role is Role.TOOL:
         return tool_reading(span, tool_type)
+    if span.scope == _WORKFLOWS and first(span.attributes, AGENT_NAMES) is None:
+        role = Role.WORKFLOW if role is Role.AGENT else role
     if role in (Role.AGENT, Role.MODEL, Role.WORKFLOW):
         return speaking_reading(span, role)
     return Reading(role, conversation=first_text(span.attributes, CONVERSATIONS))

@@ -7,6 +7,7 @@ LangChain's serialized messages, and the Vercel AI SDK's.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ _IDS = ("call_id", "id", "toolCallId", "toolUseId", "tool_call_id")
 _NAMES = ("name", "toolName")
 _OBJECTS = ("ChatMessage(", "StopEvent(")
 """How Python shows messages of LlamaIndex, Haystack and smolagents: nothing that anybody said."""
+_SHOWN_CALL = "ResponseFunctionToolCall("
+"""How Python shows a call: the `openai-agents-v2` instrumentation gives it as text."""
+_MOST_SHOWN = 100_000
 _SPEAKERS = frozenset(("user", "human", "system", "assistant", "ai", "tool", "developer"))
 _ARGUMENTS = ("arguments", "args", "input")
 
@@ -156,7 +160,10 @@ def _said(item: Any) -> Said:
             if piece.get("type") in _TEXT_TYPES:
                 said = piece.get("text")
                 said = said if isinstance(said, str) else piece.get("content")
-                if isinstance(said, str):
+                shown = _shown_call(said)
+                if shown is not None:
+                    calls.append(shown)
+                elif isinstance(said, str):
                     texts.append(said)
     said = texts[0] if len(texts) == 1 else "\n".join([each for each in texts if each])
     return Said(_ROLES.get(spoken_by, spoken_by), said, tuple(calls))
@@ -188,6 +195,18 @@ def _read_piece(piece: Mapping[str, Any], calls: list[Chosen]) -> None:
                 return
     if piece.get("type") in _CALL_TYPES and "role" not in piece:
         calls.append(_chosen(piece))
+
+
+def _shown_call(said: Any) -> Chosen | None:
+    if not isinstance(said, str) or not said.startswith(_SHOWN_CALL) or len(said) > _MOST_SHOWN:
+        return None
+    try:
+        shown = ast.parse(said, mode="eval").body
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    given = shown.keywords if isinstance(shown, ast.Call) else []
+    fields = {each.arg: each.value.value for each in given if isinstance(each.value, ast.Constant)}
+    return _chosen({name: value for name, value in fields.items() if name is not None})
 
 
 def _listed(value: Any) -> list[Any]:

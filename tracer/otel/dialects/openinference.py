@@ -178,7 +178,7 @@ def _model(span: Span) -> Reading:
 
 def _tool(span: Span, parent: Span | None, tool_type: str | None) -> Reading:
     attributes = span.attributes
-    name = first_text(attributes, _TOOL_NAMES) or span.name
+    name = first_text(attributes, _TOOL_NAMES) or span.name.removesuffix(".__call__")
     arguments, call_id = _from_node(parent, name, attributes.get("input.value"))
     if arguments is None:
         arguments = _arguments(attributes)
