@@ -153,3 +153,43 @@ def test_langchain_takes_a_message_as_a_pair_of_who_spoke_and_what(kept: list[An
     )
 
     assert plans(run) == [("planner", "Plan", None)]
+
+
+def node(name: str, above: str | None = None) -> dict[str, Any]:
+    said = {**of_kind("AGENT"), "agent.name": name, "graph.node.id": name}
+    return said if above is None else {**said, "graph.node.parent_id": above}
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+def test_an_agent_that_was_handed_over_to_is_below_the_one_that_its_span_names(
+    is_called: bool,
+) -> None:
+    handing = of_kind("TOOL", input_value="triage", output_value="expert")
+    other = of_kind("TOOL", tool_name="search")
+    run = projection_of(
+        made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
+        made(2, "triage", node("triage"), parent=1, at=(0, 3)),
+        made(3, "handoff to expert", handing if is_called else other, parent=2, at=(2, 3)),
+        made(4, "expert", node("expert", "triage"), parent=1, at=(4, 6)),
+        made(5, "triage", node("triage", "expert"), parent=1, at=(7, 9)),
+    )
+
+    below = "    " if is_called else "  "
+    assert outline(run)[3:] == [
+        below + "  plan expert (inferred)",
+        below + "    step expert",
+        below + "      plan triage (inferred)",
+        below + "        step triage",
+    ]
+
+
+def test_two_agents_that_may_have_handed_over_are_not_guessed_between() -> None:
+    run = projection_of(
+        made(1, "both"),
+        made(2, "triage", node("triage"), parent=1, at=(0, 3)),
+        made(3, "triage", node("triage"), parent=1, at=(1, 3)),
+        made(4, "search", of_kind("TOOL"), parent=3, at=(2, 3)),
+        made(5, "expert", node("expert", "triage"), parent=1, at=(4, 6)),
+    )
+
+    assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())

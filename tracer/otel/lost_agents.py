@@ -18,6 +18,7 @@ from tracer.otel.spans import Span
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"
+BY_NODE = "the agent's span names the agent before it that handed over"
 BY_TIME = "the only call of the run that was running all the while"
 
 _MOST_PAIRS = 1_000_000
@@ -49,6 +50,7 @@ def join_lost_agents(forest: Forest, agents: Agents) -> None:
     if lost:
         nesting = _Nesting(forest)
         _join_by_text(forest, agents, lost, nesting)
+        _join_by_node(forest, agents, lost)
         _join_by_time(forest, agents, lost, calls, nesting)
         _cut_circles(forest, agents)
 
@@ -103,6 +105,43 @@ def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Ag
         and _spans(forest.spans[each.span_id], start, end)
     ]
     return holders[0] if len(holders) == 1 else None
+
+
+def _join_by_node(forest: Forest, agents: Agents, lost: list[Agent]) -> None:
+    """Join agents that were handed over to: the latest one of that place beside them did it.
+
+    Where another one of that place still ran when that one began, either may have done it.
+    """
+    known: dict[tuple[bytes | None, str | None], list[Agent]] = {}
+    for agent in sorted(agents.by_id.values(), key=lambda each: (each.start, each.span_id)):
+        if agent.is_there:
+            key = forest.parents[agent.span_id], forest.readings[agent.span_id].node
+            known.setdefault(key, []).append(agent)
+    for agent in lost:
+        node = forest.readings[agent.span_id].node_above if agent.is_there else None
+        if node is None or agent.inferred is not None or agent.opener[0] is not Above.TOP:
+            continue
+        beside = known.get((forest.parents[agent.span_id], node), [])
+        at = bisect_left(beside, agent.start, key=lambda each: each.start) - 1
+        is_clear = at == 0 or (at > 0 and not _overlap(forest, beside[at - 1], beside[at]))
+        if is_clear:
+            agent.inferred, agent.evidence = _handing_over(forest, beside[at], agent), BY_NODE
+
+
+def _overlap(forest: Forest, one: Agent, later: Agent) -> bool:
+    return not 0 < interval(forest, one)[1] <= later.start
+
+
+def _handing_over(forest: Forest, giver: Agent, agent: Agent) -> bytes:
+    """Return the call by which an agent handed over, where it has such a span; else the agent."""
+    calls = (
+        call
+        for call in reversed(giver.calls)
+        if forest.spans[call].start <= agent.start
+        and forest.readings[call].result == name_of(forest, agent)
+        and forest.readings[call].arguments == name_of(forest, giver)
+    )
+    return next(calls, giver.span_id)
 
 
 def _join_by_time(

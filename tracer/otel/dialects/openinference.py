@@ -134,6 +134,8 @@ def _agent(span: Span, role: Role, name: str) -> Reading:
         answer=last_answer(read_messages(attributes.get("output.value")))
         if role is not Role.CHAIN
         else None,
+        node=first_text(attributes, ("graph.node.id",)),
+        node_above=first_text(attributes, ("graph.node.parent_id",)),
     )
 
 

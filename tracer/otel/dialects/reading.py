@@ -67,6 +67,10 @@ class Reading(NamedTuple):
     result: str | None = None
     tool_failed: bool = False
     """Whether the tool's answer says so itself, whatever the span's status."""
+    node: str | None = None
+    """The agent's place in the graph of agents, as the emitter names it."""
+    node_above: str | None = None
+    """The place of the agent that handed over to it."""
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 
