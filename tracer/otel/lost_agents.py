@@ -112,20 +112,26 @@ def _join_by_node(forest: Forest, agents: Agents, lost: list[Agent]) -> None:
 
     Where another one of that place still ran when that one began, either may have done it.
     """
+    handed = [agent for agent in lost if _may_be_handed(forest, agent)]
+    if not handed:
+        return
     known: dict[tuple[bytes | None, str | None], list[Agent]] = {}
     for agent in sorted(agents.by_id.values(), key=lambda each: (each.start, each.span_id)):
         if agent.is_there:
             key = forest.parents[agent.span_id], forest.readings[agent.span_id].node
             known.setdefault(key, []).append(agent)
-    for agent in lost:
-        node = forest.readings[agent.span_id].node_above if agent.is_there else None
-        if node is None or agent.inferred is not None or agent.opener[0] is not Above.TOP:
-            continue
+    for agent in handed:
+        node = forest.readings[agent.span_id].node_above
         beside = known.get((forest.parents[agent.span_id], node), [])
         at = bisect_left(beside, agent.start, key=lambda each: each.start) - 1
         is_clear = at == 0 or (at > 0 and not _overlap(forest, beside[at - 1], beside[at]))
         if is_clear:
             agent.inferred, agent.evidence = _handing_over(forest, beside[at], agent), BY_NODE
+
+
+def _may_be_handed(forest: Forest, agent: Agent) -> bool:
+    is_open = agent.is_there and agent.inferred is None and agent.opener[0] is Above.TOP
+    return is_open and forest.readings[agent.span_id].node_above is not None
 
 
 def _overlap(forest: Forest, one: Agent, later: Agent) -> bool:
