@@ -162,7 +162,7 @@ async def test_an_event_that_the_store_breaks_on_is_dropped_alone(
     [line] = [each for each in caplog.records if "events_dropped" in each.message]
     assert vars(line)["fields"]["record_ids"] == [str(poison.plan_id)]
     assert vars(line)["fields"]["reason"].startswith("builtins.RuntimeError at ")
-    assert "4711" not in str([vars(record) for record in caplog.records])
+    assert "a payload" not in str([vars(record) for record in caplog.records])
 
 
 async def test_an_event_that_takes_the_store_down_does_not_hold_up_those_behind_it(

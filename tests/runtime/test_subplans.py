@@ -154,7 +154,7 @@ async def test_identity_and_the_earlier_deadline_are_handed_down(open_bench: Ope
     assert below.deadline == above.deadline is not None
     assert (above.depth, below.depth) == (0, 1)
     assert [each.template for each in below.path] == ["review"]
-    assert "4711" not in repr(below) + str(rows)
+    assert "token-4711" not in repr(below) + str(rows)
 
 
 async def test_sub_plans_can_be_nested_as_deep_as_allowed_and_no_deeper(

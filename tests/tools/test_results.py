@@ -103,7 +103,7 @@ def test_a_context_that_a_tool_returns_does_not_show_who_the_caller_is() -> None
         identity=Identity("token-4711"),
     )
 
-    assert "4711" not in result_text(returned) + repr(returned) + result_text([returned])
+    assert "token-4711" not in result_text(returned) + repr(returned) + result_text([returned])
     assert returned.identity is not None
     assert returned.identity.reveal() == "token-4711"
 
