@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from tracer.access import Caller, Scope
 from tracer.errors import ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool, spool_path
 from tracer.runtime.application import Application, Surroundings
@@ -49,8 +48,6 @@ from tracer.storage.run_watch import RunWatch
 from tracer.storage.summariser import Summariser
 from tracer.store import TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
-
-log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,6 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
         if (found := settings.direct_database_url or settings.database_url) is not None:
             url = found.get_secret_value()
         else:
-            log.info("embedded_postgres_starts", home=str(settings.home))
             embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
             stack.push_async_callback(asyncio.to_thread, embedded.stop)
             await stack.enter_async_context(kept_alive(embedded))

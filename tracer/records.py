@@ -88,7 +88,7 @@ class Totals(SQLModel):
     output_tokens: int = Field(default=0, sa_type=BigInteger)
     """Tokens that models answered with."""
     cost_usd: Decimal = Field(default=Decimal(0), sa_type=Numeric)
-    """What the models cost, in US dollars."""
+    """What the models cost, in US dollars: the sum of the costs that are known."""
     tool_calls: int = Field(default=0, sa_type=BigInteger)
     """Tool calls, items of batches included."""
     failures: int = Field(default=0, sa_type=BigInteger)

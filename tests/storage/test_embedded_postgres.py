@@ -53,9 +53,13 @@ def test_settings_are_passed_on_and_durability_is_the_default(home: Path) -> Non
         assert _answer(server.url, "SHOW listen_addresses") == ""
 
 
-def test_the_last_user_stops_it_and_stopping_twice_is_no_matter(home: Path) -> None:
-    first, second = start_embedded_postgres(home), start_embedded_postgres(home)
+def test_the_last_user_stops_it_and_stopping_twice_is_no_matter(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        first, second = start_embedded_postgres(home), start_embedded_postgres(home)
     assert first.url == second.url
+    assert caplog.text.count("embedded_postgres_starts") == 1  # who joins it starts nothing
     first.stop()
     first.stop()
     assert _answer(second.url) == "here"

@@ -27,6 +27,9 @@ from urllib.parse import quote
 import psutil
 
 from tracer.errors import StoreUnavailable
+from tracer.logs import get_logger
+
+log = get_logger(__name__)
 
 MAJOR_VERSION = 18
 SERVICE_USER = "tracer-postgres"
@@ -182,19 +185,21 @@ class _Cluster:
     def ensure_running(self, settings: Mapping[str, str]) -> None:
         if self._answers():
             return
+        log.info("embedded_postgres_starts", directory=str(self.directory))
         self._forget_dead_server()
         settings = {**settings, "unix_socket_directories": str(self.socket_directory)}
         options = " ".join(shlex.quote(f"--{name}={value}") for name, value in settings.items())
-        log = self.directory / "server.log"
+        server_log = self.directory / "server.log"
         start = self._run(
             *("pg_ctl", "start", "--wait", f"--timeout={START_SECONDS}"),
-            *("--pgdata", str(self.data), "--log", str(log), "--options", options),
+            *("--pgdata", str(self.data), "--log", str(server_log), "--options", options),
         )
         if start.returncode and not self._answers():
-            tail = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
+            said = server_log.read_text(errors="replace") if server_log.exists() else ""
+            tail = " ".join(said.splitlines()[-3:])
             raise StoreUnavailable(
                 f"The embedded Postgres in {self.directory} does not start: "
-                f"{' '.join(tail) or _last_words(start)} Set that right, {WAY_OUT}"
+                f"{tail or _last_words(start)} Set that right, {WAY_OUT}"
             )
 
     def is_alive(self) -> bool:

@@ -8,6 +8,7 @@ import {
   formatMoment,
   formatOffset,
   formatShare,
+  knownCost,
 } from './formatting'
 
 test.each([
@@ -48,6 +49,13 @@ test('small costs keep the digits that tell something', () => {
   expect(formatCost(0.0123456, 'en')).toBe('$0.0123')
   expect(formatCost(12.3456, 'en')).toBe('$12.35')
   expect(formatCost(0, 'en')).toBe('$0.00')
+})
+
+test('a cost that nobody knows is a dash, and no work costs nothing', () => {
+  const used = { costUsd: 0, inputTokens: 120, outputTokens: 0 }
+  expect(formatCost(knownCost(used), 'en')).toBe('–')
+  expect(formatCost(knownCost({ ...used, costUsd: 0.01 }), 'en')).toBe('$0.0100')
+  expect(formatCost(knownCost({ ...used, inputTokens: 0 }), 'en')).toBe('$0.00')
 })
 
 test('sizes are in the unit that fits', () => {

@@ -86,8 +86,19 @@ export function formatFactor(factor: number, locale: string): string {
   return `×${numbers(locale, { maximumFractionDigits }).format(factor)}`
 }
 
-/** US dollars: two digits from one dollar on; below it four, and more where those would be zeros. */
-export function formatCost(usd: number, locale: string): string {
+/** What the rounds in some part of a run cost, as far as it is known: null where they used tokens
+ * and none of them has a price. */
+export function knownCost(totals: Used): number | null {
+  const isUnknown = totals.costUsd === 0 && totals.inputTokens + totals.outputTokens > 0
+  return isUnknown ? null : totals.costUsd
+}
+
+type Used = { costUsd: number; inputTokens: number; outputTokens: number }
+
+/** US dollars: two digits from one dollar on; below it four, and more where those would be zeros.
+ * Of a cost that nobody knows, a dash. */
+export function formatCost(usd: number | null, locale: string): string {
+  if (usd === null) return '–'
   const style = { style: 'currency', currency: 'USD' } as const
   if (usd === 0 || usd >= 1) return numbers(locale, style).format(usd)
   if (usd < 0.001) return numbers(locale, { ...style, maximumSignificantDigits: 2 }).format(usd)
