@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import Path, Query, Request
+from fastapi import Depends, Path, Query, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
@@ -14,6 +15,7 @@ from tracer.errors import BadRequest
 from tracer.events import Moment
 from tracer.logs import tell_lineage
 from tracer.text import storable
+from tracer.tool_stats import TimeRange
 
 RootPlanId = Annotated[UUID, Path(alias="rootPlanId", description="The run's root plan.")]
 PlanId = Annotated[UUID, Path(alias="planId")]
@@ -29,11 +31,17 @@ async def refuse_unknown_parameters(request: Request) -> None:
     """
     route = request.scope["route"]
     assert isinstance(route, APIRoute)
-    known = {field.alias for field in route.dependant.query_params}
+    known = _query_parameters(route.dependant)
     unknown = sorted(request.query_params.keys() - known)
     if unknown:
         offered = f"Use one of {', '.join(sorted(known))}." if known else "It takes none."
         raise BadRequest(f"There is no query parameter {storable(unknown[0])!r} here. {offered}")
+
+
+def _query_parameters(dependant: Dependant) -> set[str]:
+    """Return those of a route, with those of what it depends on."""
+    own = {field.alias for field in dependant.query_params}
+    return own.union(*map(_query_parameters, dependant.dependencies))
 
 
 async def name_lineage(request: Request) -> None:
@@ -60,13 +68,23 @@ PageSize = Annotated[int, Query(ge=1, le=500, description="How many items at mos
 CursorText = Annotated[
     str | None, Query(description="The `nextCursor` of the page before this one.")
 ]
-Since = Annotated[
+_Since = Annotated[
     Moment | None,
     Query(
         alias="from", description="Started (or else recorded) at this moment or later, RFC 3339."
     ),
 ]
-Until = Annotated[
+_Until = Annotated[
     Moment | None,
     Query(alias="to", description="Started (or else recorded) before this moment, RFC 3339."),
 ]
+
+
+def _range(since: _Since = None, until: _Until = None) -> TimeRange:
+    if since is not None and until is not None and since > until:
+        raise BadRequest("'from' is later than 'to': nothing starts in such a range of time.")
+    return TimeRange(since, until)
+
+
+Within = Annotated[TimeRange, Depends(_range)]
+"""The range of time that a reading is about."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.parts import Administering, Launcher, Reader, Writer
 from api.problems import documented
-from api.routes.parameters import CursorText, PageSize, RootPlanId, Since, StoredText, Until
+from api.routes.parameters import CursorText, PageSize, RootPlanId, StoredText, Within
 from api.schemas import RunRequest, RunSchema, SearchedPageSchema, ShownStatus
 from tracer.context import Identity
 from tracer.records import Kind
@@ -22,6 +22,7 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 @router.get("")
 async def list_runs(
     reader: Reader,
+    within: Within,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
     tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
@@ -29,8 +30,6 @@ async def list_runs(
         StoredText | None,
         Query(description="Text within titles, tool and agent names or errors, in any case."),
     ] = None,
-    since: Since = None,
-    until: Until = None,
     other_traces: Annotated[
         bool,
         Query(
@@ -47,8 +46,8 @@ async def list_runs(
         agent=agent,
         tool=tool,
         q=q,
-        since=since,
-        until=until,
+        since=within.since,
+        until=within.until,
         other_traces=other_traces,
     )
     page = await reader.list_runs(wanted, limit, cursor)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from api.parts import Reader
 from api.problems import documented
-from api.routes.parameters import Since, StoredText, Until
+from api.routes.parameters import StoredText, Within
 from api.stats_schemas import (
     CallBucketSchema,
     NamedCallSchema,
@@ -17,7 +17,6 @@ from api.stats_schemas import (
     ToolStatsList,
     ToolStatsSchema,
 )
-from tracer.tool_stats import TimeRange
 
 router = APIRouter(prefix="/api/stats/tools", tags=["statistics"])
 
@@ -28,28 +27,25 @@ ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name
 @router.get("")
 async def read_tool_stats(
     reader: Reader,
+    within: Within,
     name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
-    since: Since = None,
-    until: Until = None,
 ) -> ToolStatsList:
     """Read how the calls of each tool went.
 
     Counts are exact. Percentiles are durations that there were, or within 1 % of them where hours
     take part that are summed up, which are those that ended more than 26 hours ago.
     """
-    found = await reader.read_tool_stats(TimeRange(since, until), name)
+    found = await reader.read_tool_stats(within, name)
     return ToolStatsList(items=[ToolStatsSchema.model_validate(stats) for stats in found])
 
 
 @router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_tool_history(
-    name: ToolName, reader: Reader, since: Since = None, until: Until = None
-) -> ToolHistorySchema:
+async def read_tool_history(name: ToolName, reader: Reader, within: Within) -> ToolHistorySchema:
     """Read how the calls of one tool went over time, with the slowest and the latest failures.
 
     Counts are exact, and percentiles as in the statistics of all tools.
     """
-    history = await reader.read_tool_history(name, TimeRange(since, until))
+    history = await reader.read_tool_history(name, within)
     return ToolHistorySchema(
         stats=ToolStatsSchema.model_validate(history.stats),
         bucket_seconds=history.bucket_seconds,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.parts import Reader
 from api.problems import documented
-from api.routes.parameters import CursorText, PageSize, Since, StoredText, ToolCallId, Until
+from api.routes.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
 from api.schemas import (
     LineageItem,
     PlanSchema,
@@ -29,6 +29,7 @@ router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
 @router.get("")
 async def list_tool_calls(
     reader: Reader,
+    within: Within,
     name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     root_plan_id: Annotated[
@@ -38,8 +39,6 @@ async def list_tool_calls(
         StoredText | None,
         Query(alias="providerCallId", description="The id that the model's provider gave."),
     ] = None,
-    since: Since = None,
-    until: Until = None,
     limit: PageSize = 50,
     cursor: CursorText = None,
 ) -> SearchedPageSchema[ToolCallPreviewSchema]:
@@ -49,8 +48,8 @@ async def list_tool_calls(
         status=status,
         root_plan_id=root_plan_id,
         provider_call_id=provider_call_id,
-        since=since,
-        until=until,
+        since=within.since,
+        until=within.until,
     )
     page = await reader.list_tool_calls(wanted, limit, cursor)
     return SearchedPageSchema(

@@ -72,6 +72,20 @@ async def test_a_misspelt_parameter_does_not_vanish(api: Api) -> None:
         assert "parameter" in response.json()["detail"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/api/runs", "/api/tool-calls", "/api/stats/tools", "/api/stats/tools/measure"]
+)
+async def test_a_range_of_time_that_ends_before_it_begins_is_refused(api: Api, path: str) -> None:
+    earlier, later = "2026-01-01T00:00:00Z", "2026-01-01T01:00:01+01:00"
+    response = await api.get(path, **{"from": later, "to": earlier})
+
+    assert response.status_code == 400
+    assert response.json()["code"] == "bad_request"
+    assert response.json()["detail"].startswith("'from' is later than 'to'")
+    for fine in ({"from": earlier, "to": later}, {"from": later, "to": later}):
+        assert (await api.get(path, **fine)).status_code != 400
+
+
 async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
     path = await api.get("/api/nothing")
     method = await api.client.put("/api/runs")

@@ -5005,16 +5005,16 @@ export interface operations {
                 tool?: string | null;
                 /** @description Text within titles, tool and agent names or errors, in any case. */
                 q?: string | null;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
-                from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
-                to?: string | null;
                 /** @description Whether to list traces too that have no agent, model or tool call. */
                 otherTraces?: boolean;
                 /** @description How many items at most. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before this one. */
                 cursor?: string | null;
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                from?: string | null;
+                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                to?: string | null;
             };
             header?: never;
             path?: never;
@@ -6763,14 +6763,14 @@ export interface operations {
                 rootPlanId?: string | null;
                 /** @description The id that the model's provider gave. */
                 providerCallId?: string | null;
-                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
-                from?: string | null;
-                /** @description Started (or else recorded) before this moment, RFC 3339. */
-                to?: string | null;
                 /** @description How many items at most. */
                 limit?: number;
                 /** @description The `nextCursor` of the page before this one. */
                 cursor?: string | null;
+                /** @description Started (or else recorded) at this moment or later, RFC 3339. */
+                from?: string | null;
+                /** @description Started (or else recorded) before this moment, RFC 3339. */
+                to?: string | null;
             };
             header?: never;
             path?: never;
