@@ -155,6 +155,10 @@ class RunFilter:
     """The name of an agent that took part."""
     tool: str | None = None
     """The name of a tool that was called."""
+    session: str | None = None
+    subject: str | None = None
+    tag: str | None = None
+    """The conversation that it belongs to, whom it is about, one of its tags: each as it has it."""
     q: str | None = None
     """Text within titles, tool and agent names or errors, upper and lower case alike."""
     since: datetime | None = None

@@ -26,6 +26,11 @@ async def list_runs(
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
     tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
+    session: Annotated[
+        StoredText | None, Query(description="The conversation that it belongs to, as `sessionId`.")
+    ] = None,
+    subject: Annotated[StoredText | None, Query(description="Whom it is about.")] = None,
+    tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
     q: Annotated[
         StoredText | None,
         Query(description="Text within titles, tool and agent names or errors, in any case."),
@@ -45,6 +50,9 @@ async def list_runs(
         status=status,
         agent=agent,
         tool=tool,
+        session=session,
+        subject=subject,
+        tag=tag,
         q=q,
         since=within.since,
         until=within.until,

@@ -74,6 +74,31 @@ async def test_the_run_list_can_be_filtered(api: Api) -> None:
     assert [str(fine.root)] == await found(to="2026-01-01T13:00:00+00:00")
 
 
+async def test_runs_are_listed_by_session_subject_and_tag(api: Api) -> None:
+    roots = [new_id() for _ in range(2)]
+    for number, root in enumerate(roots):
+        started = PlanStarted(
+            at=START,
+            root_plan_id=root,
+            plan_id=root,
+            session_id="ward-3",
+            subject=f"p-{number}",
+            tags=("night\0",) * number,
+        )
+        await api.writer.write([started])
+    first, second = map(str, roots)
+
+    async def found(**parameters: str) -> list[str]:
+        page: Any = await api.read("/api/runs", **parameters)
+        return [run["rootPlanId"] for run in page["items"]]
+
+    assert await found(session="ward-3") == [second, first]
+    assert await found(session="ward-3", subject="p-0") == [first]
+    assert await found(subject="p") == []
+    assert await found(tag="night\0") == await found(tag="night␛0000") == [second]
+    assert await found(tag="night") == []
+
+
 async def test_a_sub_plan_says_which_call_opened_it(api: Api) -> None:
     run = await api.record(sample_run(sub_plans=2))
 

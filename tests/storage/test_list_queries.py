@@ -10,10 +10,16 @@ import pytest
 
 from tests.citus_databases import on_one_postgres
 from tests.sample_runs import sample_run
+from tests.store_contract.moments import Moments
 from tracer.pages import Page
 from tracer.records import Run
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_lists import Listing, list_of_runs, list_of_tool_calls
+from tracer.storage.engine import Pool, borrowed
+from tracer.storage.postgres_lists import (
+    MOST_SORTED,
+    Listing,
+    list_of_runs,
+    list_of_tool_calls,
+)
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool, reading
@@ -66,6 +72,34 @@ async def test_a_full_page_is_not_searched_further(
     assert len(asked) == 3
 
 
+async def test_a_conversation_costs_one_query_more_than_a_list(
+    writer: PostgresWriter, reader: PostgresReader, many_runs: None, asked: list[str]
+) -> None:
+    run = Moments()
+    await writer.write([run.plan_started(session_id="ward-3")])
+    asked.clear()
+    page = await reader.list_runs(RunFilter(session="ward-3"), 50, None)
+    assert [found.root_plan_id for found in page.items] == [run.root]
+    assert (page.next_cursor, page.searched_back_to) == (None, None)
+    assert len(asked) == 2
+
+
+async def test_a_conversation_of_very_many_runs_is_looked_for_like_anything_else(
+    reader: PostgresReader, many_runs: None, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE run SET recorded_at = recorded_at + interval '1 year'")
+        for _ in range(MOST_SORTED // 1_200 + 1):
+            connection.execute(MANY)
+        connection.execute("UPDATE run SET session_id = 'x' WHERE recorded_at < now() + '1 day'")
+    pages: list[Page[Run]] = []
+    while len(pages) < 4:
+        cursor = pages[-1].next_cursor if pages else None
+        pages.append(await reader.list_runs(RunFilter(session="x"), 50, cursor))
+    assert [len(page.items) for page in pages] == [0, 0, 50, 50]
+    assert [page.searched_back_to is None for page in pages] == [False, False, True, True]
+
+
 @on_one_postgres
 @pytest.mark.parametrize(
     ("listing", "index"),
@@ -109,6 +143,41 @@ async def test_a_list_goes_along_its_index_behind_the_wall(
     once = {node["Index Name"] for node in scans[:-1]}
     assert once <= {"run_buried"}
     assert "Sort" not in {node["Node Type"] for node in nodes(plan[0]["Plan"])}
+
+
+@on_one_postgres
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [
+        (RunFilter(session="x"), "run_by_session_id"),
+        (RunFilter(session="x", status="failed"), "run_by_session_id"),
+        (RunFilter(session="x", since=DAY, other_traces=True), "run_by_session_id"),
+        (RunFilter(subject="x"), "run_by_subject"),
+        (RunFilter(subject="x", status="running", tool="check"), "run_by_subject"),
+    ],
+)
+@pytest.mark.parametrize("has_statistics", [True, False])
+async def test_the_runs_of_a_conversation_or_a_subject_come_out_of_their_index_alone(
+    pool: Pool, many_runs: None, wanted: RunFilter, index: str, has_statistics: bool
+) -> None:
+    listing = list_of_runs(wanted, 1, None)
+    async with borrowed(pool) as connection:
+        # Half of the runs are wanted, the oldest: along the list they come last.
+        await connection.execute(
+            "UPDATE run SET session_id = 'x', subject = 'x' WHERE recorded_at < ("
+            "SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY recorded_at) FROM run)"
+        )
+        if has_statistics:
+            await connection.execute("ANALYZE run")
+    async with reading(ProjectPool(pool)) as connection:
+        await connection.execute("SET LOCAL enable_seqscan = off")
+        cursor = await connection.execute(
+            f"EXPLAIN (FORMAT JSON) SELECT {listing.id_field} {listing.rows} LIMIT 10",
+            listing.values,
+        )
+        [[plan]] = await cursor.fetchall()
+    scans = [node["Index Name"] for node in nodes(plan[0]["Plan"]) if "Index Name" in node]
+    assert scans == [index]
 
 
 def nodes(node: dict[str, Any]) -> list[dict[str, Any]]:

@@ -90,7 +90,9 @@ class _Telling:
         for _ in range(self.draw(st.sampled_from([1, 1, 1, 2]))):
             planned = (PlannedStep(step_id=s, agent_name=self.word()) for s in steps)
             root_only: dict[str, Any] = {
-                "tags": tuple(self.draw(st.lists(st.sampled_from("ab字"), max_size=2)))
+                "tags": tuple(self.draw(st.lists(st.sampled_from("ab\0"), max_size=2))),
+                "session_id": self.draw(st.sampled_from([None, "a", "\0"])),
+                "subject": self.draw(st.sampled_from([None, "", "é"])),
             }
             self.maybe(
                 PlanStarted(

@@ -6,7 +6,7 @@ All take `project_id`, and most the runs that they are about as `runs`. `now` is
 from __future__ import annotations
 
 from tracer.records import Kind
-from tracer.storage.tables import ALWAYS, IS_BURIED, METADATA, TABLES
+from tracer.storage.tables import ALWAYS, IS_BURIED, METADATA, TABLES, is_text
 
 _OF_PROJECT = "project_id = %(project_id)s"
 _OF_RUNS = f"{_OF_PROJECT} AND root_plan_id = ANY(%(runs)s)"
@@ -23,7 +23,7 @@ NOT_BURIED = (
 """The same for a record of the run `run`."""
 
 THE_RUN = "root_plan_id = %(run)s AND deleted_at IS NULL"
-OF_SUBJECT = "subject::name = %(subject)s::text::name AND subject = %(subject)s"
+OF_SUBJECT = is_text("subject", "subject")
 
 _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
 

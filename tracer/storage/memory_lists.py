@@ -24,6 +24,9 @@ def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
             or _has(records, (Kind.PLAN, Kind.STEP), "agent_name", storable(wanted.agent))
         )
         and (wanted.tool is None or _has(records, (Kind.TOOL_CALL,), "name", storable(wanted.tool)))
+        and (wanted.session is None or run.session_id == storable(wanted.session))
+        and (wanted.subject is None or run.subject == storable(wanted.subject))
+        and (wanted.tag is None or storable(wanted.tag) in run.tags)
         and (wanted.q is None or _mentions(records, storable(wanted.q)))
     )
 

@@ -2,12 +2,14 @@
 
 A list goes along an index, newest first, and looks at a bounded number of rows for those that are
 wanted: what it costs does not grow with the table, even where nothing is found. What a list is
-often narrowed to has an index of its own, and nothing more to look for in it.
+often narrowed to has an index of its own, and nothing more to look for in it. The runs of a session
+or a subject are taken out of an index, whose order is another, and sorted, unless they are very
+many.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tracer.pages import Cursor, Page
@@ -18,11 +20,14 @@ from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection
 from tracer.storage.row_records import select
-from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES
+from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES, is_text
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
 L = TypeVar("L", Run, ToolCallPreview)
+
+MOST_SORTED = 10_000
+"""How many rows a page takes out of an index to sort them; more it would look through instead."""
 
 
 @dataclass
@@ -52,6 +57,8 @@ class Listing:
     """Whether it goes by when things started, rather than by when they were recorded."""
     looked_at: int
     """At how many rows a page looks, at most, for those that are wanted."""
+    among: Where = field(default_factory=Where)
+    """What an index answers in an order of its own."""
     along: Where = field(default_factory=Where)
     """What an index answers."""
     wanted: Where = field(default_factory=Where)
@@ -65,12 +72,29 @@ class Listing:
     @property
     def values(self) -> dict[str, Any]:
         """The values that the conditions name."""
-        return self.along.values | self.wanted.values
+        return self.gone_along | self.wanted.values
+
+    @property
+    def gone_along(self) -> dict[str, Any]:
+        """The values that `rows` names."""
+        return self.among.values | self.along.values
+
+    @property
+    def searched(self) -> Listing:
+        """The same, where what is `among` has to be looked for."""
+        conditions = [*self.among.conditions, *self.wanted.conditions]
+        wanted = Where(conditions, self.among.values | self.wanted.values)
+        return replace(self, among=Where(), wanted=wanted)
 
     @property
     def rows(self) -> str:
         """The rows that it goes along, as the end of a query."""
-        return f"""FROM {self.table} WHERE {self.along}
+        source = self.table
+        if self.among.conditions:
+            # Apart, or the planner may go along the whole list in its order and leave out nearly
+            # all: how many there are of each it guesses, and not where they are.
+            source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
+        return f"""FROM {source} WHERE {self.along}
             ORDER BY {self.moment} DESC, {self.id_field} DESC"""
 
 
@@ -79,6 +103,11 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add("deleted_at IS NULL")
+    for column, value in (("session_id", wanted.session), ("subject", wanted.subject)):
+        listing.among.add(
+            f"project_id = %(project_id)s AND {is_text(column, column)}",
+            **{column: _stored(value)},
+        )
     _add_range(listing, wanted, cursor)
     # The runs with a status have an index by when they were recorded.
     _add_status(listing, listing.wanted if listing.by_start else listing.along, wanted.status)
@@ -93,6 +122,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
         agent=_stored(wanted.agent),
     )
     looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
     looked_for.add(
         " OR ".join(
             _in_run(TABLES[kind], " OR ".join(f"{column} ILIKE %(q)s" for column in columns))
@@ -115,11 +145,7 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
         ("name", _stored(wanted.name)),
         ("provider_call_id", _stored(wanted.provider_call_id)),
     ):
-        # The index has the beginning of each.
-        listing.along.add(
-            f"{column}::name = %({column})s::text::name AND {column} = %({column})s",
-            **{column: value},
-        )
+        listing.along.add(is_text(column, column), **{column: value})
     return listing
 
 
@@ -135,6 +161,11 @@ async def read_page(
         listing: Which.
         limit: How many at most.
     """
+    if listing.among.conditions:
+        more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
+        found = await connection.execute(more, listing.gone_along)
+        if await found.fetchone() is not None:
+            listing = listing.searched
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:
         query = f"""SELECT {columns} FROM (
@@ -155,7 +186,7 @@ async def read_page(
     if listing.wanted.conditions:
         last_looked_at = f"""SELECT {listing.moment}, {listing.id_field} {listing.rows}
             LIMIT 1 OFFSET {listing.looked_at - 1}"""
-        cursor = await connection.execute(last_looked_at, listing.along.values)
+        cursor = await connection.execute(last_looked_at, listing.gone_along)
         if row := await cursor.fetchone():
             edge = Cursor(*row)
             return Page(items, edge.encode(), searched_back_to=edge.moment)

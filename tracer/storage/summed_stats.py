@@ -27,7 +27,7 @@ from tracer.storage.engine import PoolConnection
 from tracer.storage.named_calls import HAS_TAKEN, latest_failures, named, slowest
 from tracer.storage.postgres_lists import Where
 from tracer.storage.summed_hours import DAY, Stretch, SummedHours, texts
-from tracer.storage.tables import IS_FAILED, START, start_of
+from tracer.storage.tables import IS_FAILED, START, is_text, start_of
 from tracer.tool_stats import LISTED, CallBucket, TimeRange, ToolHistory, ToolStats
 
 Row = dict[str, Any]
@@ -122,7 +122,7 @@ class SummedStats:
 
     def _summaries(self) -> str:
         """Return the summaries of what `_given` gives, as the rows `summed`."""
-        of_tool = "tool_name::name = %(name)s::text::name AND tool_name = %(name)s"
+        of_tool = is_text("tool_name", "name")
         return f"""{_SUMMED_PIECES}, LATERAL (
             SELECT * FROM summed_calls
             WHERE project_id = %(project_id)s AND hours = piece.hours

@@ -116,6 +116,11 @@ def _along(name: str, id_field: str, moment: str, where: str | None, *leading: s
     return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
 
 
+def is_text(column: str, value: str) -> str:
+    """Return the condition that a text is the value of this name: an index has its beginning."""
+    return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
+
+
 def _of_whom(column: str, where: str, *then: str) -> Index:
     """Index runs by a text: as with the names of tools, by its first 63 bytes."""
     beginning = text(f"({column}::name)")

@@ -5003,6 +5003,12 @@ export interface operations {
                 agent?: string | null;
                 /** @description A tool that was called. */
                 tool?: string | null;
+                /** @description The conversation that it belongs to, as `sessionId`. */
+                session?: string | null;
+                /** @description Whom it is about. */
+                subject?: string | null;
+                /** @description One of its tags. */
+                tag?: string | null;
                 /** @description Text within titles, tool and agent names or errors, in any case. */
                 q?: string | null;
                 /** @description Whether to list traces too that have no agent, model or tool call. */

@@ -1,0 +1,102 @@
+"""Runs found by what they belong to: a conversation, whom they are about, a tag."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.store_contract.moments import START, Moments
+from tests.store_contract.stores import NewStore, Store
+from tests.store_contract.test_lists import pages_of_runs, roots
+from tracer.store import RunFilter
+from tracer.text import escape
+
+WARD = {"session": "ward-3", "subject": "p-7", "tag": "night"}
+OF_WARD: dict[str, Any] = {"session_id": "ward-3", "subject": "p-7", "tags": ("night",)}
+
+
+def wanted_by(name: str, value: str | None, **more: Any) -> RunFilter:
+    return RunFilter(**{name: value, **more})
+
+
+async def test_runs_are_found_by_conversation_subject_and_tag(store: Store) -> None:
+    one, other, bare = Moments(), Moments(), Moments()
+    await store.record(
+        one.plan_started(session_id="ward-3", subject="p-7", tags=("night", "slow")),
+        other.plan_started(session_id="ward-3", subject="p-8", tags=("night",)),
+        bare.plan_started(),
+    )
+    both = [other.root, one.root]
+    for wanted, expected in (
+        (RunFilter(session="ward-3"), both),
+        (RunFilter(subject="p-7"), [one.root]),
+        (RunFilter(tag="night"), both),
+        (RunFilter(tag="slow"), [one.root]),
+        (RunFilter(session="ward-3", subject="p-8"), [other.root]),
+        (RunFilter(session="ward-3", tag="slow"), [one.root]),
+        (RunFilter(session="ward-3", status="running"), both),
+        (RunFilter(session="ward-3", agent="nurse"), []),
+        (RunFilter(session="ward"), []),
+        (RunFilter(subject="P-7"), []),
+        (RunFilter(tag="nigh"), []),
+        *((wanted_by(name, ""), []) for name in WARD),
+    ):
+        assert await roots(store, wanted) == expected, wanted
+
+
+@pytest.mark.parametrize("name", WARD)
+@pytest.mark.parametrize("value", ["", "\0", "\ud800", "␛0000", "'", "字" * 40_000])
+async def test_what_runs_are_found_by_may_be_any_text(store: Store, name: str, value: str) -> None:
+    run, other = Moments(), Moments()
+    for each, said in ((run, value), (other, f"{value}1")):
+        await store.record(each.plan_started(session_id=said, subject=said, tags=(said,)))
+    assert await roots(store, wanted_by(name, escape(value))) == [run.root]
+
+
+async def test_a_character_that_no_store_holds_is_found_as_it_is_too(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(session_id="\0", subject="\0", tags=("\0",)))
+    for name in WARD:
+        assert await roots(store, wanted_by(name, "\0")) == [run.root]
+
+
+async def test_what_looks_like_a_secret_is_found_by_what_is_kept_of_it(store: Store) -> None:
+    run = Moments()
+    secret = "sk-proj-" + "aB3dE5gH7jK9" * 3
+    await store.record(run.plan_started(session_id=secret, subject=secret, tags=(secret,)))
+    [kept] = (await store.reader.list_runs(RunFilter(), 1, None)).items
+    assert kept.subject != secret
+    masked = {"session": kept.session_id, "subject": kept.subject, "tag": kept.tags[0]}
+    for name, value in masked.items():
+        assert await roots(store, wanted_by(name, value)) == [run.root]
+        assert await roots(store, wanted_by(name, secret)) == []
+
+
+@pytest.mark.parametrize("name", WARD)
+async def test_pages_of_what_belongs_together_go_on_in_order(store: Store, name: str) -> None:
+    days = (2, 0, 3, 1)
+    runs = [Moments() for _ in days]
+    for day, run in zip(days, runs, strict=True):
+        await store.record(run.plan_started(at=day, **OF_WARD), Moments().plan_started())
+    value = WARD[name]
+
+    newest_first = [run.root for run in reversed(runs)]
+    assert await pages_of_runs(store, wanted_by(name, value), 2) == newest_first
+    by_start = [run.root for _, run in sorted(zip(days, runs, strict=True), reverse=True)]
+    assert await pages_of_runs(store, wanted_by(name, value, since=START), 1) == by_start
+    within = wanted_by(name, value, since=START, until=START + timedelta(seconds=3))
+    assert await pages_of_runs(store, within, 2) == by_start[1:]
+
+
+async def test_deleted_runs_and_other_projects_are_not_found_by_whose_they_are(
+    new_store: NewStore,
+) -> None:
+    store, elsewhere = new_store(), new_store()
+    run, deleted = Moments(), Moments()
+    await store.record(run.plan_started(**OF_WARD), deleted.plan_started(**OF_WARD))
+    await elsewhere.record(Moments().plan_started(**OF_WARD))
+    await store.writer.delete_run(deleted.root)
+    for name, value in WARD.items():
+        assert await roots(store, wanted_by(name, value)) == [run.root]
