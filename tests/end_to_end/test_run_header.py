@@ -5,7 +5,7 @@ from __future__ import annotations
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import open_run
+from tests.end_to_end.tree_page import expect_query, open_run
 from tests.sample_runs import START, sample_run
 from tracer.events import PlanFinished, PlanStarted
 from tracer.ids import new_id
@@ -30,6 +30,34 @@ async def test_a_run_names_its_conversation_and_whom_it_is_about(
     facts = page.locator(".run-header dl")
     await expect(facts).to_contain_text("Session ward-3", use_inner_text=True)
     await expect(facts).to_contain_text("Subject p-7", use_inner_text=True)
+
+
+async def test_what_a_run_belongs_to_leads_to_the_list_of_such_runs(
+    page: Page, site: Site, records: Records
+) -> None:
+    said = {"session": " ward 4&5", "subject": "p-7 字", "tag": "a=b#c"}
+    for number, title in enumerate(("Earlier", "Later")):
+        root = new_id()
+        started = PlanStarted(
+            at=START,
+            root_plan_id=root,
+            plan_id=root,
+            title=f"{title} alike",
+            session_id=said["session"],
+            subject=said["subject"],
+            tags=(said["tag"],) * number,
+        )
+        await records.write(started)
+    await records.record(sample_run(title="Unlike"))
+
+    for name, value in said.items():
+        await open_run(page, site.address, root)
+        link = page.locator(".run-header").get_by_role("link", name=value.strip(), exact=True)
+        await link.click()
+        await expect_query(page, **{name: value})
+        runs = page.get_by_role("table").get_by_role("link")
+        await expect(runs).to_have_text(["Later alike", "Earlier alike"][: 1 + (name != "tag")])
+        await expect(page.get_by_label(name.capitalize(), exact=True)).to_have_value(value)
 
 
 async def test_a_run_without_a_conversation_names_none(

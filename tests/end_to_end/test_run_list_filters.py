@@ -10,6 +10,8 @@ from tests.end_to_end.conftest import Records, Site
 from tests.end_to_end.tree_page import expect_query, settled_box
 from tests.sample_runs import START, SampleRun, sample_run
 from tracer.clock import utc_now
+from tracer.events import PlanStarted
+from tracer.ids import new_id
 
 
 def _run(page: Page, run: SampleRun) -> Locator:
@@ -70,6 +72,37 @@ async def test_runs_are_found_by_agent_tool_and_time(
     await expect_query(page, to="2026-01-02T00:00:00.000Z", last=None)
     await page.get_by_label("Agent").fill("nobody")
     await expect(_run(page, old)).to_have_count(0)
+
+
+async def test_runs_are_found_by_session_subject_and_tag(
+    page: Page, site: Site, records: Records
+) -> None:
+    ids = []
+    for number in range(2):
+        root = new_id()
+        started = PlanStarted(
+            at=START,
+            root_plan_id=root,
+            plan_id=root,
+            session_id="shift-1",
+            subject=f"p-{number}",
+            tags=("late",) * number,
+        )
+        await records.write(started)
+        ids.append(root)
+    first, second = (page.locator(f'a[href="/runs/{root}"]') for root in ids)
+    await _open(page, site.address)
+
+    await page.get_by_label("Session").fill("shift-1")
+    await expect(page.get_by_role("row")).to_have_count(3)
+    await page.get_by_label("Subject").fill("p-0")
+    await expect(second).to_have_count(0)
+    await expect(first).to_be_visible()
+    await page.get_by_label("Subject").fill("")
+    await page.get_by_label("Tag").fill("late")
+    await expect(first).to_have_count(0)
+    await expect(second).to_be_visible()
+    await expect_query(page, session="shift-1", subject=None, tag="late")
 
 
 async def test_where_no_run_matches_the_filters_can_be_reset(

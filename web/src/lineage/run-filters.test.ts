@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import {
   askFor,
+  listWith,
   narrowing,
   NO_FILTERS,
   readFilters,
@@ -14,6 +15,9 @@ const FULL: RunFilters = {
   status: 'failed',
   agent: 'nurse',
   tool: 'check',
+  session: ' ward-3',
+  subject: 'p-7 ',
+  tag: 'night',
   range: { ...ALL_TIME, last: '24h' },
   otherTraces: true,
 }
@@ -33,12 +37,15 @@ test('without filters the address says nothing, and nothing is asked for', () =>
   expect(readFilters(() => 'nonsense').status).toBeNull()
 })
 
-test('the API is asked for what the filters say, without the space around it', () => {
+test('the API is asked for what the filters say, without the space around names', () => {
   expect(askFor(FULL, Date.parse('2026-01-02T00:00:00Z'))).toEqual({
     q: 'cuff & <b>',
     status: 'failed',
     agent: 'nurse',
     tool: 'check',
+    session: ' ward-3',
+    subject: 'p-7 ',
+    tag: 'night',
     from: '2026-01-01T00:00:00.000Z',
     to: null,
     otherTraces: true,
@@ -46,6 +53,10 @@ test('the API is asked for what the filters say, without the space around it', (
 })
 
 test('what lists more than usual is not counted among what lists less', () => {
-  expect(narrowing(FULL)).toBe(5)
+  expect(narrowing(FULL)).toBe(8)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
+})
+
+test('a link to the list has no more in it than what it is about', () => {
+  expect(listWith({ session: ' a&b ' })).toEqual({ name: 'runs', query: { session: ' a&b ' } })
 })

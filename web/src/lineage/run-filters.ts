@@ -1,4 +1,5 @@
 /** Which runs a reader wants to see, kept in the address of the list. */
+import type { RouteLocationRaw } from 'vue-router'
 import type { ShownStatus } from '../api/shapes'
 import type { Query } from './page-link'
 import { ALL_TIME, boundsOf, isAllTime, readRange, writeRange, type TimeRange } from './time-range'
@@ -9,6 +10,10 @@ export interface RunFilters {
   status: ShownStatus | null
   agent: string
   tool: string
+  /** The conversation, whom it is about, and one of the tags: each as a run has it, spaces and all. */
+  session: string
+  subject: string
+  tag: string
   range: TimeRange
   /** Traces too that have no agent, model or tool call. */
   otherTraces: boolean
@@ -19,6 +24,9 @@ export const NO_FILTERS: RunFilters = {
   status: null,
   agent: '',
   tool: '',
+  session: '',
+  subject: '',
+  tag: '',
   range: ALL_TIME,
   otherTraces: false,
 }
@@ -39,6 +47,9 @@ export function readFilters(read: (name: string) => string | null): RunFilters {
     status: STATUSES.find((status) => status === read('status')) ?? null,
     agent: read('agent') ?? '',
     tool: read('tool') ?? '',
+    session: read('session') ?? '',
+    subject: read('subject') ?? '',
+    tag: read('tag') ?? '',
     range: readRange(read),
     otherTraces: read('otherTraces') === 'true',
   }
@@ -50,15 +61,25 @@ export function writeFilters(filters: RunFilters): Query {
     status: filters.status,
     agent: filters.agent || null,
     tool: filters.tool || null,
+    session: filters.session || null,
+    subject: filters.subject || null,
+    tag: filters.tag || null,
     ...writeRange(filters.range),
     otherTraces: filters.otherTraces ? 'true' : null,
   }
 }
 
+/** Leads to the list with these filters alone. */
+export function listWith(filters: Partial<RunFilters>): RouteLocationRaw {
+  const query = Object.entries(writeFilters({ ...NO_FILTERS, ...filters }))
+  return { name: 'runs', query: Object.fromEntries(query.filter(([, value]) => value !== null)) }
+}
+
 /** How many filters are set, so that less is listed than there is. */
 export function narrowing(filters: RunFilters): number {
-  const { text, status, agent, tool, range } = filters
-  return [text.trim(), status, agent.trim(), tool.trim(), !isAllTime(range)].filter(Boolean).length
+  const { text, status, agent, tool, session, subject, tag, range } = filters
+  const typed = [text.trim(), agent.trim(), tool.trim(), session, subject, tag]
+  return [...typed, status, !isAllTime(range)].filter(Boolean).length
 }
 
 /** The parameters to ask the API with. */
@@ -68,6 +89,9 @@ export function askFor(filters: RunFilters, now: number) {
     status: filters.status,
     agent: filters.agent.trim() || null,
     tool: filters.tool.trim() || null,
+    session: filters.session || null,
+    subject: filters.subject || null,
+    tag: filters.tag || null,
     ...boundsOf(filters.range, now),
     // Left out where it is the rule, so that a plain list has a plain address.
     ...(filters.otherTraces ? { otherTraces: true } : {}),
