@@ -14,6 +14,8 @@ ifneq ($(wildcard web/package.json),)
 WEB_READY := web/node_modules/.installed
 VIEWER := api/static/index.html
 endif
+# Where programs may not keep what they compiled, each start of a command would compile all of it.
+COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -100,7 +102,7 @@ $(PYTHON_READY): pyproject.toml requirements.lock
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
 		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip sync --quiet $(COMPILED) --python $(BIN)/python --require-hashes requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	touch $@
 
