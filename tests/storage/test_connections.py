@@ -23,7 +23,7 @@ from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
 from tracer.events import Event
 from tracer.ids import new_id
 from tracer.lineage import Payloads
-from tracer.storage.engine import Pool, libpq_url, open_pool
+from tracer.storage.engine import Pool, borrowed, libpq_url, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
@@ -178,6 +178,20 @@ async def test_a_cancelled_scope_leaves_the_pool_as_good_as_new(database_url: st
                 await read_tree(reader, run.root, Payloads.FULL)
                 await writer.write(run.events)
             await reader.read_run(run.root)
+
+
+async def test_who_is_cancelled_at_the_end_of_a_pipeline_leaves_no_words_behind(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The driver looks after the event loop before it sends; there it is cancelled.
+    monkeypatch.setattr(psycopg.waiting, "MAX_BUSY_TIME", 0)
+    async with open_pool(database_url, max_size=1) as pool:
+        with anyio.CancelScope() as scope:
+            async with borrowed(pool) as connection, connection.pipeline():
+                await connection.execute("SELECT 1")
+                scope.cancel()
+        assert scope.cancelled_caught
+        await PostgresReader(ProjectPool(pool)).check()
 
 
 async def test_what_is_not_found_leaves_no_transaction_behind(

@@ -77,6 +77,15 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
         self, gen: PQGen[RV], interval: float = INTERVAL, timeout: float | None = None
     ) -> RV:
         """Carry out what the driver does, as its own `wait`."""
+        try:
+            return await self._carry_out(gen, interval, timeout)
+        finally:
+            # Left to the garbage collector, who is cancelled at the end of a pipeline leaves words
+            # on the error output: of a connection that was closed, or of one still being asked.
+            with suppress(psycopg.Error, RuntimeError):
+                gen.close()
+
+    async def _carry_out(self, gen: PQGen[RV], interval: float, timeout: float | None) -> RV:
         done = await super().wait(_begin(gen), interval, timeout)
         if not isinstance(done, _Unfinished):
             return done
