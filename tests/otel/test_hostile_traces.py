@@ -43,10 +43,32 @@ def calls_below_a_node_that_was_given_much() -> Made:
     return [node, *(made(each, "t", call, parent=1) for each in range(2, 12_000))]
 
 
+def agents_that_one_call_opened_and_what_may_be_within_them() -> Made:
+    asked = {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "x"}])}
+    opened = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b", **asked}
+    agents = [made(each, "b", opened, parent=1) for each in range(2, 12_000)]
+    model = {"gen_ai.operation.name": "chat", **asked}
+    within = [made(FAR + 2 * each, "m", model, parent=FAR + 2 * each + 1) for each in range(12_000)]
+    return [tool(1, "c", '{"q": "x"}'), *agents, *within]
+
+
+def agents_that_one_with_many_calls_handed_over_to() -> Made:
+    calls = [tool(each, "handoff", "a", parent=1, at=(1, 2)) for each in range(2, 12_000)]
+    return [_node(1, "a", None), *calls, *(_node(FAR + n, f"b{n}", "a") for n in range(12_000))]
+
+
+def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
+    node = {"openinference.span.kind": "AGENT", "agent.name": name, "graph.node.id": name}
+    at = (0, 5) if above is None else (10, 20)
+    return made(number, name, node | ({"graph.node.parent_id": above} if above else {}), at=at)
+
+
 @pytest.mark.timeout(SOON)
 @pytest.mark.parametrize(
     ("trace", "calls"),
     [
+        (agents_that_one_call_opened_and_what_may_be_within_them, 1),
+        (agents_that_one_with_many_calls_handed_over_to, 11_998),
         (lost_agents_beside_the_calls_of_one_that_has_not_come, 3000),
         (calls_within_one_that_was_given_much, 11_999),
         (calls_below_a_node_that_was_given_much, 11_998),

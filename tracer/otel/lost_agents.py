@@ -94,7 +94,7 @@ def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Ag
         opened: The agents that the call opened by what their spans say.
         asked: What it was asked.
     """
-    if agent.is_there:
+    if agent.is_there or len(opened) > _MOST_CANDIDATES:
         return None
     start, end = interval(forest, agent)
     holders = [
@@ -142,7 +142,7 @@ def _handing_over(forest: Forest, giver: Agent, agent: Agent) -> bytes:
     """Return the call by which an agent handed over, where it has such a span; else the agent."""
     calls = (
         call
-        for call in reversed(giver.calls)
+        for call in islice(reversed(giver.calls), _MOST_CANDIDATES)
         if forest.spans[call].start <= agent.start
         and forest.readings[call].result == name_of(forest, agent)
         and forest.readings[call].arguments == name_of(forest, giver)
