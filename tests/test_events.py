@@ -135,6 +135,14 @@ def test_a_cost_that_is_none_is_refused(cost: str) -> None:
         ThoughtRecorded.model_validate({**_thought(), "status": "succeeded", "cost_usd": cost})
 
 
+@pytest.mark.parametrize("tokens", [-1, 2**40, 2**53, "many"])
+def test_a_number_of_tokens_that_is_none_is_refused(tokens: object) -> None:
+    with pytest.raises(ValidationError):
+        ThoughtRecorded.model_validate(
+            {**_thought(), "status": "succeeded", "input_tokens": tokens}
+        )
+
+
 @pytest.mark.parametrize(
     ("given_", "kept"), [("0.10", "0.1"), ("0", "0"), ("0.0", "0"), ("120", "120"), ("1e2", "100")]
 )

@@ -33,6 +33,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from tracer.prices import MOST_TOKENS, MOST_USD, USD_PLACES
 from tracer.status import Status
 from tracer.text import escape, is_plain, storable
 
@@ -94,7 +95,7 @@ JsonArray = Annotated[
 
 CostUsd = Annotated[
     Decimal,
-    Field(ge=0, lt=10**9, decimal_places=12),
+    Field(ge=0, lt=MOST_USD, decimal_places=USD_PLACES),
     AfterValidator(_plain),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
 ]
@@ -111,7 +112,7 @@ Moment = Annotated[
 """An RFC 3339 time with its offset, to the microsecond."""
 
 Position = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+Tokens = Annotated[int, Field(ge=0, lt=MOST_TOKENS)]
 Attempt = Annotated[int, Field(ge=1, lt=2**31)]
 ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """One of `tracer.status.Reason`, or a program's own."""

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from genai_prices import Usage
     from genai_prices.types import ModelInfo, Provider
 
+MOST_TOKENS = 2**40
+"""No answer has as many; the totals of a run with many such answers would fit into no column."""
+
+MOST_USD = 10**9
+USD_PLACES = 12
+
 _MAX_NAME = 200
 """Longer names are in no list, and would fill the memory that remembers prices."""
 
@@ -36,6 +42,22 @@ class TokenUsage(NamedTuple):
     """Those of the input that the provider had in its cache."""
     cache_written: int = 0
     """Those of the input that it put there."""
+
+
+def token_count(value: object) -> int | None:
+    """Return a number of tokens; None for what cannot be recorded as one."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < MOST_TOKENS else None
+
+
+def usd(value: object) -> Decimal | None:
+    """Return an amount in US dollars; None for what cannot be recorded as one."""
+    try:
+        amount = round(Decimal(str(value)), USD_PLACES)
+        return amount if 0 <= amount < MOST_USD else None
+    except (ArithmeticError, ValueError):  # no number, or one of more digits than Python writes
+        return None
 
 
 def cost_of(
@@ -66,7 +88,7 @@ def cost_of(
         total = text_price(vars(prices), usage)
         if total is None:
             total = listed.calc_price(_usage(usage), seller, genai_request_timestamp=at).total_price
-        return round(total, 12) if any(vars(prices).values()) else None
+        return round(total, USD_PLACES) if any(vars(prices).values()) else None
     except (ValueError, ArithmeticError):
         return None  # the counts contradict each other, or are beyond all measure
 

@@ -158,7 +158,7 @@ async def test_hostile_text_numbers_and_wishes_come_back(new_store: NewRestorabl
             think_act_id=run.think_act,
             status=Status.SUCCEEDED,
             cost_usd=Decimal("123456789.123456789012"),
-            input_tokens=2**53 - 1,
+            input_tokens=2**40 - 1,
             tool_calls=tuple(
                 ChosenToolCall(tool_call_id=new_id(), name=hostile, provider_call_id="call_0")
                 for _ in range(3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
 from uuid import UUID
 
 import anyio
@@ -12,7 +13,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, spans_of
-from tests.otel.made_traces import chat, spans_from
+from tests.otel.made_traces import chat, made, spans_from
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import (
     NewStore,
@@ -267,6 +268,26 @@ async def test_writers_in_separate_pools_do_not_wait_for_each_other(database_url
                     batch = spans[start : start + 30]
                     tasks.start_soon(writer.write_spans, batch if index else batch[::-1])
         assert (await writers[0].write_spans(spans)).refused == []
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("1e-20000", Decimal(0)),
+        (0.1234567890123456, Decimal("0.123456789012")),
+        ("999999999.5", Decimal("999999999.5")),
+        ("1000000000", Decimal(0)),
+        ("nan", Decimal(0)),
+        ("1" * 5000, Decimal(0)),
+    ],
+)
+async def test_a_cost_is_kept_to_twelve_places_and_what_is_none_is_no_cost(
+    store: Store, said: object, kept: Decimal
+) -> None:
+    cost = {"gen_ai.operation.name": "chat", "gen_ai.usage.cost": said}
+    spans = spans_from(made(1, "chat", cost))
+    await _write(store, spans)
+    assert (await store.reader.read_run(_run_of(spans[0]))).cost_usd == kept
 
 
 async def test_rounds_with_more_tokens_than_add_up_to_a_number_are_stored(store: Store) -> None:

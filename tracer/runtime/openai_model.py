@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
 
 from tracer.errors import ConfigurationError, ModelError
-from tracer.prices import TokenUsage, cost_of
+from tracer.prices import TokenUsage, cost_of, token_count
 from tracer.runtime.chat_model import (
     ChosenCall,
     Generation,
@@ -103,10 +103,11 @@ def _generation(completion: ChatCompletion, base_url: str) -> Generation:
     if message is None:
         raise ModelError("The model's answer has no message.")
     usage = getattr(completion, "usage", None)
-    input_tokens = _count(getattr(usage, "prompt_tokens", None))
-    output_tokens = _count(getattr(usage, "completion_tokens", None))
+    input_tokens = token_count(getattr(usage, "prompt_tokens", None))
+    output_tokens = token_count(getattr(usage, "completion_tokens", None))
     model = completion.model if isinstance(completion.model, str) else None
-    cached = _count(getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None))
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached = token_count(getattr(details, "cached_tokens", None))
     cost = None
     if model is not None and input_tokens is not None and output_tokens is not None:
         counts = TokenUsage(input_tokens, output_tokens, cached or 0)
@@ -134,7 +135,3 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 2**53 else None

@@ -13,6 +13,7 @@ from tracer.context import ToolContext
 from tracer.errors import BudgetExhausted, ModelError, UnknownTool
 from tracer.events import ChosenToolCall, ThoughtRecorded, ThoughtStarted
 from tracer.logs import get_logger
+from tracer.prices import token_count, usd
 from tracer.runtime.chat_model import (
     ChatModel,
     ChosenCall,
@@ -182,7 +183,7 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
 
 
 def _tokens(answer: Generation) -> int:
-    return (_count(answer.input_tokens) or 0) + (_count(answer.output_tokens) or 0)
+    return (token_count(answer.input_tokens) or 0) + (token_count(answer.output_tokens) or 0)
 
 
 class _Bookkeeping(TypedDict):
@@ -197,22 +198,10 @@ def _bookkeeping(generation: Generation) -> _Bookkeeping:
     model: object = generation.model
     return {
         "model": model if isinstance(model, str) else None,
-        "input_tokens": _count(generation.input_tokens),
-        "output_tokens": _count(generation.output_tokens),
-        "cost_usd": _cost(generation.cost_usd),
+        "input_tokens": token_count(generation.input_tokens),
+        "output_tokens": token_count(generation.output_tokens),
+        "cost_usd": usd(generation.cost_usd),
     }
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 2**53 else None
-
-
-def _cost(value: object) -> Decimal | None:
-    try:
-        cost = round(Decimal(str(value)), 12)
-        return cost if 0 <= cost < 10**9 else None
-    except ArithmeticError:
-        return None
 
 
 def _tool(

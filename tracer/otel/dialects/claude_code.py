@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
-from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, first, first_text, money
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, first, first_text
 from tracer.otel.spans import Span
+from tracer.prices import usd
 
 _PREFIX = "claude_code."
 _CONVERSATIONS = ("session.id", "session_id")
@@ -56,5 +57,5 @@ def _model(span: Span, conversation: str | None) -> Reading:
         output_tokens=count(first(attributes, ("output_tokens", *OUTPUT_TOKENS))),
         cache_read_tokens=cached,
         cache_written_tokens=written,
-        cost_usd=money(first(attributes, ("cost_usd",))),
+        cost_usd=usd(first(attributes, ("cost_usd",))),
     )

@@ -21,11 +21,11 @@ from tracer.otel.dialects.reading import (
     count,
     first,
     first_text,
-    money,
     parsed,
     text,
 )
 from tracer.otel.spans import Span
+from tracer.prices import usd
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "invoke_agent": (Role.AGENT, None),
@@ -205,7 +205,7 @@ def speaking_reading(span: Span, role: Role) -> Reading:
         output_tokens=count(first(attributes, OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, CACHE_WRITTEN_TOKENS)),
-        cost_usd=money(first(attributes, COSTS)),
+        cost_usd=usd(first(attributes, COSTS)),
     )
 
 

@@ -21,12 +21,12 @@ from tracer.otel.dialects.reading import (
     count,
     first,
     first_text,
-    money,
     parsed,
     text,
 )
 from tracer.otel.dialects.tool_messages import unwrapped_result
 from tracer.otel.spans import Span
+from tracer.prices import usd
 
 KIND = "openinference.span.kind"
 _TOOL_TYPES = {
@@ -174,7 +174,7 @@ def _model(span: Span) -> Reading:
         output_tokens=count(first(attributes, _OUTPUT_TOKENS)),
         cache_read_tokens=count(first(attributes, _CACHE_READ_TOKENS)),
         cache_written_tokens=count(first(attributes, _CACHE_WRITTEN_TOKENS)),
-        cost_usd=money(first(attributes, _COSTS)),
+        cost_usd=usd(first(attributes, _COSTS)),
     )
 
 

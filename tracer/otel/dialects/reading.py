@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import orjson
 
+from tracer.prices import token_count
 from tracer.text import nests_too_deep
 
 
@@ -83,9 +84,6 @@ class Reading(NamedTuple):
 WRAPPER = Reading(Role.WRAPPER)
 """What a span is that no convention knows."""
 
-_MOST_TOKENS = 2**40
-"""No answer has as many; the totals of a run with many such answers would fit into no column."""
-
 _REDACTED = "__REDACTED__"
 
 
@@ -122,25 +120,12 @@ def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | Non
 
 
 def count(value: Any) -> int | None:
-    """Return a number of tokens; None for what cannot be one."""
+    """Return a number of tokens, text and floats included; None for what cannot be one."""
     if isinstance(value, str):
         value = int(value) if value.isdecimal() and len(value) < 19 else None
     if isinstance(value, float):
         value = int(value) if value.is_integer() and abs(value) < 2**63 else None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_TOKENS:
-        return None
-    return value
-
-
-def money(value: Any) -> Decimal | None:
-    """Return an amount in US dollars; None for what cannot be one."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
-    try:
-        amount = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return amount if amount.is_finite() and 0 <= amount < 10**12 else None
+    return token_count(value)
 
 
 def parsed(value: Any) -> Any:
