@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.otel.made_traces import made, outline, projection_of, the_call
+from tests.otel.made_traces import chat, made, outline, projection_of, the_call, tool
 from tracer.records import Kind
 
 
@@ -50,6 +50,32 @@ def test_langchain_s_workflow_within_the_agent_of_that_name_is_the_same_agent() 
     )
 
     assert outline(run) == ["plan planner", "  step planner", "    round 3"]
+
+
+def test_what_only_the_span_says_that_names_an_agent_beside_its_work_is_kept() -> None:
+    said = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "b",
+        "gen_ai.conversation.id": "s",
+        "user.id": "u",
+        "gen_ai.input.messages": '[{"role": "user", "content": "tides"}]',
+    }
+    work = {
+        "gen_ai.operation.name": "execute_task",
+        "traceloop.span.kind": "task",
+        "traceloop.entity.name": "b",
+    }
+    run = projection_of(
+        tool(1, "ask", at=(0, 9)),
+        made(2, "invoke_agent b", said, parent=1, at=(1, 9)),
+        made(3, "execute_task b", work, parent=1, at=(2, 9)),
+        chat(4, parent=3, at=(2, 3)),
+        tool(5, "search", parent=3, at=(3, 4)),
+    )
+
+    requests = {plan["title"]: plan["user_request"] for plan in run.records[Kind.PLAN].values()}
+    assert run.run == {"session_id": "s", "subject": "u"}
+    assert requests["b"] == "tides"
 
 
 def test_an_agent_that_openllmetry_names_beside_its_work_is_one() -> None:

@@ -251,6 +251,20 @@ def test_a_span_that_is_its_own_parent_is_a_root() -> None:
     assert outline(run) == ["plan a", "  step a"]
 
 
+def test_an_agent_that_three_spans_within_each_other_tell_of_is_one() -> None:
+    inner = [agent(each, "a", parent=each - 1, at=(each, 9)) for each in (2, 3)]
+    run = projection_of(agent(1, "a"), *inner, chat(4, parent=3, at=(4, 5)))
+
+    assert outline(run) == ["plan a", "  step a", "    round 1"]
+
+
+def test_what_only_a_span_within_a_round_says_of_the_run_is_kept() -> None:
+    said = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": "s", "user.id": "u"}
+    run = projection_of(agent(1, "a"), chat(2, parent=1), made(3, "chat", said, parent=2))
+
+    assert run.run == {"session_id": "s", "subject": "u"}
+
+
 def test_conversation_and_user_become_the_run_s() -> None:
     run = projection_of(
         made(

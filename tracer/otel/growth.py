@@ -222,30 +222,32 @@ def _merge_agents(forest: Forest) -> bool:
     holders = {forest.places[each][1] for each in _directly_within_its_like(forest, Role.AGENT)}
     if not holders:
         return False
-    found = False
     below: dict[bytes, list[bytes]] = {}
     for span_id in forest.order:
         above, outer = forest.places[span_id]
         if above is Above.SPAN and outer in holders and forest.role(span_id) in NODES:
             below.setdefault(outer, []).append(span_id)
+    merged: dict[bytes, bytes] = {}
     for outer in reversed(forest.having(Role.AGENT)):
         inner = below.get(outer, [])
-        name = forest.readings[outer].name
-        if len(inner) != 1 or forest.role(inner[0]) is not Role.AGENT:
+        if len(inner) != 1:
             continue
-        if forest.readings[inner[0]].name == name:
-            reading, outer_reading = forest.readings[inner[0]], forest.readings[outer]
-            forest.readings[inner[0]] = reading._replace(
-                request=reading.request or outer_reading.request,
-                answer=reading.answer or outer_reading.answer,
-                conversation=reading.conversation or outer_reading.conversation,
-                subject=reading.subject or outer_reading.subject,
-            )
-            _merge(forest, inner[0], outer)
-            found = True
-    return found
+        held = followed(merged, inner[0])
+        reading = forest.readings[held]
+        if reading.role is Role.AGENT and reading.name == forest.readings[outer].name:
+            merged[outer] = held
+            _merge(forest, held, outer)
+    return bool(merged)
 
 
 def _merge(forest: Forest, into: bytes, span_id: bytes) -> None:
+    """Let one span speak for another, and say what only that one says."""
+    reading, merged = forest.readings[into], forest.readings[span_id]
+    forest.readings[into] = reading._replace(
+        request=reading.request or merged.request,
+        answer=reading.answer or merged.answer,
+        conversation=reading.conversation or merged.conversation,
+        subject=reading.subject or merged.subject,
+    )
     forest.merged.setdefault(into, []).append(span_id)
     forest.readings[span_id] = WRAPPER
