@@ -230,3 +230,23 @@ def test_a_redacted_value_is_no_value() -> None:
     )
 
     assert the_call(run)["arguments"] is None
+
+
+def test_what_only_begins_as_python_shows_a_call_holds_up_nothing() -> None:
+    said = f"ResponseFunctionToolCall(name='search', arguments=0x{'f' * 9000})"
+    parts = [{"type": "text", "content": said}]
+    chat = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": parts}]),
+    }
+    run = projection_of(
+        made(1, "chat", chat, at=(0, 1)),
+        made(
+            2,
+            "execute_tool search",
+            {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"},
+            at=(2, 3),
+        ),
+    )
+
+    assert the_call(run)["arguments"] is None

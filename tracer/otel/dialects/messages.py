@@ -205,8 +205,15 @@ def _shown_call(said: Any) -> Chosen | None:
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     given = shown.keywords if isinstance(shown, ast.Call) else []
-    fields = {each.arg: each.value.value for each in given if isinstance(each.value, ast.Constant)}
-    return _chosen({name: value for name, value in fields.items() if name is not None})
+    return _chosen(
+        {
+            each.arg: each.value.value
+            for each in given
+            if each.arg
+            and isinstance(each.value, ast.Constant)
+            and isinstance(each.value.value, str)
+        }
+    )
 
 
 def _listed(value: Any) -> list[Any]:
