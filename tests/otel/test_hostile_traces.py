@@ -105,6 +105,19 @@ def test_what_a_round_asked_for_once_is_not_kept_with_each_of_many_calls() -> No
     assert all(call["think_act_id"] for call in run.records[Kind.TOOL_CALL].values())
 
 
+def test_calls_that_say_their_arguments_themselves_take_none_from_those_that_do_not() -> None:
+    large = json.dumps({"a": "x" * LARGE_CHARACTERS})
+    saying = [tool(10 + each, "t", "{}", "c", parent=1, at=(2, 3)) for each in range(MOST_TOLD)]
+    asking = chat(2, ("c", "t", large), parent=1, at=(1, 2))
+
+    run = projection_of(
+        agent(1, "a"), asking, *saying, tool(3, "t", None, "c", parent=1, at=(4, 5))
+    )
+
+    kept = [call["arguments"] for call in run.records[Kind.TOOL_CALL].values()]
+    assert kept == ["{}"] * MOST_TOLD + [large]
+
+
 def test_a_call_below_a_large_node_keeps_what_it_says_itself_in_any_order() -> None:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": "x" * 200_000}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": '{"own": 1}'}

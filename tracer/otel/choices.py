@@ -29,6 +29,11 @@ class Choice(NamedTuple):
     inferred: bool = False
 
 
+def needs_what_was_asked(arguments: str | None) -> bool:
+    """Return whether a call's own arguments are none, or a bare value."""
+    return arguments is None or arguments[:1] != "{"
+
+
 class _Asked(NamedTuple):
     """One thing that a round asked for; lists have them in the order of the rounds."""
 
@@ -72,6 +77,8 @@ class Rounds:
             return choice
         asked = choice.asked
         if asked.arguments is None or len(asked.arguments) <= LARGE_CHARACTERS:
+            return choice
+        if not needs_what_was_asked(self._forest.readings[call].arguments):
             return choice
         self._told[choice] += 1
         if self._told[choice] <= MOST_TOLD:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tracer.masked_places import with_places
-from tracer.otel.choices import LATEST_ROUND, Choice, Rounds
+from tracer.otel.choices import LATEST_ROUND, Choice, Rounds, needs_what_was_asked
 from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.forest import Above, Forest
 from tracer.otel.span_fields import EPOCH, RecordIds, lifecycle, moment, stored
@@ -226,9 +226,8 @@ def _tool_call_fields(
     """
     asked = choice.asked if choice is not None else None
     arguments = reading.arguments
-    if asked is not None and asked.arguments is not None:
-        is_bare = arguments is None or arguments[:1] != "{"
-        arguments = asked.arguments if is_bare else arguments
+    if asked is not None and asked.arguments is not None and needs_what_was_asked(arguments):
+        arguments = asked.arguments
     inferred = choice is not None and choice.inferred
     fields = lifecycle(span, Reason.TOOL_ERROR, reading.tool_failed)
     fields["step_id"], fields["think_act_id"], fields["parent_tool_call_id"] = links
