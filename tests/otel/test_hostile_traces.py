@@ -57,10 +57,16 @@ def agents_that_one_with_many_calls_handed_over_to() -> Made:
     return [_node(1, "a", None), *calls, *(_node(FAR + n, f"b{n}", "a") for n in range(12_000))]
 
 
+def agents_that_were_asked_the_same_as_calls_with_long_names() -> Made:
+    calls = [tool(each, "a" * 200_000, '{"q": "x"}', at=(0, 1)) for each in range(1, 91)]
+    return calls + [agent(FAR + n, f"{'a' * 20}{n}", asked="x", at=(2, 3)) for n in range(12_000)]
+
+
 def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
     node = {"openinference.span.kind": "AGENT", "agent.name": name, "graph.node.id": name}
     at = (0, 5) if above is None else (10, 20)
-    return made(number, name, node | ({"graph.node.parent_id": above} if above else {}), at=at)
+    said = node | ({"graph.node.parent_id": above} if above else {})
+    return made(number, name, said, at=at, scope="openinference.instrumentation.openai_agents")
 
 
 @pytest.mark.timeout(SOON)
@@ -69,6 +75,7 @@ def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
     [
         (agents_that_one_call_opened_and_what_may_be_within_them, 1),
         (agents_that_one_with_many_calls_handed_over_to, 11_998),
+        (agents_that_were_asked_the_same_as_calls_with_long_names, 90),
         (lost_agents_beside_the_calls_of_one_that_has_not_come, 3000),
         (calls_within_one_that_was_given_much, 11_999),
         (calls_below_a_node_that_was_given_much, 11_998),

@@ -6,6 +6,8 @@ import pytest
 
 from tests.otel.made_traces import agent, made, outline, projection_of, tool
 from tracer.otel import lost_agents
+from tracer.otel.agents import Agent, first_message
+from tracer.otel.forest import Forest
 from tracer.records import Kind
 
 
@@ -154,6 +156,41 @@ def test_two_agents_that_were_asked_the_same_are_not_guessed_between() -> None:
     assert [line for line in outline(run) if "None" in line and "inferred" in line] == [
         "      plan None unknown (inferred)"
     ]
+
+
+ASKED = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": '[{"content": "x"}]'}
+
+
+def test_among_too_many_calls_none_is_chosen_however_many_the_agent_made_itself() -> None:
+    ended = [tool(each, "ask", '{"q":"x"}', at=(0, 1)) for each in range(10, 120)]
+    own = [tool(each, "search", parent=99, at=(4, 5)) for each in range(200, 300)]
+    run = projection_of(
+        *ended,
+        *own,
+        tool(2, "ask", '{"q":"x"}', at=(1, 9)),
+        made(4, "chat", ASKED, parent=99, at=(3, 4)),
+    )
+
+    assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
+
+
+def test_what_an_agent_was_asked_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[bytes] = []
+
+    def counted(forest: Forest, agent: Agent) -> str | None:
+        looked.append(agent.span_id)
+        return first_message(forest, agent)
+
+    monkeypatch.setattr(lost_agents, "first_message", counted)
+    within = [made(each, "chat", ASKED, parent=each + 100, at=(3, 4)) for each in range(10, 30)]
+    projection_of(
+        agent(1, "a"),
+        tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
+        agent(3, "b", parent=2, at=(2, 8)),
+        *within,
+    )
+
+    assert len(looked) == len(set(looked)) == 21
 
 
 def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
+from math import inf
 
 from tracer.otel.agents import Agent, Agents, first_message, interval, name_of
 from tracer.otel.dialects.reading import Role
@@ -30,34 +31,35 @@ _MOST_LEVELS = 100
 _MOST_CANDIDATES = 100
 """With more calls to choose from, none is chosen."""
 
+_MOST_OF_A_NAME = 1000
+"""How much of a call's name is searched for that of an agent."""
+
 _MOST_CUTS = 10
 """How often circles are looked for; where there are still some, all is taken back."""
 
 
 def join_lost_agents(forest: Forest, agents: Agents) -> None:
-    """Find the calls that opened the agents that no call is known of, whatever was found before."""
+    """Find what opened the agents that no call is known of, whatever was found before."""
     for agent in agents.by_id.values():
         agent.inferred = agent.evidence = None
+    lost = [each for each in agents.by_id.values() if agents.call_of(each, forest) is None]
     calls = agents.plain_calls
-    if not calls:
-        return
-    first_call = forest.spans[calls[0]].start  # no agent that began before it is ever joined
-    lost = [
-        agent
-        for agent in agents.by_id.values()
-        if agent.start >= first_call and agents.call_of(agent, forest) is None
-    ]
-    if lost:
-        nesting = _Nesting(forest)
-        _join_by_text(forest, agents, lost, nesting)
-        _join_by_node(forest, agents, lost)
-        _join_by_time(forest, agents, lost, calls, nesting)
+    first_call = forest.spans[calls[0]].start if calls else inf
+    # No call opened what began before the first one.
+    late = [agent for agent in lost if agent.start >= first_call]
+    nesting = _Nesting(forest)
+    if late:
+        _join_by_text(forest, agents, late, nesting)
+    _join_by_node(forest, agents, lost)
+    if late:
+        _join_by_time(forest, agents, late, calls, nesting)
+    if any(agent.inferred is not None for agent in lost):
         _cut_circles(forest, agents)
 
 
 def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _Nesting) -> None:
-    asked = {agent.span_id: (first_message(forest, agent) or "").strip() for agent in lost}
-    wanted = {request for request in asked.values() if request}
+    asked = _Asked(forest, agents)
+    wanted = {asked[agent.span_id] for agent in lost} - {""}
     asking = {said: found for said in wanted if (found := agents.calls_asking(said, forest))}
     if not asking:
         return
@@ -70,7 +72,7 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
         if same is None:
             continue
         candidates = nesting.nearest(agent, same)
-        running = [call for call in candidates if _contains(forest, call, agent)]
+        running = _running(forest, candidates, agent)
         if not running and agent.opener[0] is not Above.MISSING:
             # A call that only starts the agent has ended before; it has to name the agent.
             running = [
@@ -78,12 +80,26 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
             ]
         if len(running) == 1:
             agent.inferred, agent.evidence = running[0], BY_TEXT
-            within = _holder(forest, agent, recorded.get(running[0], []), asked[agent.span_id])
+            within = _holder(forest, agent, recorded.get(running[0], []), asked)
             if within is not None:
                 agent.inferred, agent.evidence = within.span_id, BY_CALLER
 
 
-def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Agent | None:
+class _Asked(dict[bytes, str]):
+    """What each agent was asked, looked for once: it may have many rounds that do not say."""
+
+    def __init__(self, forest: Forest, agents: Agents) -> None:
+        super().__init__()
+        self._forest = forest
+        self._agents = agents
+
+    def __missing__(self, span_id: bytes) -> str:
+        message = first_message(self._forest, self._agents.by_id[span_id])
+        found = self[span_id] = (message or "").strip()
+        return found
+
+
+def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: _Asked) -> Agent | None:
     """Return the agent that a span which has not come was within; None where that is not clear.
 
     Strands never sends the span of the cycle in which an agent was cancelled, but what was below.
@@ -92,7 +108,7 @@ def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Ag
         forest: The spans.
         agent: What hangs under that span: it may be no other agent at all.
         opened: The agents that the call opened by what their spans say.
-        asked: What it was asked.
+        asked: What each agent was asked.
     """
     if agent.is_there or len(opened) > _MOST_CANDIDATES:
         return None
@@ -101,7 +117,7 @@ def _holder(forest: Forest, agent: Agent, opened: list[Agent], asked: str) -> Ag
         each
         for each in opened
         if each.is_there
-        and (first_message(forest, each) or "").strip() == asked
+        and asked[each.span_id] == asked[agent.span_id]
         and _spans(forest.spans[each.span_id], start, end)
     ]
     return holders[0] if len(holders) == 1 else None
@@ -116,26 +132,27 @@ def _join_by_node(forest: Forest, agents: Agents, lost: list[Agent]) -> None:
     if not handed:
         return
     known: dict[tuple[bytes | None, str | None], list[Agent]] = {}
+    latest_end: dict[tuple[bytes | None, str | None], float] = {}
+    alone: set[bytes] = set()
     for agent in sorted(agents.by_id.values(), key=lambda each: (each.start, each.span_id)):
         if agent.is_there:
             key = forest.parents[agent.span_id], forest.readings[agent.span_id].node
+            if latest_end.get(key, 0) <= agent.start:
+                alone.add(agent.span_id)
             known.setdefault(key, []).append(agent)
+            end = forest.spans[agent.span_id].end or inf
+            latest_end[key] = max(latest_end.get(key, 0), end)
     for agent in handed:
         node = forest.readings[agent.span_id].node_above
         beside = known.get((forest.parents[agent.span_id], node), [])
         at = bisect_left(beside, agent.start, key=lambda each: each.start) - 1
-        is_clear = at == 0 or (at > 0 and not _overlap(forest, beside[at - 1], beside[at]))
-        if is_clear:
+        if at >= 0 and beside[at].span_id in alone:
             agent.inferred, agent.evidence = _handing_over(forest, beside[at], agent), BY_NODE
 
 
 def _may_be_handed(forest: Forest, agent: Agent) -> bool:
     is_open = agent.is_there and agent.inferred is None and agent.opener[0] is Above.TOP
     return is_open and forest.readings[agent.span_id].node_above is not None
-
-
-def _overlap(forest: Forest, one: Agent, later: Agent) -> bool:
-    return not 0 < interval(forest, one)[1] <= later.start
 
 
 def _handing_over(forest: Forest, giver: Agent, agent: Agent) -> bytes:
@@ -169,9 +186,8 @@ def _join_by_time(
     for agent in unplaced:
         running = [
             call
-            for call in left
-            if _contains(forest, call, agent)
-            and not _is_own_kind(names.get(agents.of[call] or b""), agent, forest)
+            for call in _running(forest, left, agent)
+            if not _is_own_kind(names.get(agents.of[call] or b""), agent, forest)
         ]
         candidates = nesting.nearest(agent, nesting.calls(running))
         if len(candidates) == 1:
@@ -226,7 +242,8 @@ class _Nesting:
             own_calls = set(agent.calls)
             if len(ordered) - len(own_calls) > _MOST_CANDIDATES:
                 return []
-            return [call for call in ordered if call not in own_calls]
+            others = [call for call in ordered if call not in own_calls]
+            return others if len(others) <= _MOST_CANDIDATES else []
         own = self._below(numbers, agent.span_id)
         levels = [*islice(self._forest.path(agent.span_id), _MOST_LEVELS)]
         for above in levels:
@@ -250,8 +267,10 @@ def _around(ordered: list[bytes], within: tuple[int, int], own: tuple[int, int])
     return [*ordered[within[0] : own[0]], *ordered[own[1] : within[1]]]
 
 
-def _contains(forest: Forest, call: bytes, agent: Agent) -> bool:
-    return _spans(forest.spans[call], *interval(forest, agent))
+def _running(forest: Forest, calls: Iterable[bytes], agent: Agent) -> list[bytes]:
+    """Return those of the calls that were running all the while."""
+    start, end = interval(forest, agent)
+    return [call for call in calls if _spans(forest.spans[call], start, end)]
 
 
 def _spans(span: Span, start: int, end: int) -> bool:
@@ -260,10 +279,10 @@ def _spans(span: Span, start: int, end: int) -> bool:
 
 def _names(forest: Forest, call: bytes, agent: Agent) -> bool:
     name = name_of(forest, agent)
-    if not name or forest.spans[call].start > interval(forest, agent)[0]:
+    if not name or forest.spans[call].start > agent.start:
         return False
     reading = forest.readings[call]
-    return name in (reading.name or "") or name in forest.texts[reading.arguments]
+    return name in (reading.name or "")[:_MOST_OF_A_NAME] or name in forest.texts[reading.arguments]
 
 
 def _is_own_kind(caller: str | None, agent: Agent, forest: Forest) -> bool:
