@@ -148,16 +148,24 @@ def test_langchain_takes_a_message_as_a_pair_of_who_spoke_and_what(kept: list[An
         made(
             1,
             "planner",
-            of_kind("CHAIN", metadata=created, input_value=json.dumps({"messages": kept})),
+            of_kind(
+                "CHAIN",
+                metadata=created,
+                input_value=json.dumps({"messages": kept, "task": "what the state keeps"}),
+            ),
         )
     )
 
     assert plans(run) == [("planner", "Plan", None)]
 
 
-def node(name: str, above: str | None = None) -> dict[str, Any]:
+def node(
+    number: int, name: str, above: str | None = None, *, by: str = "openai_agents", **where: Any
+) -> dict[str, Any]:
     said = {**of_kind("AGENT"), "agent.name": name, "graph.node.id": name}
-    return said if above is None else {**said, "graph.node.parent_id": above}
+    if above is not None:
+        said["graph.node.parent_id"] = above
+    return made(number, name, said, scope=SCOPE + by, **where)
 
 
 @pytest.mark.parametrize("is_called", [True, False])
@@ -168,10 +176,10 @@ def test_an_agent_that_was_handed_over_to_is_below_the_one_that_its_span_names(
     other = of_kind("TOOL", tool_name="search")
     run = projection_of(
         made(1, "Agent workflow", of_kind("AGENT"), scope=SCOPE + "openai_agents"),
-        made(2, "triage", node("triage"), parent=1, at=(0, 3)),
+        node(2, "triage", parent=1, at=(0, 3)),
         made(3, "handoff to expert", handing if is_called else other, parent=2, at=(2, 3)),
-        made(4, "expert", node("expert", "triage"), parent=1, at=(4, 6)),
-        made(5, "triage", node("triage", "expert"), parent=1, at=(7, 9)),
+        node(4, "expert", "triage", parent=1, at=(4, 6)),
+        node(5, "triage", "expert", parent=1, at=(7, 9)),
     )
 
     below = "    " if is_called else "  "
@@ -183,13 +191,91 @@ def test_an_agent_that_was_handed_over_to_is_below_the_one_that_its_span_names(
     ]
 
 
-def test_two_agents_that_may_have_handed_over_are_not_guessed_between() -> None:
+def test_a_hand_off_needs_no_call_in_the_trace() -> None:
+    run = projection_of(
+        node(2, "triage", parent=1, at=(0, 3)),
+        node(4, "expert", "triage", parent=1, at=(4, 6)),
+        made(1, "both"),
+    )
+
+    assert outline(run)[:3] == ["plan triage", "  step triage", "    plan expert (inferred)"]
+
+
+@pytest.mark.parametrize("others", [[(1, 3)], [(0, 9), (1, 2)]])
+def test_two_agents_that_may_have_handed_over_are_not_guessed_between(
+    others: list[tuple[float, float]],
+) -> None:
     run = projection_of(
         made(1, "both"),
-        made(2, "triage", node("triage"), parent=1, at=(0, 3)),
-        made(3, "triage", node("triage"), parent=1, at=(1, 3)),
+        *(node(10 + n, "triage", parent=1, at=at) for n, at in enumerate(others)),
+        node(3, "triage", parent=1, at=(2, 3)),
         made(4, "search", of_kind("TOOL"), parent=3, at=(2, 3)),
-        made(5, "expert", node("expert", "triage"), parent=1, at=(4, 6)),
+        node(5, "expert", "triage", parent=1, at=(4, 6)),
     )
 
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
+
+
+@pytest.mark.parametrize("by", ["crewai", "autogen_agentchat"])
+def test_the_agent_before_one_in_a_crew_did_not_open_it(by: str) -> None:
+    run = projection_of(
+        made(1, "crew.kickoff", of_kind("CHAIN"), scope=SCOPE + by),
+        node(2, "analyst", parent=1, at=(0, 3), by=by),
+        made(3, "search", of_kind("TOOL", tool_name="search"), parent=2, at=(1, 2)),
+        node(4, "writer", "analyst", parent=1, at=(4, 6), by=by),
+    )
+
+    assert [line for line in outline(run) if "plan" in line] == [
+        "plan crew.kickoff",
+        "    plan analyst",
+        "    plan writer",
+    ]
+
+
+def of_langchain(number: int, name: str, kind: str, **more: Any) -> dict[str, Any]:
+    said = more.pop("said", {})
+    return made(number, name, {**of_kind(kind), **said}, scope=SCOPE + "langchain", **more)
+
+
+def test_what_langchain_calls_an_agent_for_its_name_alone_is_none() -> None:
+    """The nodes of a graph are mostly named so; LangChain's instrumentation looks at no more."""
+    called = {"tool.name": "search", "input.value": '{"q": "x"}'}
+    run = projection_of(
+        of_langchain(1, "LangGraph", "CHAIN"),
+        of_langchain(2, "agent", "AGENT", parent=1, at=(0, 2)),
+        model(3, 10, CALLS, parent=2, at=(0, 1)),
+        of_langchain(4, "tools", "CHAIN", parent=1, at=(2, 4)),
+        of_langchain(5, "search", "TOOL", parent=4, at=(2, 3), said=called),
+        of_langchain(6, "agent", "AGENT", parent=1, at=(4, 6)),
+        model(7, 11, parent=6, at=(4, 5)),
+    )
+
+    assert outline(run) == [
+        "plan LangGraph",
+        "  step LangGraph",
+        "    round 10",
+        '      call search {"q": "x"}',
+        "    round 11",
+    ]
+
+
+def test_langchain_s_tool_with_an_agent_in_its_name_is_a_call() -> None:
+    created = {"metadata": json.dumps({"ls_integration": "langchain_create_agent"})}
+    asked = {"tool.name": "ask_agent", "input.value": "tides"}
+    run = projection_of(
+        of_langchain(1, "my_agent", "AGENT", said=created),
+        model(2, 10, parent=1, at=(0, 1)),
+        of_langchain(3, "ask_agent", "AGENT", parent=1, at=(2, 9), said=asked),
+        of_langchain(4, "expert", "CHAIN", parent=3, at=(3, 9), said=created),
+        model(5, 11, parent=4, at=(3, 4)),
+    )
+
+    assert outline(run) == [
+        "plan my_agent",
+        "  step my_agent",
+        "    round 10",
+        "      call ask_agent tides (inferred)",
+        "        plan expert",
+        "          step expert",
+        "            round 11",
+    ]

@@ -37,8 +37,11 @@ _TOOL_TYPES = {
     "GUARDRAIL": "GUARDRAIL",
 }
 _AGENT_NAMES = ("agent.name", "graph.node.name", "gen_ai.agent.name")
-_WORKFLOWS = "openinference.instrumentation.openai_agents"
-"""Whose whole workflow is an agent too, without a name."""
+_OPENAI_AGENTS = "openinference.instrumentation.openai_agents"
+"""Whose whole workflow is an agent too, without a name; it alone says who handed over: with CrewAI
+and AutoGen the node above is the one before in a list, which opened nothing."""
+_LANGCHAIN = "openinference.instrumentation.langchain"
+"""Which calls an agent whatever has that word in its name: nodes, hooks, tools."""
 _CONVERSATIONS = ("session.id", "gen_ai.conversation.id")
 _SUBJECTS = ("user.id",)
 _MODELS = (
@@ -82,8 +85,7 @@ def reads_parent(span: Span) -> bool:
     Args:
         span: Any span, whatever convention it follows.
     """
-    kind = span.attributes.get(KIND)
-    return isinstance(kind, str) and kind.upper() in _TOOL_TYPES
+    return _kind_of(span) in _TOOL_TYPES
 
 
 def read(span: Span, parent: Span | None) -> Reading | None:
@@ -93,21 +95,30 @@ def read(span: Span, parent: Span | None) -> Reading | None:
         span: The span.
         parent: The span above it, where it is known and `reads_parent`.
     """
-    kind = span.attributes.get(KIND)
-    if not isinstance(kind, str):
+    kind = _kind_of(span)
+    if kind is None:
         return None
-    kind = kind.upper()
     if kind in _TOOL_TYPES:
         return _tool(span, parent, _TOOL_TYPES[kind])
     if kind == "LLM":
         return _model(span) if not span.name.endswith(_NO_ROUNDS) else WRAPPER
     if kind == "AGENT":
         name = first_text(span.attributes, _AGENT_NAMES)
-        role = Role.WORKFLOW if name is None and span.scope == _WORKFLOWS else Role.AGENT
+        role = Role.WORKFLOW if name is None and span.scope == _OPENAI_AGENTS else Role.AGENT
         return _agent(span, role, name or _of_run(span.name))
     if kind == "CHAIN":
         return _chain(span)
     return Reading(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
+
+
+def _kind_of(span: Span) -> str | None:
+    kind = span.attributes.get(KIND)
+    if not isinstance(kind, str):
+        return None
+    kind = kind.upper()
+    if kind == "AGENT" and span.scope == _LANGCHAIN:
+        return "TOOL" if "tool.name" in span.attributes else "CHAIN"
+    return kind
 
 
 def _chain(span: Span) -> Reading:
@@ -119,12 +130,13 @@ def _chain(span: Span) -> Reading:
         node = metadata.get("langgraph_node")
         if node is None or (node != span.name and metadata.get("lc_agent_name") == span.name):
             return _agent(span, Role.AGENT, span.name)
-    role = Role.WORKFLOW if span.name == "LangGraph" else Role.CHAIN
-    return _agent(span, role, span.name)
+    is_workflow = span.name == "LangGraph" or span.attributes[KIND] == "AGENT"
+    return _agent(span, Role.WORKFLOW if is_workflow else Role.CHAIN, span.name)
 
 
 def _agent(span: Span, role: Role, name: str) -> Reading:
     attributes = span.attributes
+    hands_over = span.scope == _OPENAI_AGENTS
     return Reading(
         role,
         name=name,
@@ -134,16 +146,17 @@ def _agent(span: Span, role: Role, name: str) -> Reading:
         answer=last_answer(read_messages(attributes.get("output.value")))
         if role is not Role.CHAIN
         else None,
-        node=first_text(attributes, ("graph.node.id",)),
-        node_above=first_text(attributes, ("graph.node.parent_id",)),
+        node=first_text(attributes, ("graph.node.id",)) if hands_over else None,
+        node_above=first_text(attributes, ("graph.node.parent_id",)) if hands_over else None,
     )
 
 
 def _asked(given: Any) -> str | None:
     """Return what an agent was asked; smolagents gives all arguments of its method."""
-    fields = parsed(given)
+    asked = first_request(given)
+    fields = parsed(given) if asked is None else None
     task = fields.get("task") if isinstance(fields, dict) else None
-    return task if isinstance(task, str) else first_request(given)
+    return task if isinstance(task, str) else asked
 
 
 def _of_run(span_name: str) -> str:
@@ -225,7 +238,7 @@ def _of_literal(value: str) -> str | None:
 
 def _from_node(parent: Span | None, name: str, given: Any) -> tuple[str | None, str | None]:
     """Return the arguments and the id of the call that LangGraph's tools node above was given."""
-    if parent is None or parent.attributes.get(KIND) != "CHAIN":
+    if parent is None or _kind_of(parent) != "CHAIN":
         return None, None
     calls = parsed(parent.attributes.get("input.value"))
     if isinstance(calls, dict):
