@@ -6,6 +6,8 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import (
     all_calls,
@@ -226,12 +228,15 @@ def _arguments(attributes: Mapping[str, Any]) -> str | None:
     return text(value)
 
 
-def _of_literal(value: str) -> str | None:
-    """LangChain writes several arguments as Python does."""
+def _of_literal(value: str) -> str:
+    """LangChain writes several arguments as Python does.
+
+    What JSON can't say stays as it is: a set has another order in every process.
+    """
     if len(value) <= _LITERAL_LIMIT:
         try:
-            return text(ast.literal_eval(value))
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return orjson.dumps(ast.literal_eval(value)).decode()
+        except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
             pass
     return value
 
