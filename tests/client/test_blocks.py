@@ -129,13 +129,17 @@ async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
 async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()
-    with tracing.plan("one"), tracing.think_act() as thought:
-        thought.finish(tool_calls=["look", nothing])
+    with tracing.plan("one"):
+        with tracing.think_act() as thought:
+            thought.finish(tool_calls=["look", nothing])
+        with tracing.think_act() as thought:
+            thought.finish(tool_calls="look")
     tree = await tree_of(store)
 
-    [thought_node] = tree["agentExecutions"][0]["thinkActs"]
-    named = [(each["name"], each["arguments"]) for each in thought_node["toolCalls"]]
+    several, one = tree["agentExecutions"][0]["thinkActs"]
+    named = [(each["name"], each["arguments"]) for each in several["toolCalls"]]
     assert named == [("look", None), ("", None)]
+    assert [each["name"] for each in one["toolCalls"]] == ["look"]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +152,9 @@ async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
         ({"model": "our-own", "input_tokens": 1000, "output_tokens": 1000}, None),
         ({"input_tokens": 1000}, None),
         ({"input_tokens": -1, "output_tokens": "many"}, None),
+        ({"cost_usd": "little"}, None),
+        ({"cost_usd": float("inf")}, None),
+        ({"cost_usd": 1e17}, None),
     ],
 )
 async def test_a_round_costs_what_is_said_or_else_what_the_price_list_says(
@@ -155,11 +162,11 @@ async def test_a_round_costs_what_is_said_or_else_what_the_price_list_says(
 ) -> None:
     tracing, store = recorded
     with tracing.plan("one"), tracing.think_act(model="gpt-5-mini") as thought:
-        thought.finish(**answer)
+        thought.finish("Well.", **answer)
     tree = await tree_of(store)
 
     [thought_node] = tree["agentExecutions"][0]["thinkActs"]
-    assert thought_node["costUsd"] == cost
+    assert (thought_node["thought"], thought_node["costUsd"]) == ("Well.", cost)
 
 
 async def test_what_outlives_the_block_it_began_in_still_hangs_under_it(

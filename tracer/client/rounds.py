@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -102,6 +103,8 @@ class ThinkAct(Work):
         Returns:
             The tool calls, pending: each starts with its block, or by `start`.
         """
+        if isinstance(tool_calls, str):  # it is a name, and no series of names of one letter each
+            tool_calls = (tool_calls,)
         chosen = [
             ToolCall(
                 self.step,
@@ -130,7 +133,8 @@ class ThinkAct(Work):
         if (cost := answer.get("cost_usd")) == "listed":
             answer["cost_usd"] = _listed_cost(**answer)
         elif cost is not None:
-            answer["cost_usd"] = round(Decimal(str(cost)), 12)
+            with suppress(ArithmeticError):  # what is no cost is left out alone
+                answer["cost_usd"] = round(Decimal(str(cost)), 12)
         chosen = tuple(
             sound(
                 ChosenToolCall,
