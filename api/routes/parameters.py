@@ -80,7 +80,7 @@ _Until = Annotated[
 ]
 
 
-def _range(since: _Since = None, until: _Until = None) -> TimeRange:
+async def _range(since: _Since = None, until: _Until = None) -> TimeRange:
     if since is not None and until is not None and since > until:
         raise BadRequest("'from' is later than 'to': nothing starts in such a range of time.")
     return TimeRange(since, until)

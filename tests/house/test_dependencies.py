@@ -1,0 +1,32 @@
+"""What the routes stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from inspect import isasyncgenfunction, iscoroutinefunction
+
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+
+from api.app import ROUTES
+from api.routes import health
+
+
+def _callables(dependant: Dependant) -> Iterator[object]:
+    yield dependant.call
+    for each in dependant.dependencies:
+        yield from _callables(each)
+
+
+def test_no_request_waits_for_a_thread_before_its_route_begins() -> None:
+    """FastAPI gives each dependency, and each route, that is no coroutine to a thread."""
+    routes = [route for each in (health, *ROUTES) for route in each.router.routes]
+    threaded = {
+        (route.path, repr(made))
+        for route in routes
+        if isinstance(route, APIRoute)
+        for made in _callables(route.dependant)
+        for called in [made if hasattr(made, "__code__") else type(made).__call__]
+        if not (iscoroutinefunction(called) or isasyncgenfunction(called))
+    }
+    assert threaded == set()
