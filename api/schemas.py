@@ -140,7 +140,7 @@ class RunSchema(ShownRecord, Run):
     )
 
     cost_usd: Usd = Decimal(0)
-    """What the models cost, in US dollars."""
+    """What the models cost, in US dollars: the sum of the costs that are known."""
 
 
 class ParentActToolCall(BaseModel):

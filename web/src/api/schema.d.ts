@@ -2148,7 +2148,7 @@ export interface components {
             outputTokens: number;
             /**
              * Costusd
-             * @description What the models cost, in US dollars.
+             * @description What the models cost, in US dollars: the sum of the costs that are known.
              * @default 0
              */
             costUsd: number;
