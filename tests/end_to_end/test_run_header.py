@@ -70,6 +70,23 @@ async def test_a_run_without_a_conversation_names_none(
     await expect(page.locator(".run-header dl")).not_to_contain_text("Session")
 
 
+async def test_what_nobody_could_read_is_no_link(page: Page, site: Site, records: Records) -> None:
+    root = new_id()
+    started = PlanStarted(
+        at=START,
+        root_plan_id=root,
+        plan_id=root,
+        session_id=" ",
+        subject="\n",
+        tags=("", " ", "seen"),
+    )
+    await records.write(started)
+    await open_run(page, site.address, root)
+
+    await expect(page.locator(".run-header").get_by_role("link")).to_have_text(["seen", "Compare"])
+    await expect(page.locator(".run-header dl")).not_to_contain_text("Session")
+
+
 async def test_a_duration_that_nobody_knows_is_a_dash(
     page: Page, site: Site, records: Records
 ) -> None:
