@@ -1,10 +1,16 @@
 from __future__ import annotations
 
-from playwright.async_api import Page, expect
+from decimal import Decimal
+
+import pytest
+from playwright.async_api import Browser, Page, expect
 
 from tests.end_to_end.conftest import Records, Site
-from tests.sample_runs import sample_run
+from tests.sample_runs import START, sample_run
 from tracer.clock import utc_now
+from tracer.events import PlanStarted, ThoughtRecorded
+from tracer.ids import new_id
+from tracer.status import Status
 
 
 async def test_an_empty_list_tells_how_to_record_a_first_run(page: Page, empty_site: str) -> None:
@@ -46,3 +52,33 @@ async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, s
     await expect(page.get_by_role("table")).to_be_visible()
     await page.context.set_offline(False)
     await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+@pytest.mark.parametrize("language", ["en-US", "zh-CN"])
+async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
+    browser: Browser, site: Site, records: Records, language: str
+) -> None:
+    root, step = new_id(), new_id()
+    title = f"Little cost {language}"
+    thought = ThoughtRecorded(
+        at=START,
+        root_plan_id=root,
+        plan_id=root,
+        step_id=step,
+        think_act_id=new_id(),
+        status=Status.SUCCEEDED,
+        cost_usd=Decimal("0.000061"),
+    )
+    await records.write(PlanStarted(at=START, root_plan_id=root, plan_id=root, title=title))
+    await records.write(thought)
+    context = await browser.new_context(locale=language)
+    page = await context.new_page()
+    await page.goto(f"{site.address}/?q={title}")
+    cost = page.locator("td.cost")
+    await expect(cost).to_contain_text("$0.000061")
+    for width in (1440, 1130, 1100, 920, 900, 850, 820, 360):
+        await page.set_viewport_size({"width": width, "height": 900})
+        fits = "each => each.scrollWidth <= each.clientWidth"
+        assert await cost.evaluate(fits), width
+        assert await page.get_by_role("main").evaluate(fits), width
+    await context.close()
