@@ -126,6 +126,30 @@ async def test_a_chosen_call_that_nobody_made_is_cancelled_with_its_step(
     ]
 
 
+async def test_what_is_no_chosen_call_is_a_call_nonetheless(recorded: Recording) -> None:
+    tracing, store = recorded
+    too_much = ("look", "{}", "id", "type", "more")
+    odd: list[Any] = [5, {"id": "call_0"}, None, ["look", "{}"], too_much]
+    with tracing.plan("one"):
+        with tracing.think_act() as thought:
+            calls = thought.finish(tool_calls=odd)
+        with tracing.think_act() as thought:
+            none: Any = None
+            assert thought.finish(tool_calls=none) == []
+    tree = await tree_of(store)
+
+    round_ = tree["agentExecutions"][0]["thinkActs"][0]
+    named = [(each["name"], each["arguments"]) for each in round_["toolCalls"]]
+    assert len(calls) == len(odd)
+    assert named == [
+        ("5", None),
+        ('{"id":"call_0"}', None),
+        ("", None),
+        ("look", "{}"),
+        ("look", "{}"),
+    ]
+
+
 async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()

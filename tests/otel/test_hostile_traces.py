@@ -1,6 +1,6 @@
 """Traces that nobody makes but to hold up a server: reading them ends.
 
-It takes a second or two. It took minutes, while it grew with the square of what they hold: that is
+It takes some seconds. It took minutes, while it grew with the square of what they hold: that is
 what the time limit tells.
 """
 

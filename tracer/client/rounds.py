@@ -114,7 +114,7 @@ class ThinkAct(Work):
                 provider_call_id=call.provider_call_id,
                 tool_type=call.tool_type,
             )
-            for call in map(_chosen, tool_calls)
+            for call in map(_chosen, tool_calls or ())
         ]
         self._answer = {
             "thought": text_of(thought),
@@ -151,7 +151,10 @@ class ThinkAct(Work):
 
 
 def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
-    return Chosen(call) if isinstance(call, str) else Chosen(*call or ("",))
+    """Return a call as it was given: whatever else it is, the agent goes on, and has its call."""
+    if isinstance(call, (tuple, list)):
+        return Chosen(*call[: len(Chosen._fields)] or ("",))
+    return Chosen(call)
 
 
 def _listed_cost(
