@@ -14,6 +14,12 @@ MAX_BYTES = 256 * 2**20
 MAX_REQUESTS = 128
 """How many there may be at once: each waits for a connection of the store."""
 
+PATIENCE_SECONDS = 30.0
+"""How long a body may be waited for, besides the time that `SLOWEST_BYTES` gives it."""
+
+SLOWEST_BYTES = 16 * 2**10
+"""How many bytes of a body have to come in a second, beyond the patience."""
+
 LARGE_BYTES = 2**20
 """Bodies from here on are decoded one after the other."""
 
@@ -21,9 +27,15 @@ LARGE_BYTES = 2**20
 class Intake:
     """The requests in hand. One of them always gets in, and the oldest always gets through."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES, max_requests: int = MAX_REQUESTS) -> None:
+    def __init__(
+        self,
+        max_bytes: int = MAX_BYTES,
+        max_requests: int = MAX_REQUESTS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
         self._max_bytes = max_bytes
         self._max_requests = max_requests
+        self._patience_seconds = patience_seconds
         self._held: dict[Share, int] = {}
         self._total = 0
         self._turns = asyncio.Lock()
@@ -60,6 +72,16 @@ class Intake:
             raise TooBusy()
         self._held[share] = held + more
         self._total += more
+
+    def patience(self, received: int) -> float:
+        """Return for how many seconds in all a body may be waited for that has come so far.
+
+        A client whose machine vanished says nothing of it: its room would be gone for ever.
+
+        Args:
+            received: How many bytes of it have come.
+        """
+        return self._patience_seconds + received / SLOWEST_BYTES
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:

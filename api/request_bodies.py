@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import zlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from api.intake import Intake, Share
-from tracer.errors import BadRequest, TooLarge, UnknownFormat
+from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 
 MAX_BYTES = 32 * 2**20
 """How large a body may be, unpacked."""
@@ -45,7 +47,8 @@ def admitted_body(
 
     Raises:
         UnknownFormat: It is packed in a way that is not read here.
-        TooBusy: There is no room for it now, which mostly shows before any of it is read.
+        TooBusy: There is no room for it now, which mostly shows before any of it is read; or it
+            comes so slowly that its room is given to others.
         TooLarge: It is larger than that.
         BadRequest: It is damaged or ends early.
     """
@@ -60,7 +63,7 @@ def admitted_body(
     if announced_bytes > max_bytes:
         raise too_large
     with intake.share(announced_bytes) as share:
-        received = _received(request, max_bytes, too_large)
+        received = _received(request, intake, max_bytes, too_large)
         window = _WINDOWS[encoding]
         parts = received if window is None else _unpacked(received, window)
         yield _counted(parts, share, max_bytes, too_large), share
@@ -78,16 +81,27 @@ async def _counted(
         yield part
 
 
-async def _received(request: Request, max_bytes: int, too_large: TooLarge) -> AsyncIterator[bytes]:
-    size = 0
+async def _received(
+    request: Request, intake: Intake, max_bytes: int, too_large: TooLarge
+) -> AsyncIterator[bytes]:
+    size, waited = 0, 0.0
+    coming = request.stream()
     try:
-        async for part in request.stream():
+        while True:
+            since = time.monotonic()
+            async with asyncio.timeout(intake.patience(size) - waited):
+                part = await anext(coming, None)
+            if part is None:
+                return
+            waited += time.monotonic() - since
             size += len(part)
             if size > max_bytes:
                 raise too_large
             yield part
     except ClientDisconnect as error:
         raise BadRequest("The body ended early.") from error
+    except TimeoutError as error:
+        raise TooBusy("The body comes too slowly. Send the same again later.") from error
 
 
 async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:

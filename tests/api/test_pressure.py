@@ -176,6 +176,38 @@ async def test_a_request_that_breaks_gives_its_room_back(tmp_path: Path) -> None
     assert not is_refused(answer)
 
 
+@pytest.mark.parametrize("path", ["/api/events", "/v1/traces"])
+async def test_a_body_that_stops_coming_gives_its_room_to_others(tmp_path: Path, path: str) -> None:
+    async def stopped() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    headers = NDJSON if path == "/api/events" else PROTOBUF
+    async with (
+        asyncio.timeout(60),
+        busy(tmp_path, Intake(max_requests=1, patience_seconds=0.1)) as server,
+    ):
+        waiting = await server.post(stopped(), path, **headers)
+        next_one = await server.post(event())
+
+    assert is_refused(waiting)
+    assert b"too slowly" in waiting.content
+    assert not is_refused(next_one)
+
+
+async def test_a_body_that_keeps_coming_is_waited_for(tmp_path: Path) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        for _ in range(8):
+            yield b" " * 16 * KIB
+            await asyncio.sleep(0.05)
+        yield event()
+
+    async with busy(tmp_path, Intake(patience_seconds=0.2)) as server:
+        answer = await server.post(slow())
+
+    assert not is_refused(answer)
+
+
 def test_the_oldest_may_grow_and_the_others_only_into_what_is_left() -> None:
     intake = Intake(max_bytes=10, max_requests=3)
 
