@@ -8,9 +8,9 @@ a new path is closed by itself. What a caller may do is said at the routes (`api
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -100,6 +100,7 @@ class Gate:
         callers = self._access.callers
         if callers is None:
             request.state.caller = EVERYBODY
+            request.state.check_caller = _nothing_to_check
             return lambda _: None
         path = request.scope["path"]  # what the routing goes by; `url` costs as much as the rest
         if path in OPEN or is_of_the_viewer(path):
@@ -114,6 +115,7 @@ class Gate:
         if not visitor.has_key:
             _check_site(request, must_tell=visitor.has_cookie)
         request.state.caller = visitor.caller
+        request.state.check_caller = partial(_check_caller, request, callers)
         return self._share(visitor.caller.key_id)
 
     def _share(self, whose: object) -> Callable[[int], None]:
@@ -152,6 +154,24 @@ async def _visitor(request: Request, callers: Callers, are_keys_needed: bool) ->
     if cookie is None:
         raise NotIdentified()
     return _Visitor(await callers.by_sign_in(cookie), has_cookie=True)
+
+
+CheckCaller = Callable[[], Awaitable[None]]
+"""Finds out if who was let in still would be: what goes on for long asks again before it tells."""
+
+
+async def _check_caller(request: Request, callers: Callers) -> None:
+    """Ask once more who it is.
+
+    Raises:
+        NotIdentified: The key was revoked meanwhile, or the sign-in is over, or the first key made.
+        StoreUnavailable: The database does not answer.
+    """
+    await _visitor(request, callers, await callers.are_keys_needed())
+
+
+async def _nothing_to_check() -> None:
+    pass
 
 
 def _check_site(request: Request, must_tell: bool) -> None:

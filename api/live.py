@@ -7,14 +7,14 @@ reads on only when its client took that. What it costs does not depend on how sl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from uuid import UUID
 
 import msgspec
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
-from tracer.errors import RecordNotFound, StoreUnavailable
+from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunChanges, TraceReader
 
@@ -33,10 +33,21 @@ RECONNECT_MS = 1_000
 """How long a client waits before it comes back."""
 
 
+async def everybody() -> None:
+    """Know whoever watches."""
+
+
 async def run_events(
-    reader: TraceReader, watch: RunWatch, woken: asyncio.Event, root_plan_id: UUID, after: int
+    reader: TraceReader,
+    watch: RunWatch,
+    woken: asyncio.Event,
+    root_plan_id: UUID,
+    after: int,
+    check_caller: Callable[[], Awaitable[None]] = everybody,
 ) -> AsyncGenerator[bytes]:
     """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
+
+    Whoever is not known any more, since a key was revoked, is told nothing more either.
 
     Args:
         reader: Where to read it.
@@ -44,13 +55,17 @@ async def run_events(
         woken: Set whenever the run may have changed.
         root_plan_id: The run.
         after: The revision that the client has.
+        check_caller: Raises `NotIdentified` where the client may not read it any more.
     """
     yield format_sse_event(retry=RECONNECT_MS)
     is_stale = False
     while not watch.is_over:
         woken.clear()
         try:
+            await check_caller()
             changes = await reader.read_changes(root_plan_id, after, MOST_CHANGES)
+        except NotIdentified:
+            return  # who comes back is told why
         except RecordNotFound:
             yield _DELETED
             return
@@ -65,12 +80,11 @@ async def run_events(
             is_stale = False
             after = changes.revision
             await asyncio.sleep(GAP_SECONDS)
-        while not woken.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PING_SECONDS):
-                    await woken.wait()
-            if not woken.is_set():
-                yield KEEPALIVE_COMMENT
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PING_SECONDS):
+                await woken.wait()
+        if not woken.is_set():  # nothing happened, but the caller may not be known any more
+            yield KEEPALIVE_COMMENT
 
 
 _DELETED = format_sse_event(event="deleted", data_str="{}")

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from api.gate import CheckCaller
 from api.intake import Intake
 from api.metrics import Metrics
 from api.own_spans import OwnSpans
@@ -121,6 +122,11 @@ async def _callers(parts: AllParts) -> Callers:
     return parts.callers
 
 
+async def _still_known(request: Request) -> CheckCaller:
+    check: CheckCaller = request.state.check_caller
+    return check
+
+
 async def intake_of(request: Request) -> Intake:
     """Return the requests in hand."""
     intake = request.app.state.intake
@@ -150,6 +156,7 @@ Kept = Annotated[SettingsOfProject, Depends(_kept)]
 """What the caller's project keeps, and for how long."""
 WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
+StillKnown = Annotated[CheckCaller, Depends(_still_known)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]

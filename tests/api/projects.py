@@ -37,6 +37,7 @@ from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.project_stores import ProjectStores
 from tracer.storage.projects import project_made
+from tracer.storage.run_watch import RunWatch
 from tracer.storage.summariser import turns
 from tracer.storage.tables import METADATA
 
@@ -118,6 +119,8 @@ class Doors:
     database_url: str
     home: Project
     other: Project
+    watch: RunWatch
+    """Who watches runs of the home project."""
 
 
 @asynccontextmanager
@@ -156,7 +159,7 @@ async def two_projects(
             )
             transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
             async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-                yield Doors(client, database_url, home, other)
+                yield Doors(client, database_url, home, other, store.watch)
 
 
 async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: str) -> Project:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import orjson
 import psycopg
 import pytest
 
@@ -15,6 +17,7 @@ from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored
 from tracer.access import Scope
+from tracer.events import event_json
 
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
 
@@ -115,6 +118,35 @@ async def test_a_revoked_key_opens_nothing_and_its_sign_ins_end(doors: Doors) ->
     [told] = [each for each in listed.json()["items"] if each["keyId"] == key["keyId"]]
     assert told["revokedAt"] is not None
     assert told["lastUsedAt"] is not None
+
+
+@pytest.mark.parametrize("is_browser", [True, False])
+async def test_who_watches_a_run_by_a_revoked_key_is_told_nothing_more(
+    doors: Doors, is_browser: bool
+) -> None:
+    key = await made(doors, "read")
+    headers = bearer(key["secret"])
+    if is_browser:
+        headers = {"Cookie": f"{COOKIE}={(await signed_in(doors, key['secret'])).cookies[COOKIE]}"}
+        doors.client.cookies.clear()
+    run = doors.home.run
+    async with asyncio.timeout(60):
+        # The whole answer comes when it ends.
+        watching = asyncio.create_task(
+            doors.client.get(f"/api/runs/{run.root}/events", headers=headers)
+        )
+        while not doors.watch.watchers:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        revoke = f"/api/keys/{key['keyId']}"
+        admin = bearer(doors.home.secret)
+        assert (await doors.client.delete(revoke, headers=admin)).status_code == 204
+        late = run.events[0].model_copy(update={"title": "said after that"})
+        body = {"events": [orjson.loads(event_json(late))]}
+        assert (await doors.client.post("/api/events", json=body, headers=admin)).is_success
+        answer = await watching
+
+    assert answer.status_code == 200
+    assert "said after that" not in answer.text
 
 
 async def test_a_sign_in_is_a_cookie_that_no_script_and_no_other_site_gets(doors: Doors) -> None:
