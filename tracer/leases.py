@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+MOST_LATE = timedelta(days=36_500)
+"""How much later than usual an event may come, at most: more is a clock that was wrong once, by so
+much that the moments counted back from now would be none."""
+
 
 @dataclass(frozen=True)
 class LeaseTerms:

@@ -203,6 +203,14 @@ async def test_a_recorder_whose_clock_is_wrong_lives_by_its_events_all_the_same(
     assert (await store.reader.read_tool_call(run.call)).call.shown_status == "running"
 
 
+async def test_a_clock_that_was_wrong_by_millennia_refuses_nothing(store: Living) -> None:
+    recorder_id = new_id()
+    wrong = int((START.replace(year=8999) - START).total_seconds())
+    for at in (wrong, 0):
+        await store.record(*by(recorder_id, Moments().plan_started(at)))
+        await store.pass_time(30)
+
+
 async def test_a_recorder_that_is_first_heard_of_late_gets_a_whole_lease(store: Living) -> None:
     run = Moments()
     await store.pass_time(1000)

@@ -7,6 +7,7 @@ so they never wait for each other in a circle.
 
 from __future__ import annotations
 
+from tracer.leases import MOST_LATE
 from tracer.records import RECORDS, Kind
 from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import ALWAYS, TABLES
@@ -14,8 +15,9 @@ from tracer.storage.tables import ALWAYS, TABLES
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 
 # What an event tells, it tells of its own moment, by its recorder's clock: see `lag`.
-_SEEN = """greatest(kept.seen_at,
-        excluded.seen_at - coalesce(excluded.lag - least(kept.lag, excluded.lag), '0'))"""
+_SEEN = f"""greatest(kept.seen_at, excluded.seen_at
+        - least(coalesce(excluded.lag - least(kept.lag, excluded.lag), '0'),
+            interval '{MOST_LATE.days} days'))"""
 
 _SIGN = f"""
     INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, lag, due_at)

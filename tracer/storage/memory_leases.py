@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tracer.leases import Lease, LeaseTerms
+from tracer.leases import MOST_LATE, Lease, LeaseTerms
 from tracer.records import Kind
 from tracer.status import Status
 from tracer.storage.memory_runs import KeptRun
@@ -49,7 +49,7 @@ class MemoryLeases:
         if before is not None:
             least = min((each for each in (before.lag, lag) if each is not None), default=None)
             if lag is not None and least is not None:
-                seen_at -= lag - least
+                seen_at -= min(lag - least, MOST_LATE)
             lag = least
             seen_at = max(seen_at, before.lease.seen_at)
         lease = Lease(recorder_id, seen_at, length or self._terms.lease)
