@@ -27,7 +27,7 @@ from tracer.storage.engine import Pool, borrowed, libpq_url, open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.project_pool import ProjectPool, reading
 from tracer.store import RunFilter, ToolCallFilter
 
 
@@ -275,3 +275,29 @@ async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on
             await reading
         way.is_frozen = False
         assert len(await answer(pool, MUCH)) == ROWS
+
+
+async def test_however_many_read_there_are_connections_for_those_who_write(
+    database_url: str,
+) -> None:
+    async with open_pool(database_url, max_size=5, answer_seconds=0.5) as pool:
+        project = ProjectPool(pool)
+        is_over = asyncio.Event()
+
+        async def read_slowly() -> None:
+            async with reading(project) as connection:
+                await connection.execute("SELECT")
+                await is_over.wait()
+
+        readers = [asyncio.create_task(read_slowly()) for _ in range(20)]
+        at_it = set(readers)
+        async with asyncio.timeout(10):
+            while len(at_it) > 3:
+                _, at_it = await asyncio.wait(at_it, return_when=asyncio.FIRST_COMPLETED)
+        answer = await PostgresWriter(project).write(sample_run().events)
+        is_over.set()
+        await asyncio.gather(*at_it)
+
+    assert answer.refused == []
+    refused = [each.exception() for each in readers if each not in at_it]
+    assert {type(each) for each in refused} == {TimeoutError}

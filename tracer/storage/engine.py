@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors, waiting
@@ -26,6 +27,10 @@ ANSWER_SECONDS = 2.0
 
 READ_SECONDS = 30.0
 """How long reading may take: whoever waits longer has gone."""
+
+LEFT_BY_READERS = 0.4
+"""The part of a pool that those who read leave to others: a few slow searches at once would keep
+everybody from recording, and their keys from being looked up."""
 
 _VANISHED = {
     "keepalives_idle": 10,
@@ -118,6 +123,8 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 
 
 Pool = AsyncConnectionPool[PoolConnection]
+
+_turns_of_readers: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 def _begin(gen: PQGen[RV]) -> PQGen[RV | _Unfinished]:
@@ -242,6 +249,26 @@ async def borrowed(
             raise
         finally:
             await pool.putconn(connection)
+
+
+@asynccontextmanager
+async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
+    """Lend a connection to somebody who reads, who leaves some to those who write.
+
+    Raises:
+        TimeoutError: Others read for as long as one may wait, or the time was over.
+    """
+    turns = _turns_of_readers.get(pool)
+    if turns is None:
+        turns = asyncio.Semaphore(pool.max_size - int(pool.max_size * LEFT_BY_READERS))
+        _turns_of_readers[pool] = turns
+    async with asyncio.timeout(pool.timeout if turns.locked() else None):
+        await turns.acquire()
+    try:
+        async with borrowed(pool) as connection:
+            yield connection
+    finally:
+        turns.release()
 
 
 async def _live_connection(pool: Pool) -> PoolConnection:

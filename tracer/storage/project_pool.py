@@ -16,7 +16,7 @@ from psycopg import AsyncRawCursor
 
 from tracer.errors import TracerError
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.storage.engine import READ_SECONDS, Pool, PoolConnection, borrowed
+from tracer.storage.engine import READ_SECONDS, Pool, PoolConnection, borrowed, borrowed_to_read
 from tracer.storage.program_role import PROGRAM_ROLE, standing_of
 
 Statement = tuple[str, Sequence[Any]]
@@ -87,7 +87,7 @@ def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection
 @asynccontextmanager
 async def _reading(project: ProjectPool, begin: str) -> AsyncIterator[PoolConnection]:
     async with (
-        borrowed(project.pool) as connection,
+        borrowed_to_read(project.pool) as connection,
         _begun(connection, project, begin),
     ):
         try:
