@@ -121,6 +121,22 @@ async def test_what_a_function_raises_is_recorded_and_raised(recorded: Recording
     )
 
 
+async def test_a_stream_that_a_function_is_given_or_returns_is_left_to_who_reads_it(
+    recorded: Recording,
+) -> None:
+    tracing, store = recorded
+
+    @tracing.traced()
+    def upper(words: Iterator[str]) -> Iterator[str]:
+        return map(str.upper, words)
+
+    assert list(upper(iter(["a", "b"]))) == ["A", "B"]
+    call = only_call(await tree_of(store))
+
+    assert "list_iterator" in call["arguments"]
+    assert json.loads(call["result"])["type"] == "builtins.map"
+
+
 async def test_a_generator_gives_and_takes_what_it_did(recorded: Recording) -> None:
     tracing, store = recorded
 

@@ -1,12 +1,16 @@
+import csv
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import orjson
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
@@ -38,6 +42,16 @@ class Mixed:
 def endless() -> Iterator[int]:
     while True:
         yield 1
+
+
+class Loose(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    thing: Any
+
+
+def map_all(items: list[str]) -> Iterator[int]:
+    return map(int, items)
 
 
 def circle() -> list[Any]:
@@ -91,6 +105,39 @@ def test_any_other_value_becomes_json_or_is_described(value: object, text: str) 
 
 def test_a_generator_is_described_and_not_run() -> None:
     assert orjson.loads(result_text(endless()))["type"] == "builtins.generator"
+
+
+def held_in(iterator: Iterator[int]) -> list[object]:
+    return [
+        iterator,
+        {"rows": iterator},
+        [1, (iterator,)],
+        {iterator},
+        deque([iterator]),
+        Mixed(1, iterator),
+        [Loose(thing=iterator, more=[1])],
+        Loose(thing=1, more=iterator),
+        Enum("Made", {"ONE": iterator}).ONE,  # type: ignore[attr-defined]
+    ]
+
+
+@pytest.mark.parametrize("place", range(9))
+@pytest.mark.parametrize(
+    "make", [iter, lambda items: (each for each in items), csv.reader, map_all]
+)
+def test_an_iterator_is_described_and_not_used_up_wherever_it_is(place: int, make: Any) -> None:
+    iterator = make(["1", "2", "3"])
+
+    text = result_text(held_in(iterator)[place])
+
+    assert len(list(iterator)) == 3
+    assert type(iterator).__qualname__ in text
+
+
+def test_what_stands_beside_an_iterator_is_told_as_ever() -> None:
+    told = orjson.loads(result_text({"rows": endless(), "at": datetime(2026, 1, 1, tzinfo=UTC)}))
+
+    assert (told["at"], told["rows"]["type"]) == ("2026-01-01T00:00:00Z", "builtins.generator")
 
 
 def test_a_context_that_a_tool_returns_does_not_show_who_the_caller_is() -> None:

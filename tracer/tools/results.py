@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import traceback
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
+from dataclasses import fields
+from enum import Enum
+from operator import is_not
+from types import TracebackType
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -20,9 +24,8 @@ MODEL_VIEW_CHARACTERS = 64_000
 STACK_CHARACTERS = 20_000
 """How much of an error's stack is kept, from its end."""
 
-_RUN_OUT = (GeneratorType, AsyncGeneratorType, CoroutineType)
-"""Values that are used up by looking at them, and may never end."""
-
+_PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
+"""The types of most values, which hold nothing else."""
 
 _MACHINERY = frozenset({"anyio", "asyncio", "concurrent", "tenacity", "tracer"})
 """The packages that a call goes through on its way to the tool."""
@@ -34,7 +37,8 @@ def result_text(value: Any) -> str:
     A string stays exactly as it is. Anything else becomes JSON as pydantic writes it (models,
     dataclasses, times, sets …), with `NaN` and `Infinity` as these words and bytes in base64;
     bytes by themselves are `{"type": "builtins.bytes", "base64": "…"}`. What JSON has no form for
-    is described: `{"type": "module.Class", "repr": "…"}`.
+    is described: `{"type": "module.Class", "repr": "…"}`. So is an iterator wherever it is, such as
+    a generator, an open file or a stream: to look into it would use it up, and may never end.
     """
     if isinstance(value, str):
         # A subclass's own `__str__` does not count: a string is what it holds.
@@ -42,8 +46,7 @@ def result_text(value: Any) -> str:
     try:
         if isinstance(value, (bytes, bytearray)):
             return _dumped({"type": _type_name(value), "base64": b64encode(value).decode()})
-        if isinstance(value, _RUN_OUT):
-            return _dumped(_described(value))
+        value = _without_iterators(value, {})
         try:
             return to_json(value, fallback=_described, bytes_mode="base64").decode()
         except (PydanticSerializationError, UnicodeError):
@@ -108,6 +111,46 @@ def _own_frames(frames: TracebackType) -> TracebackType:
             return found
         found = found.tb_next
     return frames
+
+
+def _without_iterators(value: Any, seen: dict[int, Any]) -> Any:
+    """Return a value with a description in the place of each iterator; itself where it has none.
+
+    Args:
+        value: Whatever a tool may return.
+        seen: What became of the parts that were looked at, by their `id`: some hold themselves.
+    """
+    kind = type(value)
+    # The usual ones first: all that is recorded comes through here.
+    if kind is dict or kind is list:
+        parts = value.values() if kind is dict else value
+        if _PLAIN.issuperset(map(type, parts)):
+            return value
+    elif kind in _PLAIN:
+        return value
+    elif hasattr(kind, "__next__"):
+        return _described(value)
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = value
+    is_list = kind is not dict and isinstance(value, (list, tuple, set, frozenset, deque))
+    named = value if kind is dict or is_list else _named_parts(value)
+    parts = list(value if is_list else named.values())
+    told = [each if type(each) in _PLAIN else _without_iterators(each, seen) for each in parts]
+    if any(map(is_not, told, parts)):
+        seen[id(value)] = told if is_list else dict(zip(named, told, strict=True))
+    return seen[id(value)]
+
+
+def _named_parts(value: Any) -> dict[Any, Any]:
+    """Return what pydantic would write of a value that has names for its parts."""
+    if isinstance(value, dict):
+        return value
+    if hasattr(type(value), "__dataclass_fields__"):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    if hasattr(type(value), "__pydantic_serializer__"):
+        return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
+    return {"value": value.value} if isinstance(value, Enum) else {}
 
 
 def _described(value: Any) -> dict[str, str | None]:
