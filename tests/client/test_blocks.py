@@ -150,6 +150,40 @@ async def test_what_is_no_chosen_call_is_a_call_nonetheless(recorded: Recording)
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(None, []), (5, []), ([1], []), ("night", ["night"]), ({"night"}, ["night"])],
+)
+async def test_labels_that_are_none_lose_nothing_else(
+    recorded: Recording, given: Any, kept: list[str]
+) -> None:
+    tracing, store = recorded
+    with tracing.plan("one", tags=given) as plan:
+        pass
+    tree = await tree_of(store)
+
+    assert (tree["title"], tree["status"]) == ("one", "succeeded")
+    assert (await store.read_run(plan.root_plan_id)).tags == kept
+
+
+async def test_what_is_no_announced_step_is_a_step_nonetheless(recorded: Recording) -> None:
+    tracing, store = recorded
+    odd: list[Any] = ["Look.", ("nurse",), ("nurse", "Look.", "more"), ["nurse", None], None]
+    none: Any = None
+    with tracing.plan("one", steps=odd), tracing.plan("two", steps=none):
+        pass
+    tree = await tree_of(store)
+
+    steps = [(each["agentName"], each["request"]) for each in tree["agentExecutions"]]
+    assert steps[: len(odd)] == [
+        (None, "Look."),
+        ("nurse", None),
+        ("nurse", "Look."),
+        ("nurse", None),
+        (None, None),
+    ]
+
+
 async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
     tracing, store = recorded
     nothing: Any = ()

@@ -77,11 +77,13 @@ class Plan(Work):
         self.parent = parent
         self.opener = opener
         self.title, self.request, self.agent = text_of(title), text_of(request), text_of(agent)
-        self.session_id, self.subject, self.tags = session_id, subject, tags
+        self.session_id, self.subject = session_id, subject
+        # One label is no series of labels of one letter each.
+        self.tags: Sequence[str] = (tags,) if isinstance(tags, str) else tags or ()
         self.traceparent = traceparent
         self.summary: str | None = None
         self.positions = count()
-        self.steps = [Step(self, agent_name, asked) for agent_name, asked in steps]
+        self.steps = [Step(self, *_planned(each)) for each in steps or ()]
         self._own_steps: dict[None, Step] = {}
 
     @property
@@ -114,7 +116,7 @@ class Plan(Work):
             ),
             session_id=self.session_id if is_root else None,
             subject=self.subject if is_root else None,
-            tags=tuple(self.tags) if is_root else (),
+            tags=self.tags if is_root else (),
             traceparent=self.traceparent if is_root else None,
         )
 
@@ -155,6 +157,14 @@ class Plan(Work):
             summary=self.summary,
             not_reached_step_ids=missed,
         )
+
+
+def _planned(step: Any) -> tuple[str | None, str | None]:
+    """Return an announced step's agent and request: whatever it is, the agent goes on."""
+    if isinstance(step, (tuple, list)):
+        agent, request = (*step, None, None)[:2]
+        return agent, request
+    return None, step
 
 
 class Step(Work):
