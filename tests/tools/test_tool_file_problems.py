@@ -209,6 +209,23 @@ def test_a_schema_that_points_elsewhere_is_refused(tmp_path: Path) -> None:
     assert problem.startswith("tools.add: The parameters of the tool 'add' can't be used")
 
 
+def test_a_date_in_a_schema_is_refused_with_its_tool(tmp_path: Path) -> None:
+    [problem] = problems_of(
+        tmp_path,
+        """
+        [tools.read_day]
+        type = "REST"
+        description = "Read a day."
+        parameters = { type = "object", properties.day = { default = 2026-01-01 } }
+        config.base_url = "https://days.example"
+        """,
+    )
+
+    assert problem.startswith("tools.read_day")
+    assert "has to be JSON" in problem
+    assert "Write such a value as text" in problem
+
+
 def test_one_server_described_in_two_ways_is_refused(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,

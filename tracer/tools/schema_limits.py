@@ -27,8 +27,8 @@ def check_limits(schema: dict[str, Any]) -> None:
     """Return if a schema is within the limits.
 
     Raises:
-        ValueError: It is too large, nested too deeply, or a value would have to be held against too
-            many of its parts.
+        ValueError: It is no JSON, too large, nested too deeply, or a value would have to be held
+            against too many of its parts.
     """
     try:
         size = len(json.dumps(schema))
@@ -41,6 +41,9 @@ def check_limits(schema: dict[str, Any]) -> None:
             )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+    except TypeError as error:
+        # TOML knows dates, for example.
+        raise ValueError(f"it has to be JSON: {error}. Write such a value as text.") from error
 
 
 def _parts(value: Any) -> Iterator[dict[str, Any]]:
