@@ -1,7 +1,7 @@
 import csv
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
@@ -132,6 +132,38 @@ def test_an_iterator_is_described_and_not_used_up_wherever_it_is(place: int, mak
 
     assert len(list(iterator)) == 3
     assert type(iterator).__qualname__ in text
+
+
+class Streaming(BaseModel):
+    stream: Any
+    key: str = Field("k-4711", exclude=True)
+
+
+def test_what_a_model_leaves_out_is_left_out_beside_an_iterator() -> None:
+    told = orjson.loads(result_text(Streaming(stream=endless())))
+
+    assert told == {"stream": {"type": "builtins.generator", "repr": told["stream"]["repr"]}}
+
+
+class Meddling:
+    """Changes what holds it while it is written."""
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        self.change = change
+
+    def __repr__(self) -> str:
+        self.change()
+        return "Meddling()"
+
+
+def test_what_changes_while_it_is_written_is_told_as_it_was() -> None:
+    held: dict[str, Any] = {}
+    held |= {"a": Meddling(lambda: held.update({str(len(held)): 1})), "b": 2}
+    items: list[Any] = []
+    items += [Meddling(items.clear), 1]
+
+    assert list(orjson.loads(result_text({"held": held}))["held"]) == ["a", "b"]
+    assert orjson.loads(result_text(items))[1] == 1
 
 
 def test_what_stands_beside_an_iterator_is_told_as_ever() -> None:

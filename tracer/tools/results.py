@@ -7,9 +7,9 @@ import traceback
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields
 from enum import Enum
-from operator import is_not
 from types import TracebackType
 from typing import Any
 
@@ -46,14 +46,19 @@ def result_text(value: Any) -> str:
     try:
         if isinstance(value, (bytes, bytearray)):
             return _dumped({"type": _type_name(value), "base64": b64encode(value).decode()})
-        value = _without_iterators(value, {})
+        quiet = _at_rest(value, {})
         try:
-            return to_json(value, fallback=_described, bytes_mode="base64").decode()
+            return to_json(quiet, fallback=_described, bytes_mode="base64").decode()
         except (PydanticSerializationError, UnicodeError):
             # Lone surrogates: UTF-8 has none, JSON's escapes do.
-            return _dumped(to_jsonable_python(value, fallback=_described, bytes_mode="base64"))
+            return _dumped(to_jsonable_python(quiet, fallback=_described, bytes_mode="base64"))
     except Exception:
         # A circle, endless nesting, or a class whose own code fails.
+        return _dumped(_described(value))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        # Pydantic's, where something changed that was not at rest after all.
         return _dumped(_described(value))
 
 
@@ -113,8 +118,11 @@ def _own_frames(frames: TracebackType) -> TracebackType:
     return frames
 
 
-def _without_iterators(value: Any, seen: dict[int, Any]) -> Any:
-    """Return a value with a description in the place of each iterator; itself where it has none.
+def _at_rest(value: Any, seen: dict[int, Any]) -> Any:
+    """Return a value that nobody changes or uses up meanwhile; itself where it holds nothing.
+
+    In the place of each iterator is a description. What holds other than plain values is a copy: to
+    write those may run code that is not ours, and other threads meanwhile.
 
     Args:
         value: Whatever a tool may return.
@@ -123,8 +131,7 @@ def _without_iterators(value: Any, seen: dict[int, Any]) -> Any:
     kind = type(value)
     # The usual ones first: all that is recorded comes through here.
     if kind is dict or kind is list:
-        parts = value.values() if kind is dict else value
-        if _PLAIN.issuperset(map(type, parts)):
+        if _PLAIN.issuperset(map(type, value.values() if kind is dict else value)):
             return value
     elif kind in _PLAIN:
         return value
@@ -133,24 +140,40 @@ def _without_iterators(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return seen[id(value)]
     seen[id(value)] = value
-    is_list = kind is not dict and isinstance(value, (list, tuple, set, frozenset, deque))
-    named = value if kind is dict or is_list else _named_parts(value)
-    parts = list(value if is_list else named.values())
-    told = [each if type(each) in _PLAIN else _without_iterators(each, seen) for each in parts]
-    if any(map(is_not, told, parts)):
-        seen[id(value)] = told if is_list else dict(zip(named, told, strict=True))
-    return seen[id(value)]
+    if kind is not dict and isinstance(value, (list, tuple, set, frozenset, deque)):
+        made: Any = [_part(each, seen) for each in list(value)]
+    else:
+        named = dict(value) if isinstance(value, dict) else _named_parts(value)
+        made = {name: _part(each, seen) for name, each in named.items()}
+        if not isinstance(value, dict):
+            changed = {name: each for name, each in made.items() if each is not named[name]}
+            made = _with_parts(value, changed) if changed else value
+    seen[id(value)] = made
+    return made
 
 
-def _named_parts(value: Any) -> dict[Any, Any]:
+def _part(value: Any, seen: dict[int, Any]) -> Any:
+    return value if type(value) in _PLAIN else _at_rest(value, seen)
+
+
+def _named_parts(value: Any) -> dict[str, Any]:
     """Return what pydantic would write of a value that has names for its parts."""
-    if isinstance(value, dict):
-        return value
-    if hasattr(type(value), "__dataclass_fields__"):
-        return {each.name: getattr(value, each.name, None) for each in fields(value)}
     if hasattr(type(value), "__pydantic_serializer__"):
         return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
+    if hasattr(type(value), "__dataclass_fields__"):
+        return {each.name: getattr(value, each.name, None) for each in fields(value)}
     return {"value": value.value} if isinstance(value, Enum) else {}
+
+
+def _with_parts(value: Any, changed: dict[str, Any]) -> Any:
+    """Return a copy of a value with other parts, that is written as the value would be."""
+    if not hasattr(type(value), "__pydantic_serializer__"):
+        return changed["value"] if isinstance(value, Enum) else {**_named_parts(value), **changed}
+    made = copy(value)
+    more = getattr(made, "__pydantic_extra__", None) or {}
+    for name, each in changed.items():
+        (more if name in more else vars(made))[name] = each
+    return made
 
 
 def _described(value: Any) -> dict[str, str | None]:
