@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
@@ -37,6 +38,19 @@ class Unspeakable:
 class Mixed:
     number: int
     thing: object
+
+
+@pydantic_dataclass(slots=True, frozen=True)
+class Slotted:
+    things: list[Any]
+
+
+class Sly(dict[str, Any]):
+    def keys(self) -> Any:
+        return ["other"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(["other"])
 
 
 def endless() -> Iterator[int]:
@@ -90,6 +104,8 @@ def test_a_string_stays_exactly_as_it_is(text: str) -> None:
         (b"\xff\0", '{"type":"builtins.bytes","base64":"/wA="}'),
         ({"b": b"ab"}, '{"b":"YWI="}'),
         (Mixed(1, 2), '{"number":1,"thing":2}'),
+        (Slotted([[1]]), '{"things":[[1]]}'),
+        (Sly(a=[[1]]), '{"a":[[1]]}'),
         (Opaque(), f'{{"type":"{__name__}.Opaque","repr":"Opaque()"}}'),
         ([Opaque()], f'[{{"type":"{__name__}.Opaque","repr":"Opaque()"}}]'),
         ([Unspeakable()], f'[{{"type":"{__name__}.Unspeakable","repr":null}}]'),

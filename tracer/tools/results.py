@@ -143,7 +143,8 @@ def _at_rest(value: Any, seen: dict[int, Any]) -> Any:
     if kind is not dict and isinstance(value, (list, tuple, set, frozenset, deque)):
         made: Any = [_part(each, seen) for each in list(value)]
     else:
-        named = dict(value) if isinstance(value, dict) else _named_parts(value)
+        # As pydantic reads it, whatever a subclass says of itself.
+        named = dict(dict.items(value)) if isinstance(value, dict) else _named_parts(value)
         made = {name: _part(each, seen) for name, each in named.items()}
         if not isinstance(value, dict):
             changed = {name: each for name, each in made.items() if each is not named[name]}
@@ -158,10 +159,10 @@ def _part(value: Any, seen: dict[int, Any]) -> Any:
 
 def _named_parts(value: Any) -> dict[str, Any]:
     """Return what pydantic would write of a value that has names for its parts."""
-    if hasattr(type(value), "__pydantic_serializer__"):
-        return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
     if hasattr(type(value), "__dataclass_fields__"):
         return {each.name: getattr(value, each.name, None) for each in fields(value)}
+    if hasattr(type(value), "__pydantic_serializer__"):
+        return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}
     return {"value": value.value} if isinstance(value, Enum) else {}
 
 
@@ -172,7 +173,12 @@ def _with_parts(value: Any, changed: dict[str, Any]) -> Any:
     made = copy(value)
     more = getattr(made, "__pydantic_extra__", None) or {}
     for name, each in changed.items():
-        (more if name in more else vars(made))[name] = each
+        if name in more:
+            more[name] = each
+        elif hasattr(made, "__dict__"):
+            vars(made)[name] = each  # nobody is told, frozen or not
+        else:
+            object.__setattr__(made, name, each)
     return made
 
 
