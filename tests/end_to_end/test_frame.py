@@ -89,6 +89,19 @@ async def test_axe_finds_nothing_wrong_on_any_page(
     await context.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1440, 600), (360, 800)])
+async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
+    page: Page, site: Site, records: Records, width: int, height: int
+) -> None:
+    run, other = [await records.record(sample_run()) for _ in range(2)]
+    await page.set_viewport_size({"width": width, "height": height})
+    more = ["/tools?tool=measure&last=all", f"/runs/{run.root}?select={run.failed_call}"]
+    for path in [*_paths(run, other), *more]:
+        await _open(page, site.address + path)
+        below = "document.documentElement.scrollHeight - window.innerHeight"
+        assert await page.evaluate(below) <= 0, path
+
+
 async def test_what_is_hostile_is_text_on_every_page(
     page: Page, site: Site, records: Records
 ) -> None:
