@@ -74,6 +74,26 @@ async def test_runs_are_found_by_agent_tool_and_time(
     await expect(_run(page, old)).to_have_count(0)
 
 
+async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Between nothing"))
+    backwards = "from=2026-01-02T00:00:00Z&to=2025-12-31T00:00:00Z"
+    for path in (f"/?q=Between&{backwards}", f"/tools?tool=measure&{backwards}"):
+        await page.goto(site.address + path)
+        said = page.get_by_role("alert")
+        await expect(said).to_have_text("“From” is later than “To”: there is nothing between them.")
+        await expect(page.get_by_label("To", exact=True)).to_have_attribute("aria-invalid", "true")
+        await expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    await page.go_back()
+    await expect(page.get_by_text("No run matches")).to_be_visible()
+
+    await page.get_by_label("To", exact=True).fill("2026-01-03T00:00")
+    await expect(said).to_have_count(0)
+    await page.get_by_label("From", exact=True).fill("2026-01-01T00:00")
+    await expect(_run(page, run)).to_be_visible()
+
+
 async def test_runs_are_found_by_session_subject_and_tag(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -3,6 +3,7 @@ import {
   ALL_TIME,
   boundsOf,
   fromField,
+  isBackwards,
   readRange,
   RECENT,
   toField,
@@ -49,6 +50,21 @@ test('the last hours are counted from now, and stay open to what comes', () => {
     to: null,
   })
   expect(boundsOf(ALL_TIME, NOW)).toEqual({ from: null, to: null })
+})
+
+test('between two moments in the wrong order nothing is asked for that the API would refuse', () => {
+  const [early, late] = ['2026-11-01T08:30:00.000Z', '2026-11-02T00:00:00.000Z']
+
+  expect(isBackwards({ last: null, from: late, to: early })).toBe(true)
+  expect(boundsOf({ last: null, from: late, to: early }, NOW)).toEqual({ from: late, to: late })
+  for (const [from, to] of [
+    [early, late],
+    [late, late],
+    [late, null],
+    [null, early],
+  ] as const) {
+    expect(isBackwards({ last: null, from, to })).toBe(false)
+  }
 })
 
 test('a field shows a moment in the zone of its reader and gives it back', () => {

@@ -49,11 +49,17 @@ export function isAllTime(range: TimeRange): boolean {
   return Object.values(range).every((bound) => bound === null)
 }
 
-/** The bounds to ask the API for. */
+/** Whether it ends before it begins. */
+export function isBackwards({ from, to }: TimeRange): boolean {
+  return from !== null && to !== null && from > to
+}
+
+/** The bounds to ask the API for, which refuses such as are backwards: nothing is in these either. */
 export function boundsOf(
   range: TimeRange,
   now: number,
 ): { from: string | null; to: string | null } {
+  if (isBackwards(range)) return { from: range.from, to: range.from }
   if (range.last === null) return { from: range.from, to: range.to }
   return { from: new Date(now - LENGTHS[range.last]).toISOString(), to: null }
 }
