@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.end_to_end.axe import violations
 from tests.end_to_end.conftest import Records, Site
-from tests.end_to_end.tree_page import expect_query, selected
+from tests.end_to_end.tree_page import expect_query, selected, settled_box
 from tests.sample_runs import START, SampleRun, sample_run
 from tracer.events import PlanFinished, StepFinished, ToolCallFinished
 from tracer.status import Status
@@ -264,3 +264,18 @@ async def test_a_small_screen_shows_whole_in_what_records_differ(
     )
 
     assert cut == 0
+
+
+async def test_a_small_screen_shows_an_agents_name_of_one_long_word_whole(
+    page: Page, site: Site, records: Records
+) -> None:
+    left, right = [sample_run(title="Compared") for _ in range(2)]
+    right.events[0] = right.events[0].model_copy(update={"agent_name": "w" * 60})
+    for run in (left, right):
+        await records.record(run)
+    await page.set_viewport_size({"width": 360, "height": 740})
+    await _open(page, site, left, right)
+
+    name = page.get_by_role("region", name="Right").get_by_text("w" * 60)
+    box = await settled_box(name)
+    assert box["x"] + box["width"] <= 360
