@@ -56,6 +56,17 @@ async def test_each_tool_is_shown_with_how_its_calls_went(
     await expect(cells).to_contain_text(["4", "1", "25%", "2", "4s", "4s"])
 
 
+async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
+    page: Page, site: Site, records: Records
+) -> None:
+    await _call(records, "ranged_tool", 1)
+    since = "2026-01-01T00:00:00.000Z"
+    await page.goto(f"{site.address}/tools?tool=ranged_tool&from={since}")
+    await page.get_by_role("link", name="Runs that called it").click()
+
+    await expect_query(page, **{"tool": "ranged_tool", "from": since})
+
+
 async def test_the_table_is_sorted_by_keyboard_and_the_order_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
