@@ -94,6 +94,19 @@ async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
     await expect(_run(page, run)).to_be_visible()
 
 
+async def test_resetting_the_filters_leaves_no_range_of_time_and_keeps_the_keyboard(
+    page: Page, site: Site
+) -> None:
+    for query in ("?from=2026-01-01T00:00:00Z", "?q=Nothing-is-called-so"):
+        await _open(page, site.address, query)
+        reset = page.get_by_role("button", name="Reset the filters")
+        await reset.last.focus()
+        await page.keyboard.press("Enter")
+        await expect(reset).to_have_count(0)
+        await expect(page.get_by_role("combobox", name="Time")).to_have_value("all")
+        assert await page.evaluate("document.activeElement !== document.body"), query
+
+
 async def test_runs_are_found_by_session_subject_and_tag(
     page: Page, site: Site, records: Records
 ) -> None:
