@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 
 from fastapi import Request
-from starlette.requests import ClientDisconnect
 
 from api.intake import Intake, Share
 from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
@@ -84,22 +83,20 @@ async def _counted(
 async def _received(
     request: Request, intake: Intake, max_bytes: int, too_large: TooLarge
 ) -> AsyncIterator[bytes]:
-    size, waited = 0, 0.0
-    coming = request.stream()
+    size, waited, is_more = 0, 0.0, True
     try:
-        while True:
+        while is_more:
             since = time.monotonic()
             async with asyncio.timeout(intake.patience(size) - waited):
-                part = await anext(coming, None)
-            if part is None:
-                return
+                message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise BadRequest("The body ended early.")
             waited += time.monotonic() - since
+            part, is_more = message.get("body", b""), message.get("more_body", False)
             size += len(part)
             if size > max_bytes:
                 raise too_large
             yield part
-    except ClientDisconnect as error:
-        raise BadRequest("The body ended early.") from error
     except TimeoutError as error:
         raise TooBusy("The body comes too slowly. Send the same again later.") from error
 
