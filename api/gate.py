@@ -100,7 +100,7 @@ class Gate:
         callers = self._access.callers
         if callers is None:
             request.state.caller = EVERYBODY
-            request.state.check_caller = _nothing_to_check
+            request.state.check_caller = nothing_to_check
             return lambda _: None
         path = request.scope["path"]  # what the routing goes by; `url` costs as much as the rest
         if path in OPEN or is_of_the_viewer(path):
@@ -170,8 +170,8 @@ async def _check_caller(request: Request, callers: Callers) -> None:
     await _visitor(request, callers, await callers.are_keys_needed())
 
 
-async def _nothing_to_check() -> None:
-    pass
+async def nothing_to_check() -> None:
+    """Know whoever asks: what a store in memory serves is open to everybody."""
 
 
 def _check_site(request: Request, must_tell: bool) -> None:

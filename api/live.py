@@ -7,13 +7,14 @@ reads on only when its client took that. What it costs does not depend on how sl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from uuid import UUID
 
 import msgspec
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
+from api.gate import CheckCaller
 from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunChanges, TraceReader
@@ -33,17 +34,13 @@ RECONNECT_MS = 1_000
 """How long a client waits before it comes back."""
 
 
-async def everybody() -> None:
-    """Know whoever watches."""
-
-
 async def run_events(
     reader: TraceReader,
     watch: RunWatch,
     woken: asyncio.Event,
     root_plan_id: UUID,
     after: int,
-    check_caller: Callable[[], Awaitable[None]] = everybody,
+    check_caller: CheckCaller,
 ) -> AsyncGenerator[bytes]:
     """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
 

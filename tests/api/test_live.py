@@ -16,6 +16,7 @@ import pytest
 
 from api import live
 from api.app import create_app
+from api.gate import nothing_to_check
 from api.live_schemas import RunChanges as RunChangesSchema
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
@@ -215,7 +216,7 @@ async def test_what_happens_while_a_client_takes_its_time_comes_in_one_message()
     await store.write([run.plan_started()])
     async with RunWatch(store) as watch:
         with watch.watching(run.root) as woken:
-            messages = live.run_events(store, watch, woken, run.root, 0)
+            messages = live.run_events(store, watch, woken, run.root, 0, nothing_to_check)
             assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
             first = await anext(messages)
             for _ in range(300):
@@ -261,7 +262,7 @@ async def test_who_watches_is_told_when_the_store_goes_away_and_comes_back(
     await store.write([run.plan_started()])
     async with asyncio.timeout(PATIENCE), RunWatch(store, poll_seconds=0.01) as watch:
         with watch.watching(run.root) as woken:
-            messages = live.run_events(store, watch, woken, run.root, 1)
+            messages = live.run_events(store, watch, woken, run.root, 1, nothing_to_check)
             assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
             next_message = asyncio.ensure_future(anext(messages))
             while store.polls < 3:  # noqa: ASYNC110 - the first wakes in any case

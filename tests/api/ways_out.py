@@ -16,6 +16,7 @@ import httpx2
 import psycopg
 from psycopg import sql
 
+from api.gate import nothing_to_check
 from api.live import run_events
 from api.openapi import openapi_document
 from tests.api.run_stream import flattened
@@ -121,6 +122,6 @@ async def streamed_of(database_url: str, run: UUID) -> bytes:
     """Return what somebody who watches a run is told first: all of it."""
     async with open_pool(database_url) as pool:
         reader = PostgresReader(ProjectPool(pool))
-        stream = run_events(reader, RunWatch(reader), asyncio.Event(), run, 0)
+        stream = run_events(reader, RunWatch(reader), asyncio.Event(), run, 0, nothing_to_check)
         async with aclosing(stream) as events:
             return b"".join([await anext(events) for _ in range(2)])

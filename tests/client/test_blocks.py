@@ -212,6 +212,7 @@ async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
         ({"input_tokens": -1, "output_tokens": "many"}, None),
         ({"cost_usd": "little"}, None),
         ({"cost_usd": float("inf")}, None),
+        ({"cost_usd": 10**5000}, None),
         ({"cost_usd": 1e17}, None),
     ],
 )

@@ -124,6 +124,9 @@ def test_a_generator_is_described_and_not_run() -> None:
 
 
 def held_in(iterator: Iterator[int]) -> list[object]:
+    class Made(Enum):
+        ONE = iterator
+
     return [
         iterator,
         {"rows": iterator},
@@ -133,7 +136,7 @@ def held_in(iterator: Iterator[int]) -> list[object]:
         Mixed(1, iterator),
         [Loose(thing=iterator, more=[1])],
         Loose(thing=1, more=iterator),
-        Enum("Made", {"ONE": iterator}).ONE,  # type: ignore[attr-defined]
+        Made.ONE,
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -18,7 +17,7 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.prices import TokenUsage, cost_of
+from tracer.prices import TokenUsage, cost_of, token_count, usd
 from tracer.status import Reason, Status
 
 if TYPE_CHECKING:
@@ -132,9 +131,8 @@ class ThinkAct(Work):
         answer = dict(self._answer)
         if (cost := answer.get("cost_usd")) == "listed":
             answer["cost_usd"] = _listed_cost(**answer)
-        elif cost is not None:
-            with suppress(ArithmeticError):  # what is no cost is left out alone
-                answer["cost_usd"] = round(Decimal(str(cost)), 12)
+        elif (amount := usd(cost)) is not None:  # what is none is left out, and logged, by `sound`
+            answer["cost_usd"] = amount
         chosen = tuple(
             sound(
                 ChosenToolCall,
@@ -160,9 +158,10 @@ def _chosen(call: Chosen | tuple[Any, ...] | str) -> Chosen:
 def _listed_cost(
     model: str | None, input_tokens: Any, output_tokens: Any, **_other: Any
 ) -> Decimal | None:
-    if not (model and isinstance(input_tokens, int) and isinstance(output_tokens, int)):
+    given, answered = token_count(input_tokens), token_count(output_tokens)
+    if not model or given is None or answered is None:
         return None
-    return cost_of(TokenUsage(input_tokens, output_tokens), model)
+    return cost_of(TokenUsage(given, answered), model)
 
 
 class ToolCall(Work):
