@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -70,17 +71,25 @@ async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
 async def test_the_table_is_sorted_by_keyboard_and_the_order_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
-    await _call(records, "sorted_slow", 3_000)
+    for name, seconds in [("sorted_quick", 1), ("sorted_quick", 1), ("sorted_slow", 3_000)]:
+        await _call(records, name, seconds)
     await page.goto(f"{site.address}/tools")
+    await _expect_order(page, "sorted_quick", "sorted_slow")
     header = page.get_by_role("columnheader", name="p99")
     await header.get_by_role("button").focus()
     await page.keyboard.press("Enter")
 
     await expect(header).to_have_attribute("aria-sort", "descending")
-    await expect(page.get_by_role("rowheader").first).to_have_text("sorted_slow")
+    await _expect_order(page, "sorted_slow", "sorted_quick")
     await expect_query(page, sort="-p99Ms")
     await page.reload()
-    await expect(page.get_by_role("rowheader").first).to_have_text("sorted_slow")
+    await _expect_order(page, "sorted_slow", "sorted_quick")
+
+
+async def _expect_order(page: Page, upper: str, lower: str) -> None:
+    """Wait until one tool stands above another, whatever other tests have recorded meanwhile."""
+    rows = page.get_by_role("rowheader").filter(has_text=re.compile(f"^({upper}|{lower})$"))
+    await expect(rows).to_have_text([upper, lower])
 
 
 async def test_a_tools_slowest_and_failed_calls_lead_to_their_runs(
