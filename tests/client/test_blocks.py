@@ -192,12 +192,21 @@ async def test_chosen_calls_may_be_names_alone(recorded: Recording) -> None:
             thought.finish(tool_calls=["look", nothing])
         with tracing.think_act() as thought:
             thought.finish(tool_calls="look")
+        with tracing.think_act() as thought:
+            thought.finish(tool_calls=Chosen("look", "{}"))
+        with tracing.think_act() as thought:
+            number: Any = 5
+            assert len(thought.finish(tool_calls=number)) == 1
     tree = await tree_of(store)
 
-    several, one = tree["agentExecutions"][0]["thinkActs"]
-    named = [(each["name"], each["arguments"]) for each in several["toolCalls"]]
-    assert named == [("look", None), ("", None)]
-    assert [each["name"] for each in one["toolCalls"]] == ["look"]
+    rounds = tree["agentExecutions"][0]["thinkActs"]
+    named = [[(each["name"], each["arguments"]) for each in one["toolCalls"]] for one in rounds]
+    assert named == [
+        [("look", None), ("", None)],
+        [("look", None)],
+        [("look", "{}")],
+        [("5", None)],
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -86,7 +86,7 @@ class ThinkAct(Work):
         input_tokens: int | None = None,
         output_tokens: int | None = None,
         cost_usd: Decimal | float | Literal["listed"] | None = "listed",
-        tool_calls: Iterable[Chosen | tuple[Any, ...] | str] = (),
+        tool_calls: Iterable[Chosen | tuple[Any, ...] | str] | Chosen | None = (),
     ) -> list[ToolCall]:
         """Record the model's answer, before any of the tools that it chose runs.
 
@@ -97,13 +97,15 @@ class ThinkAct(Work):
             output_tokens: How many it answered with.
             cost_usd: What it cost, in US dollars; to twelve decimal places. Unless given, what the
                 price list says of the model's name and the tokens; None where nobody knows.
-            tool_calls: The tool calls that it chose, as `Chosen`, tuples in its order or names.
+            tool_calls: The tool calls that it chose, as `Chosen`, tuples in its order or names;
+                one by itself as `Chosen` or as a name.
 
         Returns:
             The tool calls, pending: each starts with its block, or by `start`.
         """
-        if isinstance(tool_calls, str):  # it is a name, and no series of names of one letter each
-            tool_calls = (tool_calls,)
+        calls: Any = () if tool_calls is None else tool_calls
+        if isinstance(calls, (str, Chosen, Mapping)) or not isinstance(calls, Iterable):
+            calls = (calls,)  # a call by itself: a name is no series of names of one letter each
         chosen = [
             ToolCall(
                 self.step,
@@ -113,7 +115,7 @@ class ThinkAct(Work):
                 provider_call_id=call.provider_call_id,
                 tool_type=call.tool_type,
             )
-            for call in map(_chosen, tool_calls or ())
+            for call in map(_chosen, calls)
         ]
         self._answer = {
             "thought": text_of(thought),
