@@ -82,3 +82,22 @@ async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
         assert await cost.evaluate(fits), width
         assert await page.get_by_role("main").evaluate(fits), width
     await context.close()
+
+
+async def test_going_back_to_the_list_leads_to_where_it_was_left(
+    page: Page, site: Site, records: Records
+) -> None:
+    runs = [await records.record(sample_run(sub_plans=0, title=f"Berth {n}")) for n in range(80)]
+    first = page.locator(f'a[href="/runs/{runs[0].root}"]')
+    await page.goto(f"{site.address}/?q=Berth")
+    await page.locator(f'a[href="/runs/{runs[-1].root}"]').hover()
+    await page.get_by_role("button", name="Show more").scroll_into_view_if_needed()
+    await first.click()
+    await expect(page.get_by_role("tree")).to_be_visible()
+    await page.go_back()
+    await expect(first).to_be_in_viewport()
+    await expect(first).to_be_focused()
+
+    await page.get_by_role("link", name="Tools").click()
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await expect(page.get_by_role("searchbox", name="Search")).to_be_in_viewport()

@@ -15,7 +15,8 @@ const DELAY_ACTIVE = 2_000
 /** Also an idle list looks for new runs: somebody may have just started their first. */
 const DELAY_IDLE = 5_000
 
-export function useRunList(filters: Ref<RunFilters>) {
+/** @param first How many runs to begin with: more than a page for who goes back to more. */
+export function useRunList(filters: Ref<RunFilters>, first = PAGE) {
   const loaded = shallowRef(NO_RUNS)
   /** Whose runs are loaded; null while none are. */
   const loadedFor = shallowRef<RunFilters | null>(null)
@@ -25,12 +26,13 @@ export function useRunList(filters: Ref<RunFilters>) {
   /** Above which run new ones wait, so that nothing moves under a reader. */
   const topId = shallowRef<string | null>(null)
   const shown = computed(() => below(loaded.value, topId.value))
+  const least = Math.min(Math.max(PAGE, first), LONGEST_PAGE)
   let failures = 0
 
   async function ask(): Promise<number | null> {
     const wanted = filters.value
     const isSame = loadedFor.value === wanted
-    const limit = isSame ? worthReading(loaded.value, PAGE, LONGEST_PAGE) : PAGE
+    const limit = isSame ? worthReading(loaded.value, PAGE, LONGEST_PAGE) : least
     const answer = await listRuns({ ...askFor(wanted, Date.now()), limit })
     // They have been changed meanwhile, and whoever did asks again.
     if (wanted !== filters.value) return 0
