@@ -16,7 +16,7 @@ from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
 from tracer.store import RunFilter, WriteAnswer
 
-PLENTY_SECONDS = 60.0
+PLENTY_SECONDS = 200.0
 
 
 class RecordedStore(MemoryStore):

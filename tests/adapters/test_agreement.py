@@ -71,7 +71,7 @@ def _shape(tree: Node) -> list[str]:
 
 
 async def _served_trees(url: str) -> list[Node]:
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
 
         async def get(path: str) -> Any:
             return (await client.get(path)).raise_for_status().json()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,6 +24,7 @@ from tracer.access import Scope
 from tracer.assembly import Parts
 from tracer.events import EVENT, event_json
 from tracer.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.leases import LeaseTerms
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
@@ -45,6 +47,9 @@ WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at 
 """What a sample run says; each becomes a canary."""
 
 CALL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "canary"}
+
+LASTING = LeaseTerms(lease=timedelta(hours=1))
+"""Else a recorder would renew its lease while the rows are compared."""
 
 ProjectPools = Callable[[Pool, int], ProjectPool]
 
@@ -139,7 +144,7 @@ async def two_projects(
     async with (
         open_pool(database_url) as pool,
         ProjectStores(pool) as truthful,
-        ProjectStores(pool, project_pool=project_pool) as stores,
+        ProjectStores(pool, LASTING, project_pool=project_pool) as stores,
     ):
         home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
         other_id = await project_made(pool, "other")

@@ -124,7 +124,7 @@ def test_demo_serves_the_run_that_it_recorded_and_ends_politely(
     address = ADDRESS.search(log.read_text())
     assert address is not None
 
-    run = httpx2.get(f"{address[1]}/api/runs/{root_plan_id}").json()
+    run = httpx2.get(f"{address[1]}/api/runs/{root_plan_id}", timeout=60).json()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
 

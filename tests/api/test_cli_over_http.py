@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx2
@@ -56,7 +57,7 @@ def test_a_run_is_recorded_on_the_server_without_a_database_here(
         done = run(home, url, TRACER_API_KEY="k3y")
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
-        tree = httpx2.get(f"{url}/api/plans/{answer['rootPlanId']}/tree").json()
+        tree = httpx2.get(f"{url}/api/plans/{answer['rootPlanId']}/tree", timeout=60).json()
 
     [think_act, _] = tree["agentExecutions"][0]["thinkActs"]
     assert answer["summary"] == tree["summary"] == "121/79: well."
@@ -72,7 +73,7 @@ def test_what_is_recorded_while_the_server_is_away_comes_with_the_next_run(
     alone = run(home, f"http://127.0.0.1:{port}")
     with tracer_server(database_url, tmp_path, "--port", str(port)) as url:
         later = run(home, url)
-        runs = httpx2.get(f"{url}/api/runs").json()["items"]
+        runs = httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]
 
     assert alone.returncode == 0, alone.stderr
     assert later.returncode == 0, later.stderr
@@ -101,14 +102,17 @@ def test_a_wish_to_cancel_reaches_the_program_over_http(
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "hanging\n"
-        [running] = httpx2.get(f"{url}/api/runs").json()["items"]
-        httpx2.post(f"{url}/api/runs/{running['rootPlanId']}/cancel")
+        # What the server was too slow for comes out of the spool.
+        while not (items := httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]):
+            time.sleep(0.1)
+        [running] = items
+        httpx2.post(f"{url}/api/runs/{running['rootPlanId']}/cancel", timeout=60)
         try:
             process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             raise
-        ended = httpx2.get(f"{url}/api/runs/{running['rootPlanId']}").json()
+        ended = httpx2.get(f"{url}/api/runs/{running['rootPlanId']}", timeout=60).json()
 
     assert process.returncode == 1
     assert (ended["status"], ended["reason"]) == ("cancelled", "cancel_requested")

@@ -64,10 +64,10 @@ def test_the_first_key_is_printed_once_and_opens_a_server_that_others_reach(
     options = ("--host", "0.0.0.0", "--first-key")
     with tracer_server(database_url, tmp_path, *options) as address:
         [key] = KEY.findall(log.read_text())
-        assert httpx2.get(f"{address}/api/runs").status_code == 401
+        assert httpx2.get(f"{address}/api/runs", timeout=60).status_code == 401
         headers = {"Authorization": f"Bearer {key}", "Host": "traces.example"}
-        assert httpx2.get(f"{address}/api/runs", headers=headers).status_code == 200
-        assert httpx2.get(f"{address}/readyz").json()["rowLevelSecurity"] == "on"
+        assert httpx2.get(f"{address}/api/runs", headers=headers, timeout=60).status_code == 200
+        assert httpx2.get(f"{address}/readyz", timeout=60).json()["rowLevelSecurity"] == "on"
 
     with tracer_server(database_url, tmp_path, *options):
         assert KEY.findall(log.read_text()) == []

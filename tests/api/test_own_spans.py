@@ -117,7 +117,7 @@ async def test_a_server_that_sends_its_spans_to_itself_comes_to_an_end(
                 app = create_app(parts, spans=spans)
                 server = uvicorn.Server(uvicorn.Config(app, log_config=None))
                 serving = asyncio.create_task(server.serve(sockets=[listener]))
-                async with httpx2.AsyncClient(base_url=address) as client:
+                async with httpx2.AsyncClient(base_url=address, timeout=60) as client:
                     assert (await client.get("/api/runs")).status_code == 200
             server.should_exit = True
             await serving

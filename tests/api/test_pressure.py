@@ -198,7 +198,7 @@ async def test_a_body_that_stops_coming_gives_its_room_to_others(tmp_path: Path,
 async def test_a_body_that_keeps_coming_is_waited_for(tmp_path: Path) -> None:
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(8):
-            yield b" " * 16 * KIB
+            yield b" " * 960 * KIB
             await asyncio.sleep(0.05)
         yield event()
 

@@ -32,7 +32,7 @@ async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_pat
     with tracer_server(database_url, tmp_path) as url:
         recorded = await _in_shell(recording, TRACER_URL=url)
         renewed = await _in_shell(renewing, TRACER_URL=url, RECORDER_ID=str(new_id()))
-        tree = httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree").json()
+        tree = httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree", timeout=60).json()
 
     assert recorded == json.loads(answer)
     assert renewed.keys() == json.loads(lease).keys()
@@ -73,7 +73,7 @@ async def test_the_example_in_typescript_records_a_run(database_url: str, tmp_pa
     )
     with tracer_server(database_url, tmp_path) as url:
         said = await _run("node", "record.js", cwd=tmp_path, TRACER_URL=url)
-        tree = httpx2.get(f"{url}/api/plans/{said.strip()}/tree").json()
+        tree = httpx2.get(f"{url}/api/plans/{said.strip()}/tree", timeout=60).json()
 
     [step] = tree["agentExecutions"]
     round_of_calls, answer = step["thinkActs"]

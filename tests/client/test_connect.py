@@ -26,7 +26,7 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def titles(url: str) -> list[str]:
-    async with httpx2.AsyncClient(base_url=url) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=60) as client:
         return [each["title"] for each in (await client.get("/api/runs")).json()["items"]]
 
 

@@ -26,8 +26,8 @@ async def test_the_example_records_its_run(database_url: str, tmp_path: Path) ->
             text=True,
             check=False,
         )
-        [run] = httpx2.get(f"{url}/api/runs").json()["items"]
-        tree = httpx2.get(f"{url}/api/plans/{run['rootPlanId']}/tree").json()
+        [run] = httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]
+        tree = httpx2.get(f"{url}/api/plans/{run['rootPlanId']}/tree", timeout=60).json()
 
     [step] = tree["agentExecutions"]
     chose, _ = step["thinkActs"]

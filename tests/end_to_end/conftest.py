@@ -48,7 +48,7 @@ class Site:
     """The root plan id of the demonstration run."""
 
     async def read(self, path: str) -> dict[str, object]:
-        async with httpx2.AsyncClient(base_url=self.address) as client:
+        async with httpx2.AsyncClient(base_url=self.address, timeout=60) as client:
             response = await client.get(path)
         assert response.status_code == 200, response.text
         body = response.json()

@@ -53,7 +53,7 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
 async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_times(
     page: Page, site: Site
 ) -> None:
-    async with httpx2.AsyncClient(base_url=site.address) as client:
+    async with httpx2.AsyncClient(base_url=site.address, timeout=60) as client:
         for body in bodies(TEAM):
             answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
             assert answer.status_code == 200, answer.text

@@ -46,10 +46,10 @@ def test_an_installed_wheel_migrates_records_and_serves(
         environment / "bin" / "tracer", "demo", "--once", cwd=elsewhere, **settings
     ).strip()
     with tracer_server(empty_database_url, tmp_path, python=python, cwd=elsewhere) as url:
-        shown = httpx2.get(f"{url}/api/runs/{root_plan_id}").json()
-        page = httpx2.get(f"{url}/runs/{root_plan_id}")
+        shown = httpx2.get(f"{url}/api/runs/{root_plan_id}", timeout=60).json()
+        page = httpx2.get(f"{url}/runs/{root_plan_id}", timeout=60)
         script = page.text.split('src="', 1)[1].split('"', 1)[0]
-        asset = httpx2.get(f"{url}{script}")
+        asset = httpx2.get(f"{url}{script}", timeout=60)
 
     assert shown["status"] == "succeeded"
     assert page.status_code == 200

@@ -117,7 +117,7 @@ def _close(names: dict[str, Any]) -> None:
 async def _newest_run(names: dict[str, Any]) -> list[str]:
     """Return the outline of the run that a section recorded last."""
     assert await asyncio.to_thread(names["tracing"].flush, PLENTY_SECONDS)
-    async with httpx2.AsyncClient(base_url=names["server_url"]) as client:
+    async with httpx2.AsyncClient(base_url=names["server_url"], timeout=60) as client:
         [run] = (await client.get("/api/runs", params={"limit": 1})).json()["items"]
         return outline((await client.get(f"/api/plans/{run['rootPlanId']}/tree")).json())
 

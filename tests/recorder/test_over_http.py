@@ -124,7 +124,7 @@ async def test_a_server_that_goes_away_under_load_costs_nothing(
                     lambda: under.recorded >= enough and time.monotonic() >= over,
                     seconds=60 + AWAY_SECONDS,
                 )
-                assert recorder.counts.drained == drained
+                assert recorder.counts.drained < recorder.counts.spooled
                 await trouble.end(how)
                 await until(lambda: recorder.counts.drained > drained)
             counts = recorder.counts

@@ -6,12 +6,16 @@ from pathlib import Path
 
 from tests.runtime.runs import application, bench, script
 from tracer.context import ToolContext
+from tracer.recorder import recorder
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import tool
+
+# Else the first events of a slow machine are in the spool alone when this is killed.
+recorder.PATIENCE_SECONDS = 60.0
 
 
 @tool

@@ -91,7 +91,12 @@ async def test_each_kind_of_tool_is_recorded_before_it_runs_and_after_it_ended(
         ]
     )
     time_server = McpServer(
-        McpConfig(name="time", command=sys.executable, args=("-m", "mcp_server_time"))
+        McpConfig(
+            name="time",
+            command=sys.executable,
+            args=("-m", "mcp_server_time"),
+            connect_timeout=200,
+        )
     )
     async with http_server(lambda _: reply(json={"degrees": 21, "of": "user-42-canary"})) as api:
         weather = rest_tool(

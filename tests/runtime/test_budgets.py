@@ -324,7 +324,7 @@ async def test_a_run_and_a_sub_plan_are_over_when_their_time_is(open_run: OpenRu
         script("Go", [call("review", {"week": 1})], [call("hang")]),
         script("Review week 1.", [call("hang")]),
     ]
-    limits = BudgetLimits(seconds=1.0)
+    limits = BudgetLimits(seconds=5.0)
     on = await open_run(ScriptedModel(scripts), [hang, review], budget=limits)
 
     outcome = await on.launcher.run("Go", agent="worker")

@@ -123,7 +123,7 @@ async def test_who_the_caller_is_takes_no_longer_to_find_out_than_the_run_may(
             agents=(Agent("worker", instructions),),
             model=ScriptedModel([]),
             token_resolver=hangs,
-            run_timeout=0.5,
+            run_timeout=3.0,
         )
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -218,7 +218,7 @@ async def test_the_days_and_hours_between_are_those_of_nobody(twins: Twins) -> N
     run = Moments()
     await write(twins, *(ago(run.call_started(tool_call_id=new_id()), day) for day in (3, 4, 9)))
     long_ago = run.call_started(tool_call_id=new_id())
-    await write(twins, long_ago.model_copy(update={"at": NOW.replace(year=1971)}))
+    await write(twins, long_ago.model_copy(update={"at": datetime(1971, 3, 4, tzinfo=UTC)}))
     await twins.happens(ALL)
     query = "SELECT hours, count(*) FROM summed_calls WHERE project_id = %s GROUP BY 1 ORDER BY 1"
     found = await rows(twins.summed.of.pool, query, twins.summed.of.project_id)

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
+from tracer.storage import group_commit
 from tracer.storage.group_commit import (
     GROUP_ITEMS,
     LANES,
@@ -38,6 +39,12 @@ class Disk:
         if self.fails_on & set(group):
             raise StoreUnavailable
         return [Refusal(index, "bad", "It is bad.") for index, (_, said) in items if said == "bad"]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a group would begin that a test says has not: by itself, on a machine that is slow."""
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
 
 
 @pytest.fixture
@@ -182,8 +189,9 @@ async def test_a_large_group_begins_beside_a_larger_one(
 
 
 async def test_nobody_waits_long_for_a_larger_group_that_is_stuck(
-    together: GroupCommit[Item], disk: Disk
+    together: GroupCommit[Item], disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.25)
     stuck, small = await queue(together, [(1, "a"), (1, "b")], [(2, "c")])
     assert len(disk.groups) == 1
     disk.begun.clear()

@@ -23,7 +23,7 @@ NOBODY = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
 
 LISTENERS = """
 SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND query LIKE 'LISTEN%'"""
+WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'"""
 
 
 @asynccontextmanager

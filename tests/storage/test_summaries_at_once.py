@@ -29,6 +29,7 @@ from tracer.tool_stats import TimeRange
 pytestmark = on_one_postgres
 
 EVER = TimeRange()
+BEGAN = utc_now()
 
 
 async def summed(pool: Pool, clock: Clock | None = None) -> int:
@@ -39,7 +40,7 @@ async def summed(pool: Pool, clock: Clock | None = None) -> int:
 async def called(writer: PostgresWriter, run: Moments, days: float = 10) -> None:
     """Record one more call, some days ago."""
     call = run.call_started(tool_call_id=new_id())
-    at = utc_now() - timedelta(days=days)
+    at = BEGAN - timedelta(days=days)
     answer = await writer.write([call.model_copy(update={"at": at})])
     assert answer.refused == []
 

@@ -35,7 +35,8 @@ class LiveServer:
             way: dict[str, Any] = {"command": sys.executable, "args": args}
         else:
             way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
-        options = {"name": "tests", "protocol": self._protocol, "timeout": 60, **way, **options}
+        given = {"name": "tests", "protocol": self._protocol, "timeout": 60, "connect_timeout": 200}
+        options = given | way | options
         return McpConfig.model_validate(options)
 
     def noted(self, what: str) -> list[str]:

@@ -13,6 +13,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from tests.tools.contexts import some_context
 from tests.tools.mcp_servers import LiveServer, live_server, nothing_left_behind, until
+from tests.tools.short_times import long_enough
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
 from tracer.tools.definition import Tool, ToolType
 from tracer.tools.executors.mcp import CALL_ID_KEY, McpConfig, McpServer
@@ -63,7 +64,12 @@ async def named(server: McpServer) -> dict[str, Tool]:
 
 
 async def test_the_time_server_tells_and_converts_the_time() -> None:
-    config = McpConfig(name="time", command=sys.executable, args=("-m", "mcp_server_time"))
+    config = McpConfig(
+        name="time",
+        command=sys.executable,
+        args=("-m", "mcp_server_time"),
+        connect_timeout=200,
+    )
     async with nothing_left_behind(), McpServer(config) as server:
         tools = await named(server)
         now = await tools["get_current_time"].run({"timezone": "Asia/Tokyo"}, some_context())
@@ -173,10 +179,15 @@ async def test_the_server_hears_of_a_cancelled_call(connected: Connected) -> Non
 
 
 async def test_the_server_hears_of_a_call_whose_time_is_over(connected: Connected) -> None:
-    cancelled = connected.live.counted("cancelled")
+    calls, cancelled = (connected.live.counted(each) for each in ("call slow", "cancelled"))
+    slow = await connected.tool("slow")
+
+    async def call(seconds: float) -> None:
+        with pytest.raises(TimeoutError, match="did not answer in time"):
+            await slow.run({}, some_context(time.monotonic() + seconds))
+
     started = time.monotonic()
-    with pytest.raises(TimeoutError, match="did not answer in time"):
-        await (await connected.tool("slow")).run({}, some_context(started + 0.2))
+    await long_enough(call, lambda: connected.live.counted("call slow") > calls)
     took = time.monotonic() - started
     await connected.live.until_noted("cancelled", cancelled + 1)
 

@@ -154,7 +154,7 @@ class Found:
 
 
 async def away_for_a_while(way: DatabaseWay, address: str, agent: Forked) -> Found:
-    async with httpx2.AsyncClient(base_url=address, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=address, trust_env=False, timeout=60) as client:
 
         async def readiness() -> int:
             return (await client.get("/readyz")).status_code

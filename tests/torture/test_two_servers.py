@@ -30,7 +30,7 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.project_pool import ProjectPool
 
 PATIENCE = 60.0
-LEASE_SECONDS = 2
+LEASE_SECONDS = 6
 
 
 @pytest.fixture
@@ -95,10 +95,14 @@ async def test_a_wish_and_a_death_that_one_hears_of_are_known_to_the_other(
         wished = await one.get("/api/cancel-requests", params={"rootPlanId": str(run.root)})
         await until(lambda: _is_shown_as(other, run.root, "abandoned"))
         revision = (await tree_of(one, run.root))["revision"]
-        await asyncio.gather(
-            *(client.post(f"/api/recorders/{recorder_id}/lease") for client in (one, other))
-        )
-        await until(lambda: _is_shown_as(one, run.root, "running"))
+
+        async def lives() -> bool:
+            await asyncio.gather(
+                *(client.post(f"/api/recorders/{recorder_id}/lease") for client in (one, other))
+            )
+            return await _is_shown_as(one, run.root, "running")
+
+        await until(lives)
         after = (await tree_of(other, run.root))["revision"]
 
     assert wished.json() == {"rootPlanIds": [str(run.root)]}
