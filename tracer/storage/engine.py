@@ -8,8 +8,8 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import errors, waiting
@@ -122,9 +122,13 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
         rest.exception()  # nobody asks for it
 
 
-Pool = AsyncConnectionPool[PoolConnection]
+class Pool(AsyncConnectionPool[PoolConnection]):
+    """A pool whose readers leave some connections to those who write."""
 
-_turns_of_readers: WeakKeyDictionary[Pool, asyncio.Semaphore] = WeakKeyDictionary()
+    @cached_property
+    def turns_to_read(self) -> asyncio.Semaphore:
+        """As many as may read at once."""
+        return asyncio.Semaphore(self.max_size - int(self.max_size * LEFT_BY_READERS))
 
 
 def _begin(gen: PQGen[RV]) -> PQGen[RV | _Unfinished]:
@@ -207,7 +211,7 @@ def open_pool(
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
-    return AsyncConnectionPool(
+    return Pool(
         kwargs={
             **connection_options(url, answer_seconds),
             **({} if has_sessions else {"prepare_threshold": None}),
@@ -258,10 +262,7 @@ async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
     Raises:
         TimeoutError: Others read for as long as one may wait, or the time was over.
     """
-    turns = _turns_of_readers.get(pool)
-    if turns is None:
-        turns = asyncio.Semaphore(pool.max_size - int(pool.max_size * LEFT_BY_READERS))
-        _turns_of_readers[pool] = turns
+    turns = pool.turns_to_read
     async with asyncio.timeout(pool.timeout if turns.locked() else None):
         await turns.acquire()
     try:
