@@ -137,6 +137,7 @@ async def in_use(threads: ThreadContextManager, thread_id: str, create: Create) 
 
 
 def other_tasks() -> set[asyncio.Task[Any]]:
-    """Return the tasks that are not the test's, nor of what runs it."""
+    """Return the tasks that are neither the test's, nor what runs it, nor other tests' browser."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    return {each for each in others if "_call_in_runner_task" not in repr(each.get_coro())}
+    foreign = ("_call_in_runner_task", "/playwright/")
+    return {each for each in others if not any(name in repr(each) for name in foreign)}
