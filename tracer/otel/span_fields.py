@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -21,6 +22,7 @@ _CANCELLATIONS = ("strands.cancellation.type",)
 """Attributes that only spans of what was cancelled have; their status may be unset."""
 
 
+@lru_cache(maxsize=4096)  # asked for several times of each span
 def root_plan_id(trace_id: bytes) -> UUID:
     """Return the id of a trace's run: the trace id itself."""
     return UUID(bytes=trace_id)
