@@ -122,7 +122,7 @@ async def _callers(parts: AllParts) -> Callers:
     return parts.callers
 
 
-async def _still_known(request: Request) -> CheckCaller:
+async def _check_caller(request: Request) -> CheckCaller:
     check: CheckCaller = request.state.check_caller
     return check
 
@@ -156,7 +156,8 @@ Kept = Annotated[SettingsOfProject, Depends(_kept)]
 """What the caller's project keeps, and for how long."""
 WhoCalls = Annotated[Callers, Depends(_callers)]
 Watch = Annotated[RunWatch, Depends(_watch)]
-StillKnown = Annotated[CheckCaller, Depends(_still_known)]
+CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
+"""Finds out if the caller is still known."""
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]

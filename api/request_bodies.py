@@ -87,6 +87,7 @@ async def _received(
     try:
         while is_more:
             since = time.monotonic()
+            # Not by `request.stream()`: its end would be one more wait, of each request.
             async with asyncio.timeout(intake.patience(size) - waited):
                 message = await request.receive()
             if message["type"] == "http.disconnect":

@@ -51,7 +51,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _patient_recorders() -> Iterator[None]:
+def _patience_with_stores() -> Iterator[None]:
     """Else a store that is slow, on a machine that is, had not yet what a test looks for in it."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 60.0)

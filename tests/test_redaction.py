@@ -218,7 +218,7 @@ def test_hostile_text_takes_linear_time() -> None:
         for before in ("", '{"secret": "', "password="):
             started = time.process_time()
             REDACTION.text(before + unit * (500_000 // len(unit)))
-            assert time.process_time() - started < 20, unit
+            assert time.process_time() - started < 2, unit
 
 
 def test_more_keys_and_more_patterns_can_be_given() -> None:

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from api.live import run_events
 from api.live_schemas import RUN_STREAM
-from api.parts import Reader, StillKnown, Watch
+from api.parts import CallerCheck, Reader, Watch
 from api.problems import documented
 from api.routes.parameters import RootPlanId
 from tracer.records import Kind
@@ -48,7 +48,7 @@ async def watch_run(
     root_plan_id: RootPlanId,
     reader: Reader,
     watch: Watch,
-    still_known: StillKnown,
+    check_caller: CallerCheck,
     woken: Annotated[asyncio.Event, Depends(_watched)],
     after: Annotated[
         int, Query(ge=0, le=_LARGEST, description="The `revision` of the tree that you have.")
@@ -64,5 +64,5 @@ async def watch_run(
     to fold them into a tree.
     """
     start = after if last_event_id is None else last_event_id
-    events = run_events(reader, watch, woken, root_plan_id, start, still_known)
+    events = run_events(reader, watch, woken, root_plan_id, start, check_caller)
     return _Stream(events, headers=_UNBUFFERED)

@@ -16,6 +16,7 @@ from api.gate import COOKIE
 from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored
+from tests.storage.lock_waits import until
 from tracer.access import Scope
 from tracer.events import event_json
 
@@ -130,13 +131,16 @@ async def test_who_watches_a_run_by_a_revoked_key_is_told_nothing_more(
         headers = {"Cookie": f"{COOKIE}={(await signed_in(doors, key['secret'])).cookies[COOKIE]}"}
         doors.client.cookies.clear()
     run = doors.home.run
+
+    async def watched() -> bool:
+        return doors.watch.watchers > 0
+
     async with asyncio.timeout(60):
         # The whole answer comes when it ends.
         watching = asyncio.create_task(
             doors.client.get(f"/api/runs/{run.root}/events", headers=headers)
         )
-        while not doors.watch.watchers:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.01)
+        await until(watched)
         revoke = f"/api/keys/{key['keyId']}"
         admin = bearer(doors.home.secret)
         assert (await doors.client.delete(revoke, headers=admin)).status_code == 204

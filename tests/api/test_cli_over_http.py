@@ -8,11 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx2
 import pytest
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from tests.api.test_cli import HUNG, tracer
 from tests.servers import tracer_server
@@ -103,9 +103,12 @@ def test_a_wish_to_cancel_reaches_the_program_over_http(
         assert process.stdout is not None
         assert process.stdout.readline() == "hanging\n"
         # What the server was too slow for comes out of the spool.
-        while not (items := httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]):
-            time.sleep(0.1)
-        [running] = items
+        soon = Retrying(
+            retry=retry_if_result(lambda runs: not runs),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(60),
+        )
+        [running] = soon(lambda: httpx2.get(f"{url}/api/runs", timeout=60).json()["items"])
         httpx2.post(f"{url}/api/runs/{running['rootPlanId']}/cancel", timeout=60)
         try:
             process.communicate(timeout=120)

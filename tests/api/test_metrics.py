@@ -101,8 +101,9 @@ async def test_no_request_can_make_new_series_without_end(api: Api) -> None:
     assert told[-1].keys() == told[1].keys()  # the first does not tell of its own asking
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
-    database_url: str, tmp_path: Path, patient: None
+    database_url: str, tmp_path: Path
 ) -> None:
     async with (
         parts(Settings(home=tmp_path), database_url, health()) as made_parts,
@@ -152,8 +153,9 @@ async def test_it_is_for_keys_that_read_the_server_s_own_project(
     assert statuses == [401, 403, 200]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_the_operations_page_lists_every_metric_and_no_other(
-    database_url: str, tmp_path: Path, patient: None
+    database_url: str, tmp_path: Path
 ) -> None:
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)

@@ -161,7 +161,7 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
     await row(page, run.step).focus()
 
     # Its w alone would hide the waterfall, its k alone look for a failure.
-    await page.keyboard.type("rou")
+    await page.keyboard.type("round")
     await expect_focus(page, run.think_act)
     await page.keyboard.press("w")
     await expect(bar(page, run.root)).to_be_visible()

@@ -60,6 +60,7 @@ async def test_every_record_appears_though_the_server_is_restarted_in_between(
             port = urlsplit(server.address).port
             assert port is not None
             server = start_server(database_url, tmp_path, port=port)
+            await expect(page.get_by_text("The server answers again.")).to_be_visible()
             await recording.go_on(1)
 
             calls = [str(call) for call in recording.calls]

@@ -20,7 +20,7 @@ from tracer.otel.trace_state import TraceState
 from tracer.records import Kind
 
 FAR = 1_000_000
-SOON = 400
+SOON = 60
 """Seconds."""
 LARGE = "x" * 4_000_000
 Made = list[dict[str, Any]]

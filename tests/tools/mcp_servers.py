@@ -36,8 +36,7 @@ class LiveServer:
         else:
             way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
         given = {"name": "tests", "protocol": self._protocol, "timeout": 60, "connect_timeout": 200}
-        options = given | way | options
-        return McpConfig.model_validate(options)
+        return McpConfig.model_validate(given | way | options)
 
     def noted(self, what: str) -> list[str]:
         lines = self.notes.read_text().splitlines()
