@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-import hypothesis
 import pytest
 
 from tests.databases import (
@@ -12,37 +11,32 @@ from tests.databases import (
     SERVER_VARIABLE,
     create_template,
     drop_database,
+    find_database,
     fresh_database,
-    postgres_server,
     template_name,
 )
 
-# No test is a timed one: the machine may be busy. CI tries the same examples each time.
-hypothesis.settings.register_profile(
-    "tracer",
-    deadline=None,
-    derandomize="CI" in os.environ,
-    suppress_health_check=[
-        hypothesis.HealthCheck.too_slow,
-        # What examples share are stores and directories, in which each makes things of its own.
-        hypothesis.HealthCheck.function_scoped_fixture,
-    ],
-)
-hypothesis.settings.load_profile("tracer")
+pytest_plugins = ["tests.profiles"]
+
+os.environ.pop("CI", None)  # on CI, pytest prints a failed comparison of records whole: pages
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Under pytest-xdist, start the one server that the workers share, before they start."""
+    """Under pytest-xdist, start the server that the workers share before they start."""
     is_worker = hasattr(config, "workerinput")
     if is_worker or not config.getoption("numprocesses", None) or config.option.collectonly:
         return
     run = ExitStack()
     config.add_cleanup(run.close)
-    url = run.enter_context(postgres_server())
+    url = run.enter_context(find_database().start())
     environment = run.enter_context(pytest.MonkeyPatch.context())
     environment.setenv(SERVER_VARIABLE, url)
     environment.setenv(RUN_VARIABLE, str(os.getpid()))
     run.callback(drop_database, url, template_name())
+
+
+def pytest_report_header() -> str:
+    return f"database: {find_database().description}"
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +55,8 @@ def _patience_with_stores() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def postgres_server_url() -> Iterator[str]:
-    """The server that this run's databases are on."""
-    with postgres_server() as url:
+    """The address of the server that holds this run's databases."""
+    with find_database().start() as url:
         yield url
 
 

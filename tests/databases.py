@@ -1,15 +1,22 @@
 """Real Postgres for the tests: one server a run, one migrated template, one clone of it a test."""
 
+import gc
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
+from warnings import catch_warnings
 
 import psycopg
+import pytest
 from psycopg import sql
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
@@ -18,6 +25,8 @@ from tracer.storage.embedded_postgres import start_embedded_postgres
 
 SERVER_VARIABLE = "TRACER_TEST_DATABASE_URL"
 IMAGE = "postgres:18"
+ENGINE_SECONDS = 3
+"""Timeout of a Docker engine's first answer: a broken engine must not delay the tests."""
 RUN_VARIABLE = "TRACER_TEST_RUN"  # what pytest-xdist's workers of one run have in common
 TEMPLATE_LOCK = 7_102_018  # any number that the workers agree on
 
@@ -47,17 +56,46 @@ _again = retry(
 )
 
 
-@contextmanager
-def postgres_server() -> Iterator[str]:
-    """Give the address of a server: the one named, else a container, else an embedded one."""
-    with ExitStack() as stack:
-        url = (
-            os.environ.get(SERVER_VARIABLE)
-            or _start_container(stack)
-            or stack.enter_context(_embedded_server())
-        )
-        # SQLAlchemy's spelling is not psycopg's.
-        yield url.replace("postgresql+psycopg://", "postgresql://", 1)
+@dataclass(frozen=True)
+class Database:
+    """A Postgres server that the tests can use."""
+
+    description: str
+    """Which server it is, and why it was chosen: one line."""
+    start: Callable[[], AbstractContextManager[str]]
+    """Start it, return its address, and stop it at the end of the context."""
+
+
+@cache
+def find_database() -> Database:
+    """Return the server named by TRACER_TEST_DATABASE_URL, else a container, else an embedded one.
+
+    A container is used if a Docker engine answers. Its API version is negotiated, down to 1.24.
+    """
+    if url := os.environ.get(SERVER_VARIABLE):
+        # SQLAlchemy writes the scheme differently from psycopg.
+        url = url.replace("postgresql+psycopg://", "postgresql://", 1)
+        return Database(f"the server named by {SERVER_VARIABLE}", lambda: nullcontext(url))
+
+    version, problem = _ask_engine()
+    if problem:
+        return Database(f"embedded, because no Docker engine answers: {problem}", _embedded_server)
+    return Database(f"a container of {IMAGE}, Docker API {version}", _container)
+
+
+def _ask_engine() -> tuple[str, str]:
+    """Return the API version negotiated with the Docker engine, or else why none answers."""
+    import docker  # half a second, which pytest-xdist's workers do not need to spend
+
+    # docker-py leaves the socket of a refused connection to the garbage collector.
+    with catch_warnings(action="ignore", category=ResourceWarning):
+        try:
+            with closing(docker.from_env(timeout=ENGINE_SECONDS)) as engine:
+                return engine.api.api_version, ""
+        except docker.errors.DockerException as error:
+            return "", str(error)
+        finally:
+            gc.collect()
 
 
 @contextmanager
@@ -79,25 +117,33 @@ def _embedded_server() -> Iterator[str]:
         yield server.url
 
 
-def _start_container(stack: ExitStack) -> str | None:
-    """Start the official image, or return None where that can't be had."""
+@contextmanager
+def _container() -> Iterator[str]:
+    """Start the official image, published on loopback with a random password.
+
+    Raises:
+        pytest.UsageError: The engine cannot start it, for example because it cannot pull an image.
+    """
     import docker
+    from testcontainers.community.postgres import PostgresContainer
 
+    options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
+    container = PostgresContainer(IMAGE, password=secrets.token_urlsafe(), driver=None)
+    container.with_command(f"postgres {options}").with_tmpfs_mount("/var/lib/postgresql")
+    # Typed for a port alone, but passed on to the engine, which also takes an address.
+    cast(dict[str, Any], container.ports)["5432"] = ("127.0.0.1", None)
     try:
-        # Bounds on each answer: a broken engine must not hold the tests up. With a version given
-        # the client asks nothing while it is made, when a failure would leave a socket open.
-        with docker.from_env(timeout=3, version="1.44") as engine:
-            engine.ping()
-        with docker.from_env(timeout=60, version="1.44") as engine:
-            if not engine.images.list(IMAGE):
-                engine.images.pull(IMAGE)
-        from testcontainers.community.postgres import PostgresContainer
-
-        options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
-        container = PostgresContainer(IMAGE, driver=None).with_command(f"postgres {options}")
-        return str(stack.enter_context(container).get_connection_url())
-    except Exception:  # whatever it is, the embedded server does as well
-        return None
+        try:
+            container.start()
+        except docker.errors.DockerException as error:
+            raise pytest.UsageError(
+                f"The Docker engine answers but cannot start {IMAGE}: {error}. Make the image"
+                f" available (docker pull {IMAGE}), set {SERVER_VARIABLE} to a server's address, or"
+                " stop the engine; the tests then start an embedded server."
+            ) from error
+        yield container.get_connection_url(host="127.0.0.1")
+    finally:
+        container.stop()
 
 
 def template_name() -> str:
