@@ -1,6 +1,7 @@
 # Everything a developer does here. Needs Python 3.11 or newer, Node 20 or newer, npm and make;
 # each target installs what it needs into .venv and web/node_modules, and only when it changed.
 
+SHELL := bash
 PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
@@ -19,10 +20,18 @@ COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test coverage check audit format openapi data bench torture wheel lock browser clean
+.PHONY: help setup demo serve test test-thorough watch coverage check audit format openapi data bench \
+	torture wheel lock browser clean
 
-help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+# Run a command, and report how long it took.
+timed = TIMEFORMAT='$(1): %0R s'; time $(2)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# ONLY is a path, a test's id, or else a keyword.
+SELECTED = $(if $(ONLY),$(if $(wildcard $(firstword $(subst ::, ,$(ONLY)))),"$(ONLY)",-k "$(ONLY)"))
+
+help: ## List the commands
+	@echo "Daily commands. Times are of two cores, after 'make setup'."
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer
 
@@ -32,15 +41,29 @@ demo: setup ## Record a demonstration run and show it in the viewer
 serve: setup ## Serve the API and the viewer
 	$(BIN)/tracer serve
 
-test: setup browser check audit ## Run every check and every test
+ifdef ONLY
+test test-thorough: setup browser
+	$(PYTEST) $(if $(filter test-thorough,$@),--thorough) $(SELECTED)
+else
+test: setup browser ## Check everything and run the quick tests, or a part: ONLY=path_or_keyword (6 min)
+	@$(call timed,Lint and types,$(MAKE) --no-print-directory check)
 ifdef WEB_READY
-	cd web && npm test
+	@$(call timed,Viewer unit tests,npm --prefix web test)
 endif
-	@echo "Every Python test, in $(WORKERS) processes: a quarter of an hour. WORKERS=4 takes four."
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 10 --durations-min 10
+	@$(call timed,Python tests,$(PYTEST) --durations 10 --durations-min 2)
 
-coverage: setup browser ## Run every Python test, and tell which lines none of them ran (takes twice as long)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal --cov
+test-thorough: setup browser check audit ## Run every test, with more generated examples; also takes ONLY (THOROUGH min)
+ifdef WEB_READY
+	@$(call timed,Viewer unit tests,npm --prefix web test)
+endif
+	@$(call timed,Python tests,$(PYTEST) --thorough --durations 10 --durations-min 10)
+endif
+
+watch: setup browser ## Rerun the quick tests that a change affects, at each change; also takes ONLY
+	$(BIN)/watchfiles --filter python '$(BIN)/pytest --testmon -q $(SELECTED)' tracer api examples migrations tests
+
+coverage: setup browser ## Run the quick tests and list the lines that none of them ran (10 min)
+	$(PYTEST) --cov
 
 check: setup ## Lint, types, import contracts
 	$(BIN)/ruff check
@@ -94,7 +117,7 @@ browser: $(PYTHON_READY) ## Find a browser for the tests, or install one
 
 clean: ## Remove everything that was installed or built
 	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
-		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
 $(PYTHON_READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
