@@ -1,4 +1,4 @@
-"""Secrets that nobody has: what must not be found anywhere once it was recorded."""
+"""Canaries: invented secrets that must be found nowhere after they were recorded."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 
 class Secret(NamedTuple):
-    """A text with a secret in it."""
+    """A text that contains a secret, and the redaction rule that finds it."""
 
     rule: str
     text: str
     hidden: str
-    """What must not be found."""
+    """The part of the text that must not be found."""
 
 
 def _whole(rule: str, *parts: str) -> Secret:
-    # In parts: nobody who looks for secrets in sources is to find one here.
+    # In parts, so that secret scanners do not report this file.
     return Secret(rule, "".join(parts), "".join(parts))
 
 

@@ -1,4 +1,4 @@
-"""Events with canaries in every text: made of the schema, so that a new field has one, too."""
+"""Events with canaries in every text field, generated from the schema: new fields are included."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tracer.ids import new_id
 from tracer.masked_events import WHOLE_TEXTS
 
 PASSWORD = "canary-of-a-password"
-"""A secret by its key alone."""
+"""A secret that only its key reveals."""
 
 VALUES = json.dumps([each.text for each in SECRETS])
-"""Every secret that is one by its form."""
+"""Every secret that its form reveals."""
 
 EVERYTHING = json.dumps([{"password": PASSWORD, "n": [each.text for each in SECRETS]}])
-"""Every secret, with what is one by its key."""
+"""Every secret, including the one that only its key reveals."""
 
 HIDDEN = (PASSWORD, *(each.hidden for each in SECRETS))
-"""What must not be found anywhere."""
+"""The texts that must not be found anywhere."""
 
 CODE = "sk_live_canary0123456789"
-"""What fits into a name in lower case letters."""
+"""A secret that fits fields whose pattern allows lower case letters, digits and `_` only."""
 
 _LINKS = ("parentPlanId", "toolCallId", "openedByStepId", "parentToolCallId")
 
@@ -62,12 +62,12 @@ def _text(shape: dict[str, Any], name: str) -> str:
 
 
 def run_of(events: list[Event]) -> UUID:
-    """Return the run that events are of."""
+    """Return the root plan id of events."""
     return events[0].root_plan_id
 
 
 def found_in(data: bytes) -> list[str]:
-    """Return the canaries that bytes hold: as they are, within JSON, in base64 or in hex."""
+    """Return the canaries in bytes: plain, escaped as JSON, in base64 or in hex."""
     packed = [_of_base64(each) for each in _BASE64.findall(data)]
     shown = [bytes.fromhex(each.decode()) for each in _HEX.findall(data)]
     forms = [b"\n".join([data, *packed, *shown])]
@@ -82,7 +82,7 @@ _HEX = re.compile(rb"(?:[0-9a-f]{2}){8,}")
 
 
 def _of_base64(text: bytes) -> bytes:
-    # What is left over at the end belongs to no byte.
+    # A single character at the end encodes no byte.
     whole = text[: len(text) - (len(text) % 4 == 1)]
     return base64.urlsafe_b64decode(whole.translate(_URL_SAFE) + b"=" * (-len(whole) % 4))
 

@@ -1,4 +1,4 @@
-"""From flat rows to the tree: places, totals, depth, and what has no place."""
+"""Building the tree of a run from its rows: places, totals, depth, and unplaced records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def calls(node: Node) -> str:
     return f"{node['own']['toolCalls']}/{node['cumulative']['toolCalls']}"
 
 
-def test_each_node_hangs_under_its_own_parent_and_counts_what_is_below() -> None:
+def test_nodes_are_below_their_parents_and_counted_in_them() -> None:
     rows = TreeRows(
         plans=[
             plan("root"),
@@ -90,7 +90,7 @@ def test_each_node_hangs_under_its_own_parent_and_counts_what_is_below() -> None
     )
 
 
-def test_the_items_of_a_batch_hang_under_it_and_each_sub_plan_under_its_item() -> None:
+def test_batch_items_are_below_the_batch_and_sub_plans_below_their_item() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("one", "item-1")],
         steps=[step("s", "root")],
@@ -111,7 +111,7 @@ def test_the_items_of_a_batch_hang_under_it_and_each_sub_plan_under_its_item() -
     )
 
 
-def test_a_hand_off_hangs_under_the_step_that_opened_it() -> None:
+def test_a_hand_off_is_below_the_step_that_opened_it() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("other", openedByStepId="s")], steps=[step("s", "root")]
     )
@@ -122,7 +122,7 @@ def test_a_hand_off_hangs_under_the_step_that_opened_it() -> None:
     assert tree["agentExecutions"][0]["subPlans"][0]["parentActToolCall"] is None
 
 
-def test_what_has_no_known_parent_is_unplaced_and_counted_in_the_root() -> None:
+def test_records_without_a_known_parent_are_unplaced_and_counted_in_the_root() -> None:
     rows = TreeRows(
         plans=[plan("root"), plan("lost", "not-there")],
         steps=[step("placeholder", None), step("sl", "lost")],
@@ -161,7 +161,7 @@ def test_a_sub_plan_that_opens_itself_is_shown_once() -> None:
     )
 
 
-def test_the_depth_cuts_what_is_shown_and_not_what_is_counted() -> None:
+def test_the_depth_limits_the_nodes_but_not_the_totals() -> None:
     def rows() -> TreeRows:
         return TreeRows(
             plans=[plan("root"), plan("a", "c0"), plan("b", "c1")],
@@ -184,7 +184,7 @@ def test_the_depth_cuts_what_is_shown_and_not_what_is_counted() -> None:
         assert tree["agentExecutions"][0]["toolCalls"][0]["subPlanCount"] == 1
 
 
-def test_a_sub_plan_at_the_top_knows_the_call_that_opened_it() -> None:
+def test_a_sub_plan_at_the_top_names_the_call_that_opened_it() -> None:
     opener = call("opens", None, arguments='{"a":1}')
     tree = build_tree(TreeRows(plans=[plan("sub", "opens")], opener=opener), "sub")
 
@@ -206,7 +206,7 @@ links = names | st.none()
     st.dictionaries(names, links),
     st.dictionaries(names, st.tuples(links, links)),
 )
-def test_any_rows_make_a_tree_that_shows_each_of_them_once(
+def test_a_tree_shows_each_of_its_rows_once(
     plans: dict[str, str | None],
     steps: dict[str, str | None],
     tool_calls: dict[str, tuple[str | None, str | None]],

@@ -1,4 +1,4 @@
-"""Two trees compared: every record once, nothing crossed, and the same from either side."""
+"""Comparing two trees: each record occurs once, in order, and both directions agree."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import scaled
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.generated_runs import forests
 from tests.store_contract.stores import memory_stores
-from tests.store_contract.test_order import thorough
 from tests.trees import plain
 from tracer.events import Event, ToolCallFinished
 from tracer.ids import sequential_ids
@@ -26,7 +26,7 @@ Entry = dict[str, Any]
 
 
 async def trees(*runs: list[Event]) -> list[PlanNode]:
-    """Return the trees of runs that are stored each by itself: their ids may be the same."""
+    """Return the trees of runs. Each has its own store, because their ids may be the same."""
     found = []
     for events in runs:
         store = memory_stores()()
@@ -68,7 +68,7 @@ def mirrored(entry: Entry) -> Entry:
 
 
 def in_one_order(entry: Entry) -> Entry:
-    """Return an entry without what depends on which run is the left one: names and order."""
+    """Return an entry without names and order, which depend on which run is the left one."""
     children = sorted(map(in_one_order, entry["children"]), key=repr)
     return {**entry, "name": None, "change": str(entry["change"]), "children": children}
 
@@ -76,9 +76,9 @@ def in_one_order(entry: Entry) -> Entry:
 two_runs = st.tuples(forests(runs=1), forests(runs=1)).filter(lambda runs: all(runs))
 
 
-@settings(thorough, max_examples=30)
+@settings(max_examples=scaled(30))
 @given(runs=two_runs)
-async def test_every_record_of_both_runs_is_there_once(
+async def test_a_diff_contains_every_record_of_both_runs_once(
     runs: tuple[list[Event], list[Event]],
 ) -> None:
     left, right = await trees(*runs)
@@ -96,9 +96,9 @@ async def test_every_record_of_both_runs_is_there_once(
         assert entry["changedBelow"] == sum(each["change"] != "same" for each in below)
 
 
-@settings(thorough, max_examples=30)
+@settings(max_examples=scaled(30))
 @given(events=forests(runs=1).filter(bool))
-async def test_a_run_compared_with_itself_is_the_same_everywhere(events: list[Event]) -> None:
+async def test_a_run_has_no_differences_from_itself(events: list[Event]) -> None:
     diff = diff_trees(*await trees(events, events))
 
     for entry in walked(diff):
@@ -106,9 +106,9 @@ async def test_a_run_compared_with_itself_is_the_same_everywhere(events: list[Ev
         assert entry["left"]["id"] == entry["right"]["id"]
 
 
-@settings(thorough, max_examples=30)
+@settings(max_examples=scaled(30))
 @given(runs=two_runs)
-async def test_the_other_way_round_is_the_mirror_image(
+async def test_the_reverse_diff_is_the_mirror_image(
     runs: tuple[list[Event], list[Event]],
 ) -> None:
     left, right = await trees(*runs)
@@ -122,7 +122,7 @@ words = st.lists(st.sampled_from("abc"), max_size=12)
 
 
 @given(left=words, right=words)
-def test_alignment_keeps_order_and_crosses_nothing(left: list[str], right: list[str]) -> None:
+def test_alignment_preserves_the_order_of_both_sides(left: list[str], right: list[str]) -> None:
     def key(word: str) -> tuple[object, ...]:
         return (word,)
 
@@ -137,7 +137,7 @@ def test_alignment_keeps_order_and_crosses_nothing(left: list[str], right: list[
 
 
 def again(**more: Any) -> tuple[SampleRun, SampleRun]:
-    """Return a run, and one that differs from it in its ids and in some of its events."""
+    """Return two runs that differ only in their ids."""
     one = sample_run(**more)
     ids = sequential_ids()
     other = sample_run(ids=ids, **more)
@@ -152,7 +152,7 @@ def changes(diff: Entry) -> list[tuple[str, str | None, str, list[str]]]:
     ]
 
 
-async def test_the_same_agent_at_work_again_is_the_same_whatever_its_ids() -> None:
+async def test_runs_that_differ_only_in_ids_are_the_same() -> None:
     one, other = again(sub_plans=3)
 
     diff = diff_trees(*await trees(one.events, other.events))
@@ -165,7 +165,7 @@ async def test_the_same_agent_at_work_again_is_the_same_whatever_its_ids() -> No
     )
 
 
-async def test_a_sub_plan_more_shifts_nothing() -> None:
+async def test_an_additional_sub_plan_is_the_only_difference() -> None:
     one, other = sample_run(sub_plans=2), sample_run(sub_plans=3)
 
     diff = diff_trees(*await trees(one.events, other.events))
@@ -177,7 +177,7 @@ async def test_a_sub_plan_more_shifts_nothing() -> None:
     assert diff["root"]["changedBelow"] == 2
 
 
-async def test_a_call_that_failed_this_time_says_in_what_it_differs() -> None:
+async def test_a_call_that_failed_differs_in_outcome_and_result() -> None:
     one, other = again(sub_plans=1)
     [end] = [e for e in other.events if isinstance(e, ToolCallFinished) and e.result == "well"]
     outcome = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR, "result": None}
@@ -189,7 +189,7 @@ async def test_a_call_that_failed_this_time_says_in_what_it_differs() -> None:
     assert changes(diff) == [("toolCall", "check", "changed", ["outcome", "result"])]
 
 
-async def test_a_call_with_other_arguments_is_the_same_call_changed() -> None:
+async def test_a_call_with_other_arguments_is_changed_not_replaced() -> None:
     one, other = again(sub_plans=2)
     events = [
         event.model_copy(
@@ -212,7 +212,7 @@ async def test_a_call_with_other_arguments_is_the_same_call_changed() -> None:
     assert changes(diff) == [("toolCall", "check", "changed", ["arguments"])]
 
 
-async def test_a_model_s_new_title_for_a_sub_plan_does_not_make_it_another() -> None:
+async def test_a_sub_plan_with_another_title_is_changed_not_replaced() -> None:
     one, other = again(sub_plans=1)
     events = [
         event.model_copy(update={"title": "Look into it", "agent_name": "surgeon"})
@@ -226,7 +226,7 @@ async def test_a_model_s_new_title_for_a_sub_plan_does_not_make_it_another() -> 
     assert changes(diff) == [("plan", "Check 0", "changed", ["name"])]
 
 
-async def test_durations_differ_where_one_took_notably_longer() -> None:
+async def test_durations_differ_if_one_is_notably_longer() -> None:
     one, other = again(sub_plans=0)
     [left, right] = await trees(one.events, other.events)
     for ours, theirs, differs in ((1000, 1249, False), (1000, 1250, True), (10, 60, False)):
@@ -236,7 +236,7 @@ async def test_durations_differ_where_one_took_notably_longer() -> None:
             assert ("duration" in found) is differs
 
 
-def test_ten_thousand_siblings_of_one_name_are_compared_soon() -> None:
+def test_ten_thousand_siblings_of_one_name_are_aligned_quickly() -> None:
     def numbered(start: int) -> list[tuple[str, int]]:
         return [("measure", number) for number in range(start, start + 10_000)]
 

@@ -1,4 +1,4 @@
-"""The merge rules: what two versions of a record become."""
+"""The rules that merge two versions of a record into one."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def two_versions(draw: st.DrawFn, number: int = 2) -> tuple[Kind, list[Fields]]:
 
 
 @given(two_versions())
-def test_it_does_not_matter_which_version_comes_first(drawn: tuple[Kind, list[Fields]]) -> None:
+def test_merging_is_commutative(drawn: tuple[Kind, list[Fields]]) -> None:
     kind, (one, other) = drawn
 
     assert merged(kind, one, other) == merged(kind, other, one)
 
 
 @given(two_versions(number=3))
-def test_it_does_not_matter_which_versions_meet_first(drawn: tuple[Kind, list[Fields]]) -> None:
+def test_merging_is_associative(drawn: tuple[Kind, list[Fields]]) -> None:
     kind, (a, b, c) = drawn
 
     assert merged(kind, merged(kind, a, b), c) == merged(kind, a, merged(kind, b, c))
 
 
 @given(two_versions())
-def test_a_version_that_comes_again_changes_nothing(drawn: tuple[Kind, list[Fields]]) -> None:
+def test_merging_a_version_again_changes_nothing(drawn: tuple[Kind, list[Fields]]) -> None:
     kind, (one, other) = drawn
     once = merged(kind, one, other)
 
@@ -64,7 +64,7 @@ def test_a_version_that_comes_again_changes_nothing(drawn: tuple[Kind, list[Fiel
     assert merged(kind, once, once) == once
 
 
-def test_an_ending_stays_whole() -> None:
+def test_the_fields_of_an_ending_are_never_mixed() -> None:
     cancelled = {"status": Status.CANCELLED, "reason": "cancel_requested", "result": None}
     done = {"status": Status.SUCCEEDED, "reason": None, "result": "120/80", "finished_at": MOMENT}
 
@@ -81,20 +81,20 @@ def test_text_is_compared_by_its_utf8_bytes() -> None:
     assert both["request"] == first_of_four
 
 
-def test_every_field_that_events_fill_is_a_field_of_the_record() -> None:
+def test_every_merged_field_is_a_field_of_the_record() -> None:
     bookkeeping = {"project_id", "root_plan_id", "abandoned_at", "recorded_at", "revision"}
-    bookkeeping |= {"inferred", "inferred_from"}  # of records that are projected from spans
+    bookkeeping |= {"inferred", "inferred_from"}  # of records projected from spans
     for kind, rules in RULES.items():
         fields = set(CLASSES[kind].model_fields) - bookkeeping
         named = {rules.id_field, *rules.fields}
 
         assert named - {"root_plan_id"} <= fields
         assert len(rules.fields) == len(set(rules.fields)), "a field has one rule"
-        if kind is not Kind.RUN:  # whose other fields are copied from its root plan, or counted
+        if kind is not Kind.RUN:  # its other fields are copied from the root plan, or counted
             assert fields == named
 
 
-def test_the_events_of_a_run_name_each_of_its_records() -> None:
+def test_the_events_of_a_run_produce_each_of_its_records() -> None:
     run = sample_run(sub_plans=2)
 
     reduced = reduce_events(run.events)

@@ -1,4 +1,4 @@
-"""What models cost: by the list, and nothing where the list says nothing."""
+"""Costs of model calls, from the price list; None if the list has no price."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ THEN = datetime(2026, 1, 1, tzinfo=UTC)
 A_CENT = TokenUsage(1000, 10)
 
 
-def test_the_cost_comes_from_the_price_list_where_provider_and_model_are_known() -> None:
+def test_cost_of_a_known_model_is_computed_from_the_price_list() -> None:
     assert cost_of(A_CENT, "gpt-5-mini", address=OPENAI) == Decimal("0.00027")
     assert cost_of(A_CENT, "gpt-5-mini", provider="openai", at=THEN) == Decimal("0.00027")
     assert cost_of(A_CENT, "gpt-5-mini", at=THEN) == Decimal("0.00027")
 
 
-def test_what_has_no_price_has_no_cost() -> None:
+def test_cost_of_an_unknown_model_is_none() -> None:
     assert cost_of(A_CENT, "my-own-model", address=OPENAI) is None
     assert cost_of(A_CENT, "gpt-5-mini", address="http://127.0.0.1:1/v1") is None
     assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
     assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
 
 
-def test_tokens_from_and_into_a_cache_have_prices_of_their_own() -> None:
+def test_cached_tokens_have_their_own_prices() -> None:
     model, provider = "claude-sonnet-4-5", "anthropic"
 
     def cost(read: int, written: int) -> Decimal:
@@ -42,14 +42,15 @@ def test_tokens_from_and_into_a_cache_have_prices_of_their_own() -> None:
     assert cost(400, 600) == cost(400, 0) + cost(0, 600) - cost(0, 0)
 
 
-@pytest.mark.parametrize(
-    "usage", [TokenUsage(10, 0, 11), TokenUsage(10, 0, 0, 11), TokenUsage(10, 0, 6, 6)]
-)
-def test_more_tokens_from_a_cache_than_there_are_have_no_cost(usage: TokenUsage) -> None:
-    assert cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN) is None
+def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
+    costs = [
+        cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN)
+        for usage in (TokenUsage(10, 0, 11), TokenUsage(10, 0, 0, 11), TokenUsage(10, 0, 6, 6))
+    ]
+    assert costs == [None] * 3
 
 
-def test_prices_of_text_are_those_that_the_library_computes() -> None:
+def test_prices_equal_those_that_the_library_computes() -> None:
     from genai_prices import Usage
     from genai_prices.data import providers
 
@@ -71,14 +72,20 @@ def test_prices_of_text_are_those_that_the_library_computes() -> None:
             assert text_price(vars(model.get_prices(THEN)), usage) in (price, None), model.id
 
 
-def test_counts_beyond_all_measure_do_not_fail() -> None:
+def test_huge_token_counts_raise_no_error() -> None:
     for usage in (TokenUsage(2**63 - 1, 2**63 - 1), TokenUsage(10**40, 10**40), TokenUsage(0, 0)):
         cost_of(usage, "o1-pro", at=THEN)
 
 
-def test_the_list_is_not_read_before_something_has_a_price() -> None:
-    script = "import sys, api.cli, tracer.otel.projection; print('genai_prices' in sys.modules)"
+# It takes a new process: in this one, another test may have imported the list.
+# `tracer.prices` is the only module that imports it.
+@pytest.mark.parametrize(
+    "modules",
+    ["tracer.prices", pytest.param("api.cli, tracer.otel.projection", marks=pytest.mark.thorough)],
+)
+def test_the_price_list_is_not_read_on_import(modules: str) -> None:
+    script = f"import sys, {modules}; print('genai_prices' in sys.modules)"
 
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
-    assert said.stdout == "False\n", said.stderr
+    assert process.stdout == "False\n", process.stderr

@@ -1,4 +1,9 @@
-"""Secrets sent by every way in, in every field, are found nowhere: kept, said or exported."""
+"""Secrets that arrive by any way in, in any field, are stored nowhere and leave by no way out.
+
+Each test sends canaries by one way in and searches the database and the log. The first two also
+search every way out: each reading operation of the API, which includes the exports, and the stream
+of a run. For the others the database suffices, because a read returns only stored data.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +38,12 @@ from tracer.tools.session_state import SessionState
 from tracer.transfer.exporting import Format
 
 MOST = len(HIDDEN) + 1
-"""How many canaries there are, the code included."""
+"""The number of canaries, including the code."""
 
 
 @pytest.fixture
 async def leaks(events: list[Event]) -> MemoryStore:
-    """A store that masks nothing: what is exported of it is full of secrets."""
+    """A store without redaction: its exports are full of secrets."""
     store = MemoryStore(admission=Admission(Redaction.off()))
     answer = await store.write(events)
     assert answer.refused == []
@@ -50,20 +55,33 @@ def events() -> list[Event]:
     return canary_events()
 
 
-async def left_of(api: Api, database_url: str, run: UUID) -> list[str]:
-    """Return the canaries that are kept of a run, or said of it in any way."""
-    ways = {
-        "kept": await kept_in(database_url),
-        "said": await said_of(api.client, run),
-        "streamed": await streamed_of(database_url, run),
-    }
-    assert b"[masked: " in ways["said"]
-    assert str(run).encode() in ways["kept"]
-    assert b"toolCallId" in ways["streamed"]
-    return [f"{way}: {each}" for way, data in ways.items() for each in found_in(data)]
+async def stored_canaries(database_url: str, run: UUID, log: io.StringIO) -> list[str]:
+    """Return the canaries in the database and in the log, after a run was received."""
+    stored = await kept_in(database_url)
+    expected = ("[masked: ", str(run))
+    return [
+        *canaries_in(database=stored, log=log.getvalue().encode()),
+        *(f"database: no {text}" for text in expected if text.encode() not in stored),
+    ]
 
 
-async def test_none_of_the_events_of_a_client(
+async def shown_canaries(api: Api, database_url: str, run: UUID) -> list[str]:
+    """Return the canaries that leave by any way out, after a run was received."""
+    read = await said_of(api.client, run)
+    streamed = await streamed_of(database_url, run)
+    return [
+        *canaries_in(reads=read, stream=streamed),
+        *(["reads: no mask"] if b"[masked: " not in read else []),
+        *(["stream: no tool call"] if b"toolCallId" not in streamed else []),
+    ]
+
+
+def canaries_in(**found: bytes) -> list[str]:
+    """Return a line for each canary in the named data."""
+    return [f"{place}: {canary}" for place, data in found.items() for canary in found_in(data)]
+
+
+async def test_events_of_a_client_leave_no_secret(
     api: Api, database_url: str, events: list[Event], log: io.StringIO
 ) -> None:
     body = b'{"events":[' + b",".join(map(event_json, events)) + b"]}"
@@ -73,8 +91,8 @@ async def test_none_of_the_events_of_a_client(
     )
 
     assert answer.json() == {"stored": len(events), "refused": []}
-    assert await left_of(api, database_url, run_of(events)) == []
-    assert found_in(log.getvalue().encode()) == []
+    assert await stored_canaries(database_url, run_of(events), log) == []
+    assert await shown_canaries(api, database_url, run_of(events)) == []
 
 
 async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
@@ -89,25 +107,29 @@ async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
     assert (answer.status_code, b"rejected" in answer.content) == (200, False)
 
 
-@pytest.mark.parametrize(("kind", "packing"), [("protobuf", "gzip"), ("json", "")])
-async def test_none_of_spans(
-    api: Api,
-    database_url: str,
-    leaks: MemoryStore,
-    events: list[Event],
-    log: io.StringIO,
-    kind: str,
-    packing: str,
+async def test_protobuf_spans_leave_no_secret(
+    api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
 ) -> None:
     body = await export_of(leaks, run_of(events), Format.OTLP)
-    await _send_spans(api, body, kind, packing)
+    await _send_spans(api, body, "protobuf", "gzip")
 
-    assert await left_of(api, database_url, run_of(events)) == []
-    assert found_in(log.getvalue().encode()) == []
+    assert await stored_canaries(database_url, run_of(events), log) == []
+    assert await shown_canaries(api, database_url, run_of(events)) == []
 
 
+async def test_json_spans_leave_no_secret(
+    api: Api, database_url: str, leaks: MemoryStore, events: list[Event], log: io.StringIO
+) -> None:
+    body = await export_of(leaks, run_of(events), Format.OTLP)
+    await _send_spans(api, body, "json", "")
+
+    assert await stored_canaries(database_url, run_of(events), log) == []
+
+
+# `tests/otel/test_canary_spans.py` proves the same of each place without a server.
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "packing"), [("protobuf", ""), ("json", "gzip")])
-async def test_none_at_any_place_of_spans(
+async def test_spans_leave_no_secret_from_any_place(
     api: Api, database_url: str, log: io.StringIO, kind: str, packing: str
 ) -> None:
     trace_id = new_id()
@@ -116,12 +138,20 @@ async def test_none_at_any_place_of_spans(
     body = request_with(trace_id.bytes, found).SerializeToString()
     await _send_spans(api, body, kind, packing)
 
-    assert await left_of(api, database_url, trace_id) == []
-    assert found_in(log.getvalue().encode()) == []
+    assert await stored_canaries(database_url, trace_id, log) == []
+    assert await shown_canaries(api, database_url, trace_id) == []
 
 
-@pytest.mark.parametrize("form", Format)
-async def test_none_of_what_is_imported(
+@pytest.mark.parametrize(
+    "form",
+    [
+        Format.JSONL,
+        Format.OTLP,
+        # Its spans are those of OTLP, but for the decoder.
+        pytest.param(Format.OTLP_JSON, marks=pytest.mark.thorough),
+    ],
+)
+async def test_imports_leave_no_secret(
     api: Api,
     database_url: str,
     leaks: MemoryStore,
@@ -134,11 +164,10 @@ async def test_none_of_what_is_imported(
     assert isinstance(api.writer, PostgresWriter)
     await import_into(api.writer, exported)
 
-    assert await left_of(api, database_url, run_of(events)) == []
-    assert found_in(log.getvalue().encode()) == []
+    assert await stored_canaries(database_url, run_of(events), log) == []
 
 
-async def test_none_in_the_spool_of_a_recorder(tmp_path: Path, events: list[Event]) -> None:
+async def test_the_spool_of_a_recorder_holds_no_secret(tmp_path: Path, events: list[Event]) -> None:
     store = CommandedStore()
     store.down = True
     async with Recorder(store, Spool(tmp_path / "spool")) as recorder:
@@ -151,7 +180,7 @@ async def test_none_in_the_spool_of_a_recorder(tmp_path: Path, events: list[Even
 
 @tool
 async def hand_over(state: SessionState, key: str) -> str:
-    """Hand a key over, and keep it."""
+    """Return a key and put it into the state of the session."""
     state.set("kept", {"api_key": key, "all": VALUES})
     return EVERYTHING
 
@@ -163,7 +192,7 @@ async def break_down() -> str:
 
 
 @pytest.mark.parametrize("is_chat", [False, True])
-async def test_none_of_what_the_server_runs_itself(
+async def test_runs_of_the_server_leave_no_secret(
     database_url: str, tmp_path: Path, log: io.StringIO, is_chat: bool
 ) -> None:
     chosen = [call("hand_over", {"key": EVERYTHING}), call("break_down")]
@@ -173,16 +202,15 @@ async def test_none_of_what_the_server_runs_itself(
         client_of(parts) as client,
     ):
         if is_chat:
-            asked = {"message": EVERYTHING, "agent": "nurse", "sessionId": VALUES, "userId": "u"}
-            await client.post("/api/v1/chat", json=asked)
+            body = {"message": EVERYTHING, "agent": "nurse", "sessionId": VALUES, "userId": "u"}
+            await client.post("/api/v1/chat", json=body)
         else:
-            asked = {"request": EVERYTHING, "agent": "nurse", "sessionId": VALUES}
-            await client.post("/api/runs", json=asked)
+            body = {"request": EVERYTHING, "agent": "nurse", "sessionId": VALUES}
+            await client.post("/api/runs", json=body)
         [started] = (await client.get("/api/runs")).json()["items"]
         run = await ended(client, started["rootPlanId"])
-        said = await client.get(f"/api/plans/{run['rootPlanId']}/tree?payloads=full")
+        tree = await client.get(f"/api/plans/{run['rootPlanId']}/tree?payloads=full")
 
     assert (run["status"], run["toolCalls"]) == ("succeeded", 2)
-    assert found_in(await kept_in(database_url)) == []
-    assert found_in(said.content + log.getvalue().encode()) == []
-    assert found_in(files_in(tmp_path)) == []
+    assert await stored_canaries(database_url, run["rootPlanId"], log) == []
+    assert canaries_in(tree=tree.content, spool=files_in(tmp_path)) == []

@@ -1,8 +1,8 @@
-"""Who the caller is shows up nowhere but in the diary: two users at once, and all output searched.
+"""The caller's identity appears only in the diary: two users run, and all output is searched.
 
-Their tokens and ids are canaries: text that stands nowhere else. The model forges ids; tools break
-with the user's id in their words, in a thread too; a hook breaks with the token in its own; and a
-tool gives both away.
+The users' tokens and ids are canaries: text that occurs nowhere else. The model forges ids. Tools
+raise errors that contain the user's id, also in a thread. A hook raises one that contains the
+token, and a tool returns both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from health.agents import health_application
+from health.agents import diary_tools, health_application
 from health.demo import REQUEST, DemonstrationModel
 from health.diary import Diary
 from tests.health.listening import ListeningModel
@@ -35,6 +35,7 @@ from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.status import Status
 from tracer.tools.definition import tool
 from tracer.tools.hidden import TokenId, User, UserId
+from tracer.tools.registry import ToolRegistry
 from tracer.tools.session_state import SessionState
 
 USERS = {
@@ -42,7 +43,7 @@ USERS = {
     "tok-0a4d7f3e9b2c4816d5f8/Ω=+é token": 'usr-3be8d16f7a0c4952\\b"91é of Bert',
 }
 CANARIES = [each[:20] for pair in USERS.items() for each in pair]
-"""What all spellings of one have in common."""
+"""The beginning of each canary, which every escaping of it leaves unchanged."""
 FORGED = "somebody-else"
 
 
@@ -100,7 +101,7 @@ GIVING_AWAY = [
 
 
 class ForgingModel:
-    """Answers as another model does, and forges whose diary it is wherever a diary is asked."""
+    """Answers like another model, and adds forged user ids to each call of a diary tool."""
 
     def __init__(self, model: ChatModel) -> None:
         self.name = model.name
@@ -121,7 +122,7 @@ def _forged(chosen: ChosenCall) -> ChosenCall:
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """All that is logged, down to debug."""
+    """Everything that is logged, at level DEBUG."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     root.handlers[:] = []
@@ -133,7 +134,7 @@ def logged() -> Iterator[io.StringIO]:
 
 
 async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome]:
-    """Run a request for both users at once, each in a conversation of their own."""
+    """Run a request for both users at once, each in a session of their own."""
 
     async def run_one(number: int, token_id: str) -> RunOutcome:
         with identity(token_id=token_id):
@@ -143,7 +144,7 @@ async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome
 
 
 async def everything_stored(database_url: str) -> dict[str, str]:
-    """Return each table's rows as text, by the table's name; the diary left out."""
+    """Return the rows of each table as text, by the table's name, without the diary."""
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         found = await connection.execute(
             "SELECT schemaname, tablename FROM pg_tables"
@@ -158,7 +159,7 @@ async def everything_stored(database_url: str) -> dict[str, str]:
 
 
 def spooled(home: Path) -> str:
-    """Return what the recorder's spool has on disk."""
+    """Return the contents of the recorder's spool files."""
     return "".join(each.read_bytes().decode(errors="replace") for each in home.rglob("*.sqlite3*"))
 
 
@@ -167,7 +168,7 @@ async def fetch(database_url: str, query: str) -> list[Any]:
         return await (await connection.execute(query.encode())).fetchall()
 
 
-async def test_nothing_but_the_diary_says_who_the_callers_are(
+async def test_the_callers_identity_appears_only_in_the_diary(
     database_url: str, tmp_path: Path, logged: io.StringIO
 ) -> None:
     scripted = ScriptedModel(
@@ -188,9 +189,8 @@ async def test_nothing_but_the_diary_says_who_the_callers_are(
     )
 
     async with served(database_url, tmp_path, application) as made:
-        outcomes = await run_both(made, REQUEST)
-        outcomes += await run_both(made, "Speak", agent="traitor")
-        outcomes += await run_both(made, REQUEST)
+        outcomes = await run_both(made, "Speak", agent="traitor")
+        outcomes += await run_both(made, REQUEST)  # which also lists the previous runs
 
     stored = await everything_stored(database_url)
     searched = {
@@ -200,35 +200,39 @@ async def test_nothing_but_the_diary_says_who_the_callers_are(
         "outcomes": repr(outcomes),
         "spool": spooled(tmp_path),
     }
-    assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 6
+    assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 4
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
-    # Nothing came as spans here, nothing is old enough to be summed up, and nobody needs a key.
-    nothing = {name for name, text in searched.items() if not text} - {"summed_range"}
-    assert nothing == {
+    # No spans arrived, no run is old enough for a roll-up, and this server has no keys.
+    empty = {name for name, text in searched.items() if not text} - {"summed_range"}
+    assert empty == {
         *("analyst", "api_key", "sign_in"),
         *("otel_span", "removed_record"),
         *("changed_hour", "summed_calls"),
     }
-    for name, text in searched.items():
-        for canary in CANARIES:
-            at = text.find(canary)
-            assert at < 0, (name, text[max(0, at - 400) : at + 200])
-    # It was about to be: what was taken out left its mark.
+    found = [
+        f"{name}: {text[max(0, at - 200) : at + 100]}"
+        for name, text in searched.items()
+        for canary in CANARIES
+        if (at := text.find(canary)) >= 0
+    ]
+    assert found == []
+    # The canaries were in the output, and were replaced.
     assert searched["act_tool_info"].count("[hidden]") > 8
     assert "tool_breaks" in searched["logs"]
 
-    # Both were served all the same, each their own, and nobody whom the model named.
+    # The tools served both users, and not the user whom the model named.
     query = "SELECT user_id, count(*) FROM health.medication GROUP BY 1 ORDER BY 1"
-    assert sorted(await fetch(database_url, query)) == sorted((each, 6) for each in USERS.values())
+    assert sorted(await fetch(database_url, query)) == sorted((each, 3) for each in USERS.values())
 
 
-async def test_what_the_model_forged_is_recorded_by_name(database_url: str, tmp_path: Path) -> None:
+async def test_names_of_forged_arguments_are_recorded(database_url: str, tmp_path: Path) -> None:
     scripted = ScriptedModel([Script([Turn(calls=GIVING_AWAY), Turn(text="done")], times=2)])
     tools = (break_down, give_away, remember, break_in_a_thread, "query_symptom")
-    application = health_application(Diary())
+    diary = Diary()
     application = replace(
-        application,
+        health_application(diary),
         token_resolver=user_of,
+        registry=ToolRegistry(diary_tools(diary)),  # without the process of an MCP server
         agents=(Agent("traitor", "", tools, model=ForgingModel(scripted)),),
         default_agent="traitor",
     )

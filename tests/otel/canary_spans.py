@@ -1,4 +1,4 @@
-"""Spans with canaries at every place: found in OTLP's definition, so that a new field has one."""
+"""Spans with canaries in every field of OTLP's definition: new fields are included."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from tests.canary_events import EVERYTHING, VALUES
 
 CARD = 4111111111111111
-"""The number of a card, as a number."""
+"""A valid card number, as an integer."""
 
 Place = tuple[FieldDescriptor, ...]
-"""The way to a field, from a `ResourceSpans`."""
+"""The path of a field, from `ResourceSpans`."""
 
 _MOST_OF_A_KIND = 2
-"""How often a message is within one of its kind: values nest."""
+"""The maximum nesting of a message within its own kind: values are recursive."""
 
 _IDS = ("trace_id", "span_id", "parent_span_id")
-"""Of spans: what is refused that is no id."""
+"""Fields of spans that must be ids, or the span is rejected."""
 
 
 def places(message: Descriptor = ResourceSpans.DESCRIPTOR, above: Place = ()) -> Iterator[Place]:
-    """Yield every place of a span, its resource and its scope where something can be said."""
+    """Yield the path of every text, bytes or number field of a span, its resource and scope."""
     for field in message.fields:
         place = (*above, field)
         below = field.message_type
@@ -45,7 +45,7 @@ def name_of(place: Place) -> str:
 
 
 def request_with(trace_id: bytes, found: list[Place]) -> ExportTraceServiceRequest:
-    """Return a request with a span for each place, which has canaries there."""
+    """Return a request with one span for each path, with canaries at that path."""
     request = ExportTraceServiceRequest()
     for number, place in enumerate(found, 1):
         top = request.resource_spans.add()
@@ -71,7 +71,7 @@ def _fill(message: Any, place: Place) -> None:
     leaf = place[-1]
     example = _EXAMPLES[leaf.type]
     if leaf.name in ("key", "trace_state"):
-        example = VALUES  # these are no places for keys with their values
+        example = VALUES  # redaction does not look for keys in these fields
     if leaf.is_repeated:
         getattr(message, leaf.name).append(example)
     else:

@@ -1,4 +1,4 @@
-"""What stores keep: secrets masked with their places, and payloads as the project wants them."""
+"""Stores mask secrets and record their places, and shorten payloads by the project's policy."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ LONG = json.dumps({"password": "hunter2", "text": "é" * 5000}, ensure_ascii=Fal
 
 
 def conflicting() -> list[Event]:
-    """Return a call that two recorders tell of, each with a secret of its own."""
+    """Return three starts of one call, each with a different secret in its arguments."""
     events = canary_events()
     started = next(each for each in events if isinstance(each, ToolCallStarted))
-    given = ('{"password": "hunter2"}', '{"a/b": {"api-key": "abc"}}', "token=abc")
-    return [started.model_copy(update={"arguments": each}) for each in given]
+    versions = ('{"password": "hunter2"}', '{"a/b": {"api-key": "abc"}}', "token=abc")
+    return [started.model_copy(update={"arguments": each}) for each in versions]
 
 
 async def call_in(reader: TraceReader, events: Sequence[Event]) -> ActToolInfo:
@@ -47,7 +47,7 @@ async def call_in(reader: TraceReader, events: Sequence[Event]) -> ActToolInfo:
     return (await reader.read_tool_call(call_id)).call
 
 
-async def test_the_places_of_all_versions_are_kept_in_whatever_order_they_come() -> None:
+async def test_masked_places_of_all_versions_are_stored_in_any_order() -> None:
     found = []
     for order in permutations(conflicting()):
         store = MemoryStore()
@@ -59,7 +59,7 @@ async def test_the_places_of_all_versions_are_kept_in_whatever_order_they_come()
     assert [[each for each in masked if each in wanted] for masked in found] == [wanted] * 6
 
 
-async def test_postgres_keeps_the_places_that_memory_keeps(database_url: str) -> None:
+async def test_postgres_and_memory_store_the_same_masked_places(database_url: str) -> None:
     events = canary_events()
     memory = MemoryStore()
     await memory.write(events)
@@ -92,7 +92,7 @@ def _long_call() -> list[Event]:
 
 
 @pytest.mark.parametrize("policy", [PayloadPolicy.PREVIEW, PayloadPolicy.DROP])
-async def test_a_project_keeps_of_payloads_what_it_wants(
+async def test_payloads_are_stored_by_the_policy_of_the_project(
     database_url: str, policy: PayloadPolicy
 ) -> None:
     events = _long_call()
@@ -102,7 +102,7 @@ async def test_a_project_keeps_of_payloads_what_it_wants(
         settings = SettingsOfProject(project)
         await settings.change(payloads=policy)
         writer, reader = PostgresWriter(project, settings=settings), PostgresReader(project)
-        for _ in range(2):  # again, which changes nothing
+        for _ in range(2):  # the repetition changes nothing
             await writer.write(events)
         call = await call_in(reader, events)
         tree = await read_tree(reader, run_of(events), Payloads.PREVIEW)
@@ -118,14 +118,14 @@ async def test_a_project_keeps_of_payloads_what_it_wants(
     assert [row["argumentsBytes"] for row in tree.tool_calls] == [size]
 
 
-def test_a_long_payload_that_only_ends_as_if_it_had_been_cut_is_cut() -> None:
+def test_a_long_payload_with_a_forged_size_mark_is_cut() -> None:
     long = f"{'x' * 5000}[masked: rest of 7 bytes]"
     cut = kept_of(long, PayloadPolicy.PREVIEW)
     assert cut == f"{'x' * 2048}[masked: rest of {len(long)} bytes]"
     assert kept_of(cut, PayloadPolicy.PREVIEW) == cut
 
 
-def test_a_beginning_that_is_kept_ends_before_a_mask_and_tells_the_size_for_ever() -> None:
+def test_a_preview_ends_before_a_mask_and_keeps_the_original_size() -> None:
     redaction = Redaction()
     start = '{"a": "'
     for before in range(2_000, 2_060):
@@ -140,23 +140,30 @@ def test_a_beginning_that_is_kept_ends_before_a_mask_and_tells_the_size_for_ever
         assert size_of(kept) == len(masked.encode())
 
 
-@pytest.mark.parametrize("policy", PayloadPolicy)
-async def test_spans_are_kept_as_the_project_wants_them(policy: PayloadPolicy) -> None:
+async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
     open_store = MemoryStore(admission=Admission(Redaction.off()))
     events = canary_events()
     await open_store.write(events)
     spans = decode_protobuf(await export_of(open_store, run_of(events), Format.OTLP)).spans
     admission = Admission()
-    kept = admission.spans(spans, policy)
+    with_dropped_payloads, failures = [], []
+    for policy in PayloadPolicy:
+        stored = admission.spans(spans, policy)
+        body = b"".join(span.body for span in stored)
+        if admission.spans(stored, policy) != stored:
+            failures.append(f"{policy}: admitting the admitted spans changes them")
+        if [span.key for span in stored] != [span.key for span in spans]:
+            failures.append(f"{policy}: the ids of the spans changed")
+        if found := found_in(body):
+            failures.append(f"{policy}: {found} is stored")
+        if b"[masked: payload of " in body:
+            with_dropped_payloads.append(policy)
 
-    assert admission.spans(kept, policy) == kept
-    assert [span.key for span in kept] == [span.key for span in spans]
-    assert found_in(b"".join(span.body for span in kept)) == []
-    is_dropped = [b"[masked: payload of " in span.body for span in kept]
-    assert any(is_dropped) is (policy is PayloadPolicy.DROP)
+    assert failures == []
+    assert with_dropped_payloads == [PayloadPolicy.DROP]
 
 
-async def test_what_an_export_says_of_the_records_of_spans_is_masked(database_url: str) -> None:
+async def test_imported_records_of_spans_are_masked(database_url: str) -> None:
     spans = spans_from(made(1, "a tool"))
     async with open_pool(database_url) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
@@ -169,7 +176,7 @@ async def test_what_an_export_says_of_the_records_of_spans_is_masked(database_ur
         assert restored.inferred_from == "[masked: github_token]"
 
 
-async def test_nothing_is_masked_where_that_is_off() -> None:
+async def test_redaction_can_be_turned_off() -> None:
     store = MemoryStore(admission=Admission(Redaction.off()))
     events = canary_events()
     await store.write(events)

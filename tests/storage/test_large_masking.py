@@ -1,4 +1,4 @@
-"""Masking what is large: in a thread, so that nobody else waits for it."""
+"""Large writes are redacted in a worker thread, so that they do not block the event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = "ward secret-7"
 
 
 class Masker:
-    """A writer, and the threads in which it found something to mask."""
+    """A writer, and the ids of the threads in which it redacted."""
 
     def __init__(self, pool: Pool) -> None:
         self.threads: set[int] = set()
@@ -55,33 +55,31 @@ def calling_in_a_span(arguments: str) -> list[Span]:
     return spans_from(made(1, "execute_tool measure", attributes))
 
 
-async def test_a_small_event_is_masked_at_once(masker: Masker) -> None:
+async def test_small_events_and_spans_are_masked_in_the_event_loop(masker: Masker) -> None:
     await masker.writer.write(asking(SMALL))
-
     assert masker.threads == {threading.get_ident()}
 
-
-async def test_a_small_span_is_masked_at_once(masker: Masker) -> None:
+    masker.threads.clear()
     await masker.writer.write_spans(calling_in_a_span(SMALL))
 
     assert masker.threads == {threading.get_ident()}
 
 
-async def test_a_large_event_is_masked_in_a_thread(masker: Masker) -> None:
+async def test_large_events_are_masked_in_a_thread(masker: Masker) -> None:
     await masker.writer.write(asking(LARGE))
 
     assert masker.threads
     assert threading.get_ident() not in masker.threads
 
 
-async def test_a_large_span_is_masked_in_a_thread(masker: Masker) -> None:
+async def test_large_spans_are_masked_in_a_thread(masker: Masker) -> None:
     await masker.writer.write_spans(calling_in_a_span(LARGE))
 
     assert masker.threads
     assert threading.get_ident() not in masker.threads
 
 
-async def test_an_import_is_masked_in_a_thread(masker: Masker) -> None:
+async def test_imports_are_masked_in_a_thread(masker: Masker) -> None:
     run_id = sample_run().root
     fields = {"subject": SMALL, "recorded_at": START}
     await masker.writer.restore([ExportedRecord(Kind.RUN, run_id, run_id, fields)])

@@ -31,18 +31,14 @@ HEADER = {"type": "header", "name": "X-Api-Key", "secret": "env:API_TOKEN"}
 PAIR = b64encode(f"somebody:{SECRET}".encode()).decode()
 
 
-@pytest.mark.parametrize(
-    ("auth", "header", "value"),
-    [
-        (BEARER, "authorization", f"Bearer {TOKEN}"),
-        (BASIC, "authorization", f"Basic {PAIR}"),
-        (HEADER, "x-api-key", TOKEN),
-    ],
-)
-async def test_the_tool_shows_who_it_is(auth: dict[str, str], header: str, value: str) -> None:
+async def test_each_kind_of_authentication_sends_its_header() -> None:
     async with api(lambda _: reply(json={})) as inner:
-        await inner.call(auth=auth)
-        assert inner.server.received[0].headers[header] == value
+        for auth in (BEARER, BASIC, HEADER):
+            await inner.call(auth=auth)
+        bearer, basic, header = (each.headers for each in inner.server.received)
+    assert bearer["authorization"] == f"Bearer {TOKEN}"
+    assert basic["authorization"] == f"Basic {PAIR}"
+    assert header["x-api-key"] == TOKEN
 
 
 async def test_the_secret_is_read_at_each_call(tmp_path: Path) -> None:
@@ -56,36 +52,35 @@ async def test_the_secret_is_read_at_each_call(tmp_path: Path) -> None:
         assert shown == ["Bearer first", "Bearer second", "Bearer third"]
 
 
-@pytest.mark.parametrize(
-    "reference", ["env:NOT_THERE", "env:EMPTY", "file:not/there", "file:.", "file:big", "file:bin"]
-)
-async def test_a_secret_that_is_missing_is_named_and_nothing_is_sent(
-    reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_missing_secret_is_named_and_nothing_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMPTY", "")
     tmp_path.joinpath("big").write_text("x" * (MAX_FILE_BYTES + 1))
     tmp_path.joinpath("bin").write_bytes(b"\xff")
+    env = ("env:NOT_THERE", "env:EMPTY")
     async with api(lambda _: reply(json={})) as inner:
-        with pytest.raises(ToolError, match=reference):
-            await inner.call(auth={"type": "bearer", "secret": reference})
+        for reference in (*env, "file:not/there", "file:.", "file:big", "file:bin"):
+            with pytest.raises(ToolError, match=reference):
+                await inner.call(auth={"type": "bearer", "secret": reference})
         assert inner.server.received == []
 
 
-@pytest.mark.parametrize("value", ["two\nlines", "grün", "spaced "])
-async def test_a_secret_that_no_header_can_hold_is_named_and_not_shown(
-    value: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_secret_that_fits_no_header_is_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("API_TOKEN", value)
     async with api(lambda _: reply(json={})) as inner:
-        with pytest.raises(ToolError, match="env:API_TOKEN") as failed:
-            await inner.call(auth=BEARER)
-        assert value not in str(failed.value)
+        for value in ("two\nlines", "grün", "spaced "):
+            monkeypatch.setenv("API_TOKEN", value)
+            with pytest.raises(ToolError, match="env:API_TOKEN") as failed:
+                await inner.call(auth=BEARER)
+            assert value not in str(failed.value)
         assert inner.server.received == []
 
 
 def echoed(request: Received) -> dict[str, Any]:
-    """Return all that a server could echo."""
+    """Return everything that a server could echo."""
     return {
         "headers": dict(request.headers),
         "password": SECRET,
@@ -94,14 +89,14 @@ def echoed(request: Received) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("auth", [BEARER, BASIC, HEADER])
-async def test_an_echoed_secret_is_in_no_result(auth: dict[str, str]) -> None:
+@pytest.mark.parametrize("auth", [BEARER, BASIC, HEADER], ids=lambda auth: auth["type"])
+async def test_results_do_not_contain_an_echoed_secret(auth: dict[str, str]) -> None:
     mine = [SECRET, PAIR] if auth is BASIC else [TOKEN]
     answers: dict[str, Answer] = {
         "/json": lambda request: reply(json=echoed(request)),
         "/text": lambda request: reply(body=str(echoed(request)), content_type="text/plain"),
         "/raw": lambda request: reply(
-            # PHP's way of writing JSON, and what stands in a link.
+            # JSON as PHP writes it, and a URL-encoded secret.
             body=json.dumps(echoed(request)).replace("/", "\\/") + quote(mine[0], safe=""),
             content_type="text/plain",
         ),
@@ -124,7 +119,7 @@ async def _shown_of_failures(inner: Api, **settings: Any) -> str:
     return "".join([*traceback.format_exception(failed.value), repr(failed.value)])
 
 
-async def test_no_error_shows_the_secret_or_what_was_asked(
+async def test_errors_contain_neither_the_secret_nor_the_arguments(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -148,7 +143,7 @@ async def test_no_error_shows_the_secret_or_what_was_asked(
     assert quote(QUESTION) not in caplog.text
 
 
-async def test_a_refused_host_that_is_the_secret_is_not_named(
+async def test_a_refused_host_does_not_reveal_the_secret(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("API_TOKEN", "canary4711")
@@ -162,7 +157,7 @@ async def test_a_refused_host_that_is_the_secret_is_not_named(
         assert str(failed.value).startswith("[hidden].evil is no public address")
 
 
-async def test_nothing_is_logged_of_a_call_but_what_httpcore_says_of_connections(
+async def test_calls_log_neither_the_secret_nor_the_arguments(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -177,7 +172,7 @@ async def test_nothing_is_logged_of_a_call_but_what_httpcore_says_of_connections
     assert quote(QUESTION) not in caplog.text
 
 
-def test_a_secret_is_shown_nowhere_by_itself() -> None:
+def test_a_secret_has_no_readable_representation() -> None:
     secret = read_secret("env:X", {"X": TOKEN})
     assert TOKEN not in f"{secret} {secret!r}"
     assert secret.get_secret_value() == TOKEN
