@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import subprocess
+import multiprocessing
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from tests.tools.garbage import new_garbage
+from tests.tools.short_times import until
 from tracer.tools.executors.mcp import McpConfig
 
 SERVER = Path(__file__).with_name("mcp_test_server.py")
 
 
+def _serve(notes: str, port: int) -> None:
+    from tests.tools.mcp_test_server import serve_http  # imports the MCP library
+
+    serve_http(notes, port)
+
+
+forking = multiprocessing.get_context("forkserver")
+"""Starts processes that fork from one that has imported the MCP library, which takes a second."""
+
+forking.set_forkserver_preload([__name__, "tests.tools.mcp_test_server", "pytest"])
+
+
 class LiveServer:
-    """A server, or what one is started by, and the notes it takes."""
+    """A server, or the command that starts one, and the notes that it takes."""
 
     def __init__(self, home: Path, kind: str, protocol: str) -> None:
         self.notes = home / "notes"
         self.notes.touch()
         self.kind = kind
         self._protocol = protocol
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: multiprocessing.process.BaseProcess | None = None
 
     def config(self, **options: Any) -> McpConfig:
         if self.kind == "stdio":
-            args = (str(SERVER), "stdio", str(self.notes))
+            args = (str(SERVER), str(self.notes))
             way: dict[str, Any] = {"command": sys.executable, "args": args}
         else:
             way = {"url": f"http://127.0.0.1:{self.noted('port')[-1]}/mcp"}
@@ -52,18 +64,18 @@ class LiveServer:
         """Start an HTTP server, on the port that it had before."""
         self.stop()
         ports = self.noted("port")
-        self._process = self._started("http", *ports[-1:])
+        port = int(ports[-1]) if ports else 0
+        self._process = forking.Process(target=_serve, args=(str(self.notes), port), daemon=True)
+        self._process.start()
         await self.until_noted("port", len(ports) + 1)
 
-    def _started(self, kind: str, *port: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(SERVER), kind, str(self.notes), *port]
-        return subprocess.Popen(command, stderr=subprocess.DEVNULL)
-
     def stop(self) -> None:
-        """End an HTTP server, as abruptly as it can be."""
+        """Kill an HTTP server."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(timeout=20)
+            self._process.join(timeout=20)
+            self._process.close()
+            self._process = None
 
     def running(self) -> list[str]:
         return [
@@ -92,15 +104,8 @@ async def live_server(home: Path, kind: str, protocol: str = "auto") -> AsyncIte
 async def nothing_left_behind() -> AsyncIterator[None]:
     """Fail if tasks of ours or the library's still run in the end, or something was not closed."""
     before = asyncio.all_tasks()
-    yield
-    left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
-    assert [name for name in left if name.startswith(("mcp", "tracer"))] == []
-    gc.collect()  # What was not closed warns now, and warnings are errors.
-
-
-async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        await asyncio.sleep(0.01)
+    with new_garbage() as collect:
+        yield
+        left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
+        assert [name for name in left if name.startswith(("mcp", "tracer"))] == []
+        collect()  # What was not closed warns now, and warnings are errors.

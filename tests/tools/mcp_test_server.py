@@ -1,7 +1,6 @@
-"""An MCP server that does what servers do wrong: `mcp_test_server.py stdio|http NOTES [PORT]`.
+"""An MCP server that makes the mistakes that servers make: `mcp_test_server.py NOTES` over stdio.
 
-It notes what happens to it as lines of the file NOTES. Over HTTP it listens on loopback, on a free
-port unless one is given, and notes which.
+It appends what happens to it to the file NOTES, line by line.
 """
 
 from __future__ import annotations
@@ -63,11 +62,12 @@ tools: list[types.Tool] = [
 ]
 PAGE = 4
 
-notes = Path(sys.argv[2])
+notes: list[Path] = []
+"""The file for notes, once the server starts."""
 
 
 def note(line: str) -> None:
-    with notes.open("a") as file:
+    with notes[-1].open("a") as file:
         file.write(f"{line}\n")
 
 
@@ -145,19 +145,32 @@ server = Server(
 )
 
 
-async def over_stdio() -> None:
+async def _over_stdio() -> None:
     sys.stderr.write("noise\n")
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def over_http() -> None:
-    listening = socket.create_server(("127.0.0.1", int(sys.argv[3]) if sys.argv[3:] else 0))
+async def _over_http(port: int) -> None:
+    listening = socket.create_server(("127.0.0.1", port))
     note(f"port {listening.getsockname()[1]}")
     app = server.streamable_http_app()
     await uvicorn.Server(uvicorn.Config(app, log_level="error")).serve([listening])
 
 
-if __name__ == "__main__":
+def serve_http(path: str, port: int) -> None:
+    """Serve on loopback until the process is killed.
+
+    Args:
+        path: The file for notes. The server notes its process id and its port.
+        port: The port; 0: any free port.
+    """
+    notes.append(Path(path))
     note(f"pid {os.getpid()}")
-    asyncio.run(over_stdio() if sys.argv[1] == "stdio" else over_http())
+    asyncio.run(_over_http(port))
+
+
+if __name__ == "__main__":
+    notes.append(Path(sys.argv[1]))
+    note(f"pid {os.getpid()}")
+    asyncio.run(_over_stdio())

@@ -1,17 +1,11 @@
 """Instances for tests of stateful tools, and a workshop that knows what became of each."""
 
 import asyncio
-import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from tracer.tools.stateful_instance import Create
 from tracer.tools.thread_context import ThreadContextManager
-from tracer.tools.waiting import has_passed
-
-LONG = 60.0
-"""Seconds after which what should have happened has not."""
 
 
 class Bench:
@@ -79,14 +73,6 @@ class Moment:
     def __call__(self) -> float:
         self.readings += 1
         return self.now
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + LONG
-    while not condition():
-        assert not has_passed(deadline), "did not come true"
-        await asyncio.sleep(0.001)
 
 
 async def use(threads: ThreadContextManager, thread_id: str, create: Create) -> int:

@@ -1,4 +1,4 @@
-"""What a model, or a hook, gives under the name of a hidden parameter is taken out."""
+"""Arguments that a model or a hook supplies for a hidden parameter are removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AliasChoices, Field
@@ -35,7 +34,7 @@ async def record(
     more: Annotated[str, Hidden(lambda: "ours"), Field(validation_alias=AliasChoices("m1", "m2"))],
     note: dict[str, Any] | list[Any] | str = "",
 ) -> str:
-    """Answers whether it was given what is trusted, and the rest."""
+    """Check the trusted values and return the rest."""
     assert (user_id, token, more) == ("trusted user", TOKEN, "ours")
     return json.dumps(note)
 
@@ -64,48 +63,65 @@ def resolve_trusted(token_id: str) -> str:
     return "trusted user"
 
 
-async def check_forged(on: Service, arguments: str, forged: list[str], rest: Any) -> None:
+async def wrong_records(on: Service, tool_name: str, arguments: str, case: str) -> list[str]:
+    """Call a tool and return what is wrong with the outcome and the record of a case."""
+    _, forged, rest = FORGERIES[case]
     with identity(token_id=TOKEN):
-        outcome = await on.tools.call("record", arguments)
+        outcome = await on.tools.call(tool_name, arguments)
     row = await on.row(outcome)
+    effective = json.loads(row["effectiveArguments"] or "{}")
+    left = _names(effective) & {spelt_alike(each.rpartition(".")[2]) for each in forged}
+    expected = {
+        "error": None,
+        "result": rest,
+        "forged": sorted(forged),
+        "arguments": standard_redaction().text(arguments),
+        "left in the effective arguments": set(),
+        "endings": 1,
+    }
+    got = {
+        "error": outcome.error,
+        "result": json.loads(outcome.result or "null"),
+        "forged": row["forgedArguments"],
+        "arguments": row["arguments"],
+        "left in the effective arguments": left,
+        "endings": len(on.endings(outcome)),
+    }
+    return [
+        f"{case}, {tool_name}: {name}: expected {value}, got {got[name]}"
+        for name, value in expected.items()
+        if got[name] != value
+    ]
 
-    assert outcome.error is None
-    assert json.loads(outcome.result or "") == rest
-    assert row["forgedArguments"] == sorted(forged)
-    assert row["arguments"] == standard_redaction().text(arguments)
-    assert len(on.endings(outcome)) == 1
 
-
-@pytest.mark.parametrize("name", FORGERIES)
-async def test_what_a_model_forges_is_taken_out_and_its_name_recorded(
-    tmp_path: Path, name: str
-) -> None:
-    arguments, forged, rest = FORGERIES[name]
+async def test_arguments_forged_by_a_model_are_removed_and_recorded(tmp_path: Path) -> None:
+    failures = []
     async with service(tmp_path, record, resolve_token=resolve_trusted) as on:
-        await check_forged(on, json.dumps(arguments, ensure_ascii=False), forged, rest)
+        for case, (arguments, _, _) in FORGERIES.items():
+            text = json.dumps(arguments, ensure_ascii=False)
+            failures += await wrong_records(on, "record", text, case)
+
+    assert failures == []
 
 
-@pytest.mark.parametrize("name", FORGERIES)
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_what_a_hook_forges_is_taken_out_and_its_name_recorded(
-    tmp_path: Path, name: str, is_async: bool
-) -> None:
-    arguments, forged, rest = FORGERIES[name]
+async def test_arguments_forged_by_a_hook_are_removed_and_recorded(tmp_path: Path) -> None:
+    forging: list[dict[str, Any]] = []
 
     async def forge_async(next: Callable[..., Any]) -> Any:
-        return await next(arguments)
+        return await next(forging[-1])
 
-    hooked = replace(record, hooks=[forge_async if is_async else lambda next: next(arguments)])
-    async with service(tmp_path, hooked, resolve_token=resolve_trusted) as on:
-        await check_forged(on, "{}", forged, rest)
-        [[row]] = [
-            (await on.rows(each.root_plan_id)).tool_calls
-            for each in on.events
-            if each.type == "plan_started"
-        ]
+    def forge(next: Callable[..., Any]) -> Any:
+        return next(forging[-1])
 
-    effective = json.loads(row["effectiveArguments"] or "{}")
-    assert not _names(effective) & {spelt_alike(each.rpartition(".")[2]) for each in forged}
+    tools = [replace(record, name=each.__name__, hooks=[each]) for each in (forge, forge_async)]
+    failures = []
+    async with service(tmp_path, *tools, resolve_token=resolve_trusted) as on:
+        for case, (arguments, _, _) in FORGERIES.items():
+            forging.append(arguments)
+            for each in tools:
+                failures += await wrong_records(on, each.name, "{}", case)
+
+    assert failures == []
 
 
 def _names(value: Any) -> set[str]:
@@ -114,7 +130,7 @@ def _names(value: Any) -> set[str]:
     return set().union(*map(_names, value)) if isinstance(value, list) else set()
 
 
-async def test_hooks_see_nothing_of_what_a_model_forged(tmp_path: Path) -> None:
+async def test_hooks_do_not_see_forged_arguments(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     async def look(next: Callable[..., Any], arguments: Any, call: Any) -> Any:
@@ -129,7 +145,7 @@ async def test_hooks_see_nothing_of_what_a_model_forged(tmp_path: Path) -> None:
     assert seen == [{"note": [{}]}] * 2
 
 
-async def test_an_unknown_name_is_refused_and_not_taken_out(tmp_path: Path) -> None:
+async def test_unknown_argument_is_rejected_and_not_removed(tmp_path: Path) -> None:
     async with service(tmp_path, record, resolve_token=resolve_trusted) as on:
         with identity(token_id=TOKEN):
             outcome = await on.tools.call("record", {"usr_id": "eve"})
@@ -147,7 +163,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text() | st.sampled_from(["user_id", "userId", "ＵserId"]), json_values))
-def test_nothing_forbidden_is_left_anywhere_and_nothing_else_is_taken(
+def test_every_forbidden_name_and_nothing_else_is_removed(
     arguments: dict[str, Any],
 ) -> None:
     forbidden = frozenset({"userid"})

@@ -1,4 +1,4 @@
-"""Hooks: what may be one, and what it is given."""
+"""Hooks: what can be one, what it receives, and how several work together."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial, wraps
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.tools.hooked_tools import Hook, Next, around, around_async, doubling
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
 from tracer.context import ToolContext
@@ -20,28 +20,7 @@ from tracer.tools.definition import Tool, tool
 from tracer.tools.hooks import ToolCall, hook_of
 from tracer.tools.threads import MAX_THREADS
 
-Next = Callable[[dict[str, Any]], Any]
-
-
-def doubling(*hooks: Callable[..., Any], **options: Any) -> Tool:
-    """Return a synchronous tool with hooks around it."""
-
-    @tool(hooks=hooks, **options)
-    def double(number: int) -> int:
-        return 2 * number
-
-    return double
-
-
-# --- What may be a hook ------------------------------------------------------------------------
-
-
-async def around(next: Next, arguments: dict[str, Any], by: str = "") -> Any:
-    return f"<{await next(arguments)}>"
-
-
-def around_in_thread(next: Next, arguments: dict[str, Any], by: str = "") -> Any:
-    return f"<{next(arguments)}>"
+# --- What can be a hook ------------------------------------------------------------------------
 
 
 class Around:
@@ -68,8 +47,8 @@ class AsyncAround:
         return f"<{await next(arguments)}>"
 
 
-def through(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a hook with a plain function, whatever its colour."""
+def through(hook: Hook) -> Hook:
+    """Decorate a synchronous or asynchronous hook with a plain function."""
 
     @wraps(hook)
     def decorated(next: Next, arguments: dict[str, Any]) -> Any:
@@ -78,8 +57,8 @@ def through(hook: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def async_through(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a plain function that hands on what `next` gives with an asynchronous one."""
+def async_through(hook: Hook) -> Hook:
+    """Decorate a plain function that returns what `next` returns with an asynchronous one."""
 
     @wraps(hook)
     async def decorated(next: Next, arguments: dict[str, Any]) -> Any:
@@ -88,72 +67,85 @@ def async_through(hook: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-HOOKS: dict[str, Callable[..., Any]] = {
-    "coroutine function": around,
-    "function": around_in_thread,
+HOOKS: dict[str, Hook] = {
+    "coroutine function": around_async,
+    "function": around,
     "callable object": Around(),
     "callable object with async call": AsyncAround(),
     "method": Around().method,
     "async method": Around().async_method,
     "static method": Around.static,
-    "static method as it stands in its class": staticmethod(around),
+    "static method object": staticmethod(around_async),
     "class method": Around.of_class,
-    "partial": partial(around_in_thread, by="me"),
-    "partial of a coroutine function": partial(around, by="me"),
-    "partial of a partial": partial(partial(around), by="me"),
+    "partial": partial(around, by="me"),
+    "partial of a coroutine function": partial(around_async, by="me"),
+    "partial of a partial": partial(partial(around_async), by="me"),
     "lambda": lambda next, arguments: f"<{next(arguments)}>",
-    "lambda that answers a coroutine": lambda next, arguments: around(next, arguments),
-    "decorated": through(around_in_thread),
-    "decorated coroutine function": through(around),
+    "lambda that returns a coroutine": lambda next, arguments: around_async(next, arguments),
+    "decorated": through(around),
+    "decorated coroutine function": through(around_async),
     "coroutine function around a function": async_through(lambda next, arguments: next(arguments)),
 }
 
 
-@pytest.mark.parametrize("kind", HOOKS)
-async def test_whatever_can_be_called_can_be_a_hook(tmp_path: Path, kind: str) -> None:
-    async with service(tmp_path, doubling(HOOKS[kind])) as on, asyncio.timeout(PATIENCE):
-        outcome = await on.tools.call("double", {"number": 2})
+async def test_every_kind_of_callable_can_be_a_hook(tmp_path: Path) -> None:
+    def double(number: int) -> int:
+        return 2 * number
 
-    assert (outcome.error, outcome.result) == (None, "<4>")
+    kinds = dict(zip(map(str, range(len(HOOKS))), HOOKS.items(), strict=True))
+    tools = [tool(name=name, hooks=[hook])(double) for name, (_, hook) in kinds.items()]
+    failures = []
+    async with service(tmp_path, *tools) as on, asyncio.timeout(PATIENCE):
+        for name, (kind, _) in kinds.items():
+            outcome = await on.tools.call(name, {"number": 2})
+            if (outcome.error, outcome.result) != (None, "<4>"):
+                failures.append(f"{kind}: expected '<4>', got {outcome.result!r} {outcome.error}")
 
-
-@pytest.mark.parametrize(
-    "hook",
-    [
-        lambda next, argument: None,
-        lambda next, **more: None,
-        lambda *arguments: None,
-        lambda **arguments: None,
-        lambda next, /, arguments: None,
-        5,
-        "around",
-        None,
-        iter,
-    ],
-)
-def test_what_cannot_be_given_what_it_wants_is_refused_where_it_is_registered(hook: Any) -> None:
-    with pytest.raises(RegistrationError, match="hook"):
-        doubling(hook)
+    assert failures == []
 
 
-def test_a_parameter_with_a_default_of_its_own_is_the_hooks_business() -> None:
+def test_hook_with_unknown_parameters_is_rejected_at_registration() -> None:
+    hooks: dict[str, Any] = {
+        "unknown parameter": lambda next, argument: None,
+        "unknown keywords": lambda next, **more: None,
+        "any positional": lambda *arguments: None,
+        "any keywords": lambda **arguments: None,
+        "positional only": lambda next, /, arguments: None,
+        "number": 5,
+        "text": "around",
+        "None": None,
+        "builtin without signature": iter,
+    }
+    failures = []
+    for name, hook in hooks.items():
+        try:
+            doubling(hook)
+        except RegistrationError as error:
+            if "hook" not in str(error):
+                failures.append(f"{name}: the message does not mention the hook: {error}")
+        else:
+            failures.append(f"{name}: expected RegistrationError, but it was accepted")
+
+    assert failures == []
+
+
+def test_hook_parameter_with_a_default_need_not_be_known() -> None:
     assert hook_of(partial(around, by="me")).wants == ("next", "arguments")
 
 
-def test_a_hook_is_named_after_its_function() -> None:
+def test_hook_is_named_after_its_function_or_class() -> None:
     def answering(arguments: dict[str, Any], words: str = "") -> str:
         return words
 
-    hooks: list[Callable[..., Any]] = [answering, Around(), partial(answering, words="no")]
+    hooks: list[Hook] = [answering, Around(), partial(answering, words="no")]
 
     assert [hook_of(each).name for each in hooks] == ["answering", "Around", "answering"]
 
 
-# --- What hooks are given ----------------------------------------------------------------------
+# --- What hooks receive ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_a_hook_gets_what_it_names(tmp_path: Path, is_async: bool) -> None:
+async def test_hook_receives_the_parameters_that_it_names(tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
     def look(
@@ -165,27 +157,28 @@ async def test_a_hook_gets_what_it_names(tmp_path: Path, is_async: bool) -> None
     async def look_async(
         call: Any, name: Any, arguments: Any, tool: Any, context: Any, run_context: Any, agent: Any
     ) -> str:
-        seen.update(locals())
-        return "seen"
+        return look(call, name, arguments, tool, context, run_context, agent)
 
-    double = doubling(look_async if is_async else look)
-    async with service(tmp_path, double) as on:
-        outcome = await on.tools.call("double", {"number": 2}, thread_id="conversation")
+    for hook in (look, look_async):
+        seen.clear()
+        double = doubling(hook)
+        async with service(tmp_path, double) as on:
+            outcome = await on.tools.call("double", {"number": 2}, thread_id="conversation")
 
-    assert isinstance(seen["call"], ToolCall)
-    assert isinstance(seen["context"], ToolContext)
-    assert seen["call"].tool_call_id == seen["context"].toolcallId == outcome.tool_call_id
-    assert (seen["call"].name, seen["call"].arguments) == ("double", {"number": 2})
-    assert (seen["name"], seen["arguments"], seen["tool"]) == ("double", {"number": 2}, double)
-    assert seen["run_context"].session_id == "conversation"
-    assert dict(seen["run_context"].session_state) == {}
-    assert seen["agent"] is None
+        assert isinstance(seen["call"], ToolCall)
+        assert isinstance(seen["context"], ToolContext)
+        assert seen["call"].tool_call_id == seen["context"].toolcallId == outcome.tool_call_id
+        assert (seen["call"].name, seen["call"].arguments) == ("double", {"number": 2})
+        assert (seen["name"], seen["arguments"], seen["tool"]) == ("double", {"number": 2}, double)
+        assert seen["run_context"].session_id == "conversation"
+        assert dict(seen["run_context"].session_state) == {}
+        assert seen["agent"] is None
 
 
-async def test_hooks_stand_around_each_other_the_first_outermost(tmp_path: Path) -> None:
+async def test_first_hook_is_outermost(tmp_path: Path) -> None:
     order: list[str] = []
 
-    def noting(name: str) -> Callable[..., Any]:
+    def noting(name: str) -> Hook:
         def hook(next: Next, arguments: dict[str, Any]) -> Any:
             order.append(f"{name} before")
             value = next({"number": arguments["number"] * 10})
@@ -215,7 +208,7 @@ async def test_hooks_stand_around_each_other_the_first_outermost(tmp_path: Path)
     ]
 
 
-async def test_what_one_hook_does_to_its_arguments_another_does_not_see(tmp_path: Path) -> None:
+async def test_each_hook_has_its_own_copy_of_the_arguments(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     async def keeping(next: Next, arguments: dict[str, Any], call: ToolCall) -> Any:
@@ -241,60 +234,26 @@ async def test_what_one_hook_does_to_its_arguments_another_does_not_see(tmp_path
     assert row["effectiveArguments"] == '{"numbers":[1,2,3]}'
 
 
-@pytest.mark.parametrize(("given", "effective"), [(True, '{"value":true}'), (1.0, '{"value":1.0}')])
-async def test_a_change_that_python_calls_equal_is_recorded_as_one(
-    tmp_path: Path, given: Any, effective: str
-) -> None:
-    @tool(hooks=[lambda next, arguments: next({"value": given})])
+async def test_argument_of_another_type_but_equal_is_recorded_as_changed(tmp_path: Path) -> None:
+    given: list[Any] = [True, 1.0]
+
+    @tool(hooks=[lambda next, arguments: next({"value": given[-1]})])
     async def show(value: Any) -> Any:
         return value
 
     async with service(tmp_path, show) as on:
-        row = await on.row(await on.tools.call("show", {"value": 1}))
+        rows = []
+        while given:
+            rows.append(await on.row(await on.tools.call("show", {"value": 1})))
+            given.pop()
 
-    assert row["effectiveArguments"] == effective
-
-
-@pytest.mark.parametrize("given", [None, "text", 5, [1]])
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_next_wants_the_arguments(tmp_path: Path, given: Any, is_async: bool) -> None:
-    async def hook_async(next: Next) -> Any:
-        return await next(given)
-
-    double = doubling(hook_async if is_async else lambda next: next(given))
-    async with service(tmp_path, double) as on:
-        outcome = await on.tools.call("double", {"number": 2})
-
-    assert (outcome.status, outcome.reason) == ("failed", "tool_error")
-    assert "give it the arguments" in outcome.for_model
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-async def test_a_hook_that_returns_nothing_without_next_answers_with_nothing(
-    tmp_path: Path, is_async: bool
-) -> None:
-    async def silent_async(next: Next) -> None:
-        return None
-
-    def silent(next: Next) -> None:
-        return None
-
-    async with service(tmp_path, doubling(silent_async if is_async else silent)) as on:
-        outcome = await on.tools.call("double", {"number": 2})
-        row = await on.row(outcome)
-
-    assert (outcome.status, outcome.result) == ("succeeded", "null")
-    assert row["shortCircuitedBy"] == ("silent_async" if is_async else "silent")
+    assert [each["effectiveArguments"] for each in rows] == ['{"value":1.0}', '{"value":true}']
 
 
 color: ContextVar[str] = ContextVar("color", default="none")
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("async_tool", [False, True])
-async def test_context_variables_reach_hooks_and_through_them_the_tool(
-    tmp_path: Path, is_async: bool, async_tool: bool
-) -> None:
+async def test_context_variables_reach_hooks_and_the_tool(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def hook(next: Next, arguments: dict[str, Any]) -> Any:
@@ -303,9 +262,7 @@ async def test_context_variables_reach_hooks_and_through_them_the_tool(
         return next(arguments)
 
     async def hook_async(next: Next, arguments: dict[str, Any]) -> Any:
-        seen.append(color.get())
-        color.set("of the hook")
-        return await next(arguments)
+        return await hook(next, arguments)
 
     async def show_async() -> str:
         return color.get()
@@ -313,19 +270,25 @@ async def test_context_variables_reach_hooks_and_through_them_the_tool(
     def show() -> str:
         return color.get()
 
-    made = tool(name="show", hooks=[hook_async if is_async else hook])
-    async with service(tmp_path, made(show_async if async_tool else show)) as on:
+    tools: list[Tool] = []
+    functions: list[Callable[[], Any]] = [show, show_async]
+    for form, function in product([hook, hook_async], functions):
+        name = f"{form.__name__}_around_{function.__name__}"
+        tools.append(tool(name=name, hooks=[form])(function))
+    async with service(tmp_path, *tools) as on:
         color.set("of the caller")
-        outcome = await on.tools.call("show")
+        results = {each.name: (await on.tools.call(each.name)).result for each in tools}
 
-    assert seen == ["of the caller"]
-    assert outcome.result == "of the hook"
+    assert results == {each.name: "of the hook" for each in tools}
+    assert seen == ["of the caller"] * 4
     assert color.get() == "of the caller"
 
 
-async def test_more_synchronous_hooks_than_there_are_threads_do_not_wait_for_each_other(
-    tmp_path: Path,
-) -> None:
+# --- Threads -----------------------------------------------------------------------------------
+
+
+async def test_synchronous_hooks_need_no_tool_thread(tmp_path: Path) -> None:
+    """More hooks block at the same time than there are threads for tools."""
     number = MAX_THREADS + 36
     everybody = threading.Barrier(number)
 
@@ -341,7 +304,7 @@ async def test_more_synchronous_hooks_than_there_are_threads_do_not_wait_for_eac
     assert [each.result for each in outcomes] == [str(2 * each) for each in range(number)]
 
 
-async def test_synchronous_tools_that_call_synchronous_tools_do_not_run_out_of_threads(
+async def test_synchronous_tools_that_call_tools_do_not_run_out_of_threads(
     tmp_path: Path,
 ) -> None:
     everybody = threading.Barrier(MAX_THREADS)

@@ -4,9 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any, cast
-
-import pytest
 
 from tests.tools.contexts import Caller, some_context
 from tests.tools.short_times import PATIENCE, long_enough
@@ -41,9 +40,8 @@ class Abrupt(BaseException):
     pass
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+async def test_any_exception_of_a_tool_fails_its_call() -> None:
+    reasons: list[tuple[BaseException, str]] = [
         (ValueError("x"), "tool_error"),
         (ToolError("x"), "tool_error"),
         (Refused("x"), "out_of_stock"),
@@ -55,26 +53,32 @@ class Abrupt(BaseException):
         (KeyboardInterrupt("x"), "tool_error"),
         (Abrupt("x"), "tool_error"),
         (ExceptionGroup("x", [ValueError("y")]), "tool_error"),
-    ],
-)
-@pytest.mark.parametrize("in_thread", [False, True])
-async def test_whatever_a_tool_raises_is_the_calls_failure(
-    error: BaseException, reason: str, in_thread: bool
-) -> None:
-    async def raising() -> None:
-        raise error
+    ]
+    raising: list[BaseException] = []
 
-    def raising_in_thread() -> None:
-        raise error
+    @tool
+    async def raise_it() -> None:
+        raise raising[-1]
 
-    ending = await Caller().call(tool(raising_in_thread if in_thread else raising))
+    @tool
+    def raise_it_in_thread() -> None:
+        raise raising[-1]
 
-    assert (ending.status, ending.reason) == (Status.FAILED, reason)
-    assert ending.error is not None
-    assert ending.error.message == str(error) or isinstance(error, StopIteration)
+    failures = []
+    for (error, reason), each in product(reasons, (raise_it, raise_it_in_thread)):
+        raising.append(error)
+        ending = await Caller().call(each)
+        message = ending.error and ending.error.message
+        if (ending.status, ending.reason) != (Status.FAILED, reason):
+            failures.append(f"{error!r}: expected {reason}, got {ending.status} {ending.reason}")
+        # A coroutine cannot raise StopIteration: Python replaces it.
+        if message != str(error) and not isinstance(error, StopIteration):
+            failures.append(f"{error!r}: the message is {message!r}")
+
+    assert failures == []
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_ends_cleanly() -> None:
+async def test_call_that_times_out_is_cancelled_and_cleans_up() -> None:
     cleaned_up = asyncio.Event()
 
     @tool(timeout=0.01)
@@ -94,7 +98,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_ends_cleanly() -> None
     assert caller.late == []
 
 
-async def test_the_deadline_of_the_plan_counts_too_and_travels_with_the_context() -> None:
+async def test_deadline_of_the_plan_applies_to_the_call() -> None:
     seen = []
 
     @tool(timeout=100)
@@ -112,7 +116,7 @@ async def test_the_deadline_of_the_plan_counts_too_and_travels_with_the_context(
     assert seen == [deadline]
 
 
-async def test_a_tool_that_swallows_its_cancellation_is_left_alone_and_its_late_end_known() -> None:
+async def test_late_end_of_a_tool_that_ignores_its_cancellation_is_known() -> None:
     let_go = asyncio.Event()
 
     @tool(timeout=0.01)
@@ -136,7 +140,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_alone_and_its_late_
     assert (late.status, late.result) == (Status.SUCCEEDED, "after all")
 
 
-async def test_a_synchronous_tool_goes_on_past_its_timeout_and_its_late_end_is_known() -> None:
+async def test_late_end_of_a_synchronous_tool_is_known() -> None:
     begun, let_go = threading.Event(), threading.Event()
 
     @tool
@@ -157,7 +161,7 @@ async def test_a_synchronous_tool_goes_on_past_its_timeout_and_its_late_end_is_k
     assert (late.status, late.reason) == (Status.FAILED, "tool_error")
 
 
-async def test_a_tool_that_cancels_itself_is_cancelled_and_its_caller_is_not() -> None:
+async def test_tool_that_cancels_itself_does_not_cancel_its_caller() -> None:
     @tool
     async def gives_up() -> None:
         raise asyncio.CancelledError
@@ -174,7 +178,7 @@ async def test_a_tool_that_cancels_itself_is_cancelled_and_its_caller_is_not() -
         assert ending.error.message == "The tool cancelled itself."
 
 
-async def test_being_cancelled_ends_the_call_as_cancelled() -> None:
+async def test_cancelled_call_ends_as_cancelled() -> None:
     begun = asyncio.Event()
 
     @tool
@@ -189,7 +193,7 @@ async def test_being_cancelled_ends_the_call_as_cancelled() -> None:
     assert (await work).status is Status.CANCELLED
 
 
-async def test_a_failure_is_tried_again_as_often_as_the_tool_says() -> None:
+async def test_failure_is_retried_up_to_the_limit_of_the_tool() -> None:
     outcomes: list[Callable[[], str]] = [lambda: str(1 / 0), lambda: str(1 / 0), lambda: "third"]
 
     @tool(max_attempts=3)
@@ -202,7 +206,7 @@ async def test_a_failure_is_tried_again_as_often_as_the_tool_says() -> None:
     assert caller.retries == [2, 3]
 
 
-async def test_a_refusal_is_not_tried_again() -> None:
+async def test_refusal_is_not_retried() -> None:
     @tool(max_attempts=3)
     def refusing() -> None:
         raise ToolError("No.")
@@ -215,7 +219,7 @@ async def test_a_refusal_is_not_tried_again() -> None:
     assert caller.retries == []
 
 
-async def test_what_a_plain_function_hands_back_to_wait_for_is_waited_for() -> None:
+async def test_awaitable_returned_by_a_plain_function_is_awaited() -> None:
     async def later() -> str:
         return "later"
 
@@ -226,7 +230,7 @@ async def test_what_a_plain_function_hands_back_to_wait_for_is_waited_for() -> N
     assert (await Caller().call(handing)).result == "later"
 
 
-async def test_a_call_that_waits_for_a_thread_in_vain_never_begins() -> None:
+async def test_call_that_times_out_waiting_for_a_thread_never_starts() -> None:
     let_go = threading.Event()
     all_taken = threading.Barrier(MAX_THREADS + 1)
     begun: list[str] = []
@@ -252,7 +256,7 @@ async def test_a_call_that_waits_for_a_thread_in_vain_never_begins() -> None:
     assert begun == []
 
 
-async def test_a_tool_that_ends_by_itself_is_not_given_up_at_its_deadline() -> None:
+async def test_tool_that_ends_by_itself_is_not_cancelled_at_its_deadline() -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> str:
         await asyncio.to_thread(time.sleep, seconds_left(context.deadline) or 0)
         return "done" if has_passed(context.deadline) else "early"
@@ -262,7 +266,7 @@ async def test_a_tool_that_ends_by_itself_is_not_given_up_at_its_deadline() -> N
     assert (await Caller().call(ours)).result == "done"
 
 
-def test_recursion_without_end_is_the_tools_failure() -> None:
+def test_endless_recursion_fails_the_call() -> None:
     @tool
     def endless() -> Any:
         return endless_inner(0)
@@ -278,7 +282,7 @@ def test_recursion_without_end_is_the_tools_failure() -> None:
     assert sys.getrecursionlimit() < 10**6
 
 
-async def test_a_call_that_was_given_up_is_not_tried_again() -> None:
+async def test_call_that_timed_out_is_not_retried() -> None:
     begun, let_go = threading.Event(), threading.Event()
 
     @tool(max_attempts=3)

@@ -1,4 +1,4 @@
-"""The conversation's state, where the time of the call that changes it is over."""
+"""The conversation's state when the call that changes it times out."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.tools.service_bench import service
-from tests.tools.short_times import PATIENCE, long_enough
+from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
-from tracer.context import ToolContext
 from tracer.sessions import Change, State
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.tools.definition import tool
 from tracer.tools.session_state import SessionState
-from tracer.tools.waiting import seconds_left
 
 
-async def test_a_call_that_goes_on_past_its_timeout_changes_nothing(tmp_path: Path) -> None:
+async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -47,28 +43,26 @@ async def test_a_call_that_goes_on_past_its_timeout_changes_nothing(tmp_path: Pa
     assert row["stateChanges"] is None
 
 
-async def test_changes_that_are_being_kept_when_the_time_is_over_are_kept_and_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tracer.tools.invocation.GRACE_SECONDS", PATIENCE)
-    deadlines: list[float | None] = []
+async def test_state_changes_in_progress_at_the_deadline_are_kept(tmp_path: Path) -> None:
+    calls: list[asyncio.Task[Any]] = []
 
     class Slow(MemorySessions):
         async def change_state(
             self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
         ) -> State:
-            await asyncio.sleep((seconds_left(deadlines[-1]) or 0) + 0.05)
+            await until(calls[-1].cancelling)
             return await super().change_state(session_id, initial, changes)
 
     @tool
-    async def note(context: ToolContext, state: SessionState) -> None:
-        deadlines.append(context.deadline)
+    async def note(state: SessionState) -> None:
+        call = asyncio.current_task()
+        assert call is not None
+        calls.append(call)
         state.set("noted", True)
 
-    async with service(tmp_path, note, sessions=Slow()) as on:
+    async with service(tmp_path, note, sessions=Slow(), grace_seconds=PATIENCE) as on:
         outcome = await long_enough(
-            lambda seconds: on.tools.call("note", thread_id="s", timeout=seconds),
-            lambda: deadlines,
+            lambda seconds: on.tools.call("note", thread_id="s", timeout=seconds), lambda: calls
         )
     state = await kept(on.tools, "s")
     row = await on.row(outcome)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,18 +13,18 @@ from uuid import UUID
 import pytest
 
 from tests.runtime.runs import application, bench, script
-from tests.tools.mcp_servers import LiveServer, live_server
+from tests.tools.mcp_servers import LiveServer, forking, live_server
 from tests.tools.service_bench import Service, service
-from tests.tools.short_times import long_enough
+from tests.tools.short_times import PATIENCE, long_enough
+from tests.tools.traced_mcp_process import call_while_traced
 from tracer.ids import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory_store import MemoryStore
 from tracer.tools.executors.mcp import CALL_ID_KEY, McpServer
 from tracer.tools.registry import ToolRegistry
 
-KINDS = ["stdio", "http"]
-
-ROOT = Path(__file__).parents[2]
+# The quick tests in test_mcp.py use stdio too.
+KINDS = [pytest.param("stdio", marks=pytest.mark.thorough), "http"]
 
 
 @asynccontextmanager
@@ -38,9 +36,7 @@ async def mirrored(home: Path, live: LiveServer) -> AsyncIterator[Service]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_server_is_told_the_id_and_the_trace_that_are_recorded(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_server_receives_the_recorded_id_and_trace(tmp_path: Path, kind: str) -> None:
     async with live_server(tmp_path, kind) as live, mirrored(tmp_path, live) as on:
         outcome = await on.tools.call("echo_meta")
         row = await on.row(outcome)
@@ -52,11 +48,21 @@ async def test_the_server_is_told_the_id_and_the_trace_that_are_recorded(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_trace_is_the_runs_where_opentelemetry_is_set_up_too(tmp_path: Path, kind: str) -> None:
-    command = [sys.executable, "-m", "tests.tools.traced_mcp_process", str(tmp_path), kind]
-    ended = subprocess.run(command, check=True, capture_output=True, cwd=ROOT, timeout=120)
+async def test_trace_is_that_of_the_run_when_opentelemetry_is_set_up(
+    tmp_path: Path, kind: str
+) -> None:
+    async with live_server(tmp_path, kind) as live:
+        receiving, sending = forking.Pipe(duplex=False)
+        with receiving, sending:
+            process = forking.Process(
+                target=call_while_traced, args=(tmp_path, live.config(), sending), daemon=True
+            )
+            process.start()
+            sending.close()
+            assert await asyncio.to_thread(receiving.poll, PATIENCE)
+            told = receiving.recv()
+            process.join(PATIENCE)
 
-    told = json.loads(ended.stdout.splitlines()[-1])
     _, trace, span, _ = told["traceparent"].split("-")
     assert trace == told["run"]
     assert span != span_id(UUID(told["call"])), "a span of the library's own, below the call's"
@@ -64,16 +70,17 @@ def test_the_trace_is_the_runs_where_opentelemetry_is_set_up_too(tmp_path: Path,
     assert told[CALL_ID_KEY] == told["call"]
 
 
-async def test_a_server_killed_in_a_call_is_a_failed_call_and_the_next_works(
+async def test_calls_of_a_killed_server_are_recorded_as_unavailable(
     tmp_path: Path,
 ) -> None:
-    async with live_server(tmp_path, "stdio") as live, mirrored(tmp_path, live) as on:
+    async with live_server(tmp_path, "http") as live, mirrored(tmp_path, live) as on:
         started = time.monotonic()
         others = [asyncio.create_task(on.tools.call("slow")) for _ in range(3)]
         await live.until_noted("call slow", 3)
         killed = await on.tools.call("die", timeout=60)
         others_ended = [await each for each in others]
         took = time.monotonic() - started
+        await live.start()
         after = await on.tools.call("number", {"n": 20})
         rows = [await on.row(each) for each in (killed, *others_ended)]
 
@@ -87,7 +94,7 @@ async def test_a_server_killed_in_a_call_is_a_failed_call_and_the_next_works(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_call_that_is_cancelled_or_too_slow_is_so_recorded_and_stopped_at_the_server(
+async def test_cancelled_and_timed_out_calls_are_recorded_and_stopped(
     tmp_path: Path, kind: str
 ) -> None:
     async with live_server(tmp_path, kind) as live, mirrored(tmp_path, live) as on:
@@ -113,10 +120,10 @@ async def test_a_call_that_is_cancelled_or_too_slow_is_so_recorded_and_stopped_a
     ]
 
 
-async def test_what_a_server_calls_an_error_is_told_to_the_model_that_goes_on(
+async def test_model_continues_after_an_error_of_the_server(
     tmp_path: Path,
 ) -> None:
-    async with live_server(tmp_path, "stdio") as live:
+    async with live_server(tmp_path, "http") as live:
         registry = ToolRegistry(servers=[McpServer(live.config())])
         model = ScriptedModel([script("Go", [call("fail"), call("number", {"n": 20})], "done")])
         store = MemoryStore()

@@ -11,6 +11,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from tests.tools.mcp_servers import live_server
+from tests.tools.tables import not_rejected
 from tracer.errors import ToolError
 from tracer.tools.executors.mcp import McpConfig, McpServer
 from tracer.tools.executors.mcp_results import result_of
@@ -18,10 +19,8 @@ from tracer.tools.executors.mcp_tools import local_name
 from tracer.tools.results import error_info, result_text
 
 
-async def test_tools_are_mirrored_as_far_as_they_can_be_used(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with live_server(tmp_path, "stdio") as live:
+async def test_usable_tools_are_mirrored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with live_server(tmp_path, "http") as live:
         async with McpServer(live.config(max_attempts=3, tags={"odd"}, timeout=7)) as server:
             tools = {tool.name: tool for tool in await server.tools()}
         async with McpServer(live.config(prefix="x", tools=["odd.name/ü", "fail"])) as server:
@@ -43,7 +42,7 @@ async def test_tools_are_mirrored_as_far_as_they_can_be_used(
     }
 
 
-def test_the_library_is_imported_when_a_server_is_connected_to() -> None:
+def test_mcp_library_is_imported_only_to_connect() -> None:
     # It takes more than a second, for applications that may have no such server.
     check = "import sys, tracer.tools.executors.mcp; sys.exit('mcp' in sys.modules)"
 
@@ -51,19 +50,19 @@ def test_the_library_is_imported_when_a_server_is_connected_to() -> None:
 
 
 @given(st.text(min_size=1), st.none() | st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True))
-def test_names_are_ones_that_models_take(name: str, prefix: str | None) -> None:
+def test_local_names_are_valid_for_models(name: str, prefix: str | None) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", local_name(name, prefix))
 
 
 @given(st.text())
-def test_a_single_text_is_the_result_as_it_is(text: str) -> None:
+def test_single_text_is_returned_unchanged(text: str) -> None:
     answer = CallToolResult(content=[TextContent(text=text)])
 
     assert result_of(answer, max_bytes=1_000_000) == text
 
 
 @given(st.lists(st.text(max_size=9)), st.integers(0, 200))
-def test_no_result_is_bigger_than_is_taken(texts: list[str], limit: int) -> None:
+def test_results_above_the_limit_are_rejected(texts: list[str], limit: int) -> None:
     answer = CallToolResult(content=[], structured_content={"texts": texts})
     size = len(result_text({"texts": texts}).encode())
 
@@ -74,12 +73,12 @@ def test_no_result_is_bigger_than_is_taken(texts: list[str], limit: int) -> None
             result_of(answer, limit)
 
 
-def test_an_error_without_words_is_an_error_too() -> None:
+def test_error_without_text_is_an_error() -> None:
     with pytest.raises(ToolError, match="did not say why"):
         result_of(CallToolResult(content=[], is_error=True), max_bytes=1_000)
 
 
-def test_a_long_error_is_cut() -> None:
+def test_long_error_is_truncated() -> None:
     with pytest.raises(ToolError) as failed:
         result_of(
             CallToolResult(content=[TextContent(text="x" * 9_999)], is_error=True), max_bytes=1_000
@@ -88,9 +87,8 @@ def test_a_long_error_is_cut() -> None:
     assert len(error_info(failed.value).message) < 4_100
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
+def test_invalid_configurations_are_rejected() -> None:
+    invalid: list[dict[str, Any]] = [
         {},
         {"command": "x", "url": "http://127.0.0.1/mcp"},
         {"url": "ftp://127.0.0.1/mcp"},
@@ -101,10 +99,11 @@ def test_a_long_error_is_cut() -> None:
         {"command": "x", "prefix": "not a name"},
         {"command": "x", "timeout": 0},
         {"command": "x", "surprise": 1},
-    ],
-)
-def test_a_configuration_that_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError) as refused:
-        McpConfig.model_validate({"name": "any", **options})
-
-    assert "the token itself" not in str(refused.value)
+    ]
+    failures = not_rejected(
+        ValidationError,
+        lambda options: McpConfig.model_validate({"name": "any", **options}),
+        invalid,
+        secret="the token itself",
+    )
+    assert failures == []

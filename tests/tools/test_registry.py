@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from tests.tools.tables import not_rejected
 from tracer.context import ToolContext
 from tracer.errors import ConfigurationError, RegistrationError, UnknownTool
 from tracer.runtime.agent import Agent
@@ -24,7 +25,7 @@ def named(name: str, **options: Any) -> Tool:
     return tool(name=name, **options)(run)
 
 
-def test_tools_are_found_by_name_and_by_label_in_the_order_of_their_registration() -> None:
+def test_tools_are_found_by_name_and_by_tag_in_order() -> None:
     one, two, three = named("b", tags=["x", "y"]), named("a", tags=["x"]), named("c")
     registry = ToolRegistry([one])
     assert registry.register(two) is two
@@ -37,14 +38,14 @@ def test_tools_are_found_by_name_and_by_label_in_the_order_of_their_registration
     assert (list(registry), len(registry)) == ([one, two, three], 3)
 
 
-def test_the_error_of_an_unknown_name_tells_those_that_there_are() -> None:
+def test_error_for_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(UnknownTool, match=r"no tool 'd'. Available: a, b\."):
         ToolRegistry([named("b"), named("a")]).read("d")
     with pytest.raises(UnknownTool, match="answer without a tool"):
         ToolRegistry().read("d")
 
 
-def test_what_the_registry_gives_out_cannot_change_it() -> None:
+def test_registry_cannot_be_changed_through_its_tools() -> None:
     registry = ToolRegistry([named("a")])
 
     with pytest.raises(TypeError):
@@ -52,7 +53,7 @@ def test_what_the_registry_gives_out_cannot_change_it() -> None:
     assert len(registry) == 1
 
 
-def test_two_tools_of_one_name_are_refused_and_the_first_stays() -> None:
+def test_second_tool_of_a_name_is_rejected() -> None:
     first = named("a")
     registry = ToolRegistry([first])
 
@@ -61,18 +62,17 @@ def test_two_tools_of_one_name_are_refused_and_the_first_stays() -> None:
     assert registry.read("a") is first
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "a.b", "naïve", "名", "a" * 65, "a\n", "a/b", "{a}"]
-)
-def test_a_name_that_models_cannot_write_is_refused(name: str) -> None:
-    with pytest.raises(RegistrationError, match="can't write"):
-        ToolRegistry([named(name)])
+def test_name_that_models_cannot_write_is_rejected() -> None:
+    names = ["with space", "a.b", "naïve", "名", "a" * 65, "a\n", "a/b", "{a}"]
+    for name in names:
+        with pytest.raises(RegistrationError, match="can't write"):
+            ToolRegistry([named(name)])
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
-def test_a_reserved_name_is_refused(name: str) -> None:
-    with pytest.raises(RegistrationError, match="reserved"):
-        ToolRegistry([named(name)])
+def test_reserved_name_is_rejected() -> None:
+    for name in RESERVED_NAMES:
+        with pytest.raises(RegistrationError, match="reserved"):
+            ToolRegistry([named(name)])
 
 
 def asks_for_token(token_id: str) -> None: ...
@@ -87,25 +87,26 @@ def asks_for_call(toolcallId: str) -> None: ...  # noqa: N803
 def asks_for_context(tool_context: dict[str, Any]) -> None: ...
 
 
-@pytest.mark.parametrize(
-    "function",
-    [asks_for_token, asks_for_token_in_camel_case, asks_for_call, asks_for_context],
-)
-def test_a_tool_that_asks_a_model_for_what_the_runtime_gives_is_refused(
-    function: Callable[..., Any],
-) -> None:
-    with pytest.raises(RegistrationError, match="hide it"):
-        ToolRegistry([tool(function)])
+def test_visible_parameter_that_the_runtime_fills_is_rejected() -> None:
+    functions: list[Callable[..., Any]] = [
+        asks_for_token,
+        asks_for_token_in_camel_case,
+        asks_for_call,
+        asks_for_context,
+    ]
+    for function in functions:
+        with pytest.raises(RegistrationError, match="hide it"):
+            ToolRegistry([tool(function)])
 
 
-def test_what_the_runtime_gives_may_be_called_by_its_own_name_where_it_is_hidden() -> None:
+def test_hidden_parameter_may_have_a_reserved_name() -> None:
     @tool
     async def fine(token_id: Annotated[TokenId, Hidden()], tool_context: ToolContext) -> None: ...
 
     assert ToolRegistry([fine]).read("fine") is fine
 
 
-def test_a_nested_field_that_asks_for_a_token_is_refused_too() -> None:
+def test_nested_field_that_the_runtime_fills_is_rejected() -> None:
     schema = {
         "type": "object",
         "properties": {"who": {"$ref": "#/$defs/who"}},
@@ -136,36 +137,39 @@ def no_json(who: Callable[[], None]) -> None: ...
 def both(user_id: TokenId, userId: Annotated[str, Field()]) -> None: ...  # noqa: N803
 
 
-@pytest.mark.parametrize(
-    "function", [unresolvable, by_position, any_number, anything, no_json, both]
-)
-def test_a_function_whose_parameters_nobody_could_fill_is_no_tool(
-    function: Callable[..., Any],
-) -> None:
-    with pytest.raises(RegistrationError) as caught:
-        tool(function)
+def test_function_with_parameters_that_cannot_be_filled_is_rejected() -> None:
+    reasons: list[tuple[Callable[..., Any], str]] = [
+        (unresolvable, "unresolvable"),
+        (by_position, "by name"),
+        (any_number, "by name"),
+        (anything, "by name"),
+        (no_json, "no_json"),
+        (both, "both"),
+    ]
+    for function, reason in reasons:
+        with pytest.raises(RegistrationError, match=reason) as caught:
+            tool(function)
 
-    assert function.__name__ in str(caught.value)
-    assert isinstance(caught.value, ConfigurationError)
-
-
-@pytest.mark.parametrize("options", [{"max_attempts": 0}, {"max_parallel": 0}, {"name": ""}])
-def test_a_tool_that_could_never_run_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(RegistrationError):
-        Tool(**{"name": "a", "description": "", "parameters": {}, "run": named, **options})
+        assert function.__name__ in str(caught.value)
+        assert isinstance(caught.value, ConfigurationError)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
+def test_tool_that_could_never_run_is_rejected() -> None:
+    fitting: dict[str, Any] = {"name": "a", "description": "", "parameters": {}, "run": named}
+    options: list[dict[str, Any]] = [{"max_attempts": 0}, {"max_parallel": 0}, {"name": ""}]
+    failures = not_rejected(RegistrationError, lambda each: Tool(**(fitting | each)), options)
+    assert failures == []
+
+
+def test_parameters_that_are_no_self_contained_schema_are_rejected() -> None:
+    schemas: list[dict[str, Any]] = [
         {"type": "nonsense"},
         {"properties": {"a": {"$ref": "https://example.org/schema"}}},
         {"$ref": "#/$defs/nowhere"},
-    ],
-)
-def test_parameters_that_are_no_schema_of_their_own_are_refused(schema: dict[str, Any]) -> None:
-    with pytest.raises(RegistrationError, match="schema"):
-        Tool("a", "", schema, lambda arguments, context: named("b").run(arguments, context))
+    ]
+    for schema in schemas:
+        with pytest.raises(RegistrationError, match="schema"):
+            Tool("a", "", schema, named("b").run)
 
 
 # --- Agents and their tools --------------------------------------------------------------------
@@ -175,7 +179,7 @@ def of(*agents: Agent, registry: ToolRegistry) -> Application:
     return Application(name="tests", agents=agents, model=ScriptedModel([]), registry=registry)
 
 
-def test_an_agent_names_registered_tools_or_brings_its_own() -> None:
+def test_agent_has_registered_tools_and_its_own() -> None:
     registered, own = named("registered"), named("own")
     registry = ToolRegistry([registered])
     worker = Agent("worker", "Work.", tools=("registered", own))
@@ -184,18 +188,18 @@ def test_an_agent_names_registered_tools_or_brings_its_own() -> None:
     assert dict(worker.tools_now(registry)) == {"registered": registered, "own": own}
 
 
-def test_an_agent_that_names_a_tool_that_there_is_not_is_refused() -> None:
+def test_agent_with_an_unknown_tool_is_rejected() -> None:
     worker = Agent("worker", "Work.", tools=("nowhere",))
 
     with pytest.raises(RegistrationError, match=r"'nowhere' that is not registered.*here"):
         of(worker, registry=ToolRegistry([named("here")]))
 
 
-def test_an_agent_with_two_tools_of_one_name_is_refused() -> None:
+def test_agent_with_two_tools_of_one_name_is_rejected() -> None:
     with pytest.raises(RegistrationError, match="two tools"):
         Agent("worker", "Work.", tools=("a", named("a")))
 
 
-def test_an_agents_hooks_are_looked_at_where_it_is_defined() -> None:
+def test_hooks_of_an_agent_are_checked_at_definition() -> None:
     with pytest.raises(RegistrationError, match="unknown"):
         Agent("worker", "Work.", hooks=[lambda unknown: None])

@@ -2,17 +2,37 @@ import asyncio
 import gzip
 import json
 import zlib
+from collections import deque
+from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.tools.http_servers import endless, head, reply, silence
-from tests.tools.mcp_servers import until
 from tests.tools.rest_calls import api
+from tests.tools.short_times import PATIENCE, until
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
 from tracer.tools.results import error_info
 
 MEGABYTE = 1024 * 1024
+
+
+Cases = Mapping[str, tuple[bytes, dict[str, Any]]]
+"""Answers of a server and settings of the tool, by name."""
+
+
+async def results_of(cases: Cases) -> dict[str, Any]:
+    """Call a tool once for each answer, and return what it returned or raised."""
+    waiting = deque(answer for answer, _ in cases.values())
+    results: dict[str, Any] = {}
+    async with api(lambda _: waiting.popleft()) as inner:
+        for name, (_, settings) in cases.items():
+            try:
+                results[name] = await inner.call(**settings)
+            except ToolError as error:
+                results[name] = error
+    return results
 
 
 async def result_of(answer: bytes, **settings: Any) -> Any:
@@ -27,65 +47,69 @@ async def failure_of(answer: bytes, **settings: Any) -> ToolError:
         return failed.value
 
 
-async def test_json_comes_back_as_it_is_and_other_text_as_text() -> None:
+async def test_json_is_returned_as_values_and_other_text_as_text() -> None:
     value = {"items": [{"a/b": 1}], "ü": None}
-    assert await result_of(reply(json=value)) == value
-    problem = reply(body=json.dumps(value), content_type="application/problem+json; charset=utf-8")
-    assert await result_of(problem) == value
-    assert await result_of(reply(body="[1]", content_type="text/plain")) == "[1]"
-    assert (
-        await result_of(
-            reply(body="grün".encode("latin-1"), content_type="text/plain; charset=latin-1")
-        )
-        == "grün"
-    )
-    assert await result_of(reply(body=b"gr\xfcn", content_type="text/plain")) == "gr\ufffdn"
-    assert await result_of(reply(body="no type at all")) == "no type at all"
+    text = json.dumps(value)
+    answers = {
+        "json": reply(json=value),
+        "problem": reply(body=text, content_type="application/problem+json; charset=utf-8"),
+        "text": reply(body="[1]", content_type="text/plain"),
+        "latin-1": reply(body="grün".encode("latin-1"), content_type="text/plain; charset=latin-1"),
+        "broken utf-8": reply(body=b"gr\xfcn", content_type="text/plain"),
+        "no type": reply(body="no type at all"),
+    }
+    assert await results_of({name: (answer, {}) for name, answer in answers.items()}) == {
+        "json": value,
+        "problem": value,
+        "text": "[1]",
+        "latin-1": "grün",
+        "broken utf-8": "gr\ufffdn",
+        "no type": "no type at all",
+    }
 
 
-async def test_an_answer_without_a_body_is_its_status() -> None:
+async def test_answer_without_a_body_is_its_status() -> None:
     assert await result_of(reply(204), method="DELETE") == {"status": 204}
     assert await result_of(reply(content_type="application/json"), method="HEAD") == {"status": 200}
 
 
-@pytest.mark.parametrize(
-    ("place", "result"),
-    [
+async def test_result_is_extracted_as_the_configuration_says() -> None:
+    whole = {"items": [{"name": "a"}, {"name": "b"}], "a/b": {"~": 5}}
+    expected: list[tuple[str | dict[str, str], object]] = [
         ("/items/0", {"name": "a"}),
         ("items.1.name", "b"),
         ("/a~1b/~0", 5),
-        ("", {"items": [{"name": "a"}, {"name": "b"}], "a/b": {"~": 5}}),
+        ("", whole),
         ({"first": "/items/0/name", "deep": "a/b.~"}, {"first": "a", "deep": 5}),
-    ],
-)
-async def test_the_result_is_what_the_configuration_takes_out_of_the_answer(
-    place: str | dict[str, str], result: object
-) -> None:
-    answer = reply(json={"items": [{"name": "a"}, {"name": "b"}], "a/b": {"~": 5}})
-    assert await result_of(answer, response=place) == result
+    ]
+    cases = {str(place): (reply(json=whole), {"response": place}) for place, _ in expected}
+    assert await results_of(cases) == {str(place): result for place, result in expected}
 
 
-@pytest.mark.parametrize("place", ["/items/2", "items.x", "/items/-1", "/items/²", {"a": "b"}])
-async def test_an_answer_without_what_it_should_hold_is_no_result(place: Any) -> None:
-    failure = await failure_of(reply(json={"items": [1, 2]}), response=place)
-    assert isinstance(failure, InvalidResult)
+async def test_answer_without_the_configured_value_is_invalid() -> None:
+    places: list[Any] = ["/items/2", "items.x", "/items/-1", "/items/²", {"a": "b"}]
+    cases = {str(place): (reply(json={"items": [1, 2]}), {"response": place}) for place in places}
+    results = await results_of(cases)
+    assert {name: type(each) for name, each in results.items()} == dict.fromkeys(
+        cases, InvalidResult
+    )
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        reply(body="{", content_type="application/json"),
-        reply(body="[" * 100_000, content_type="application/json"),
-        reply(body="9" * 10_000, content_type="application/json"),
-        reply(body=b"\x89PNG\xff", content_type="image/png"),
-        reply(body=b"not packed", content_encoding="gzip"),
-    ],
-)
-async def test_what_cannot_be_read_is_no_result(answer: bytes) -> None:
-    assert isinstance(await failure_of(answer), InvalidResult)
+async def test_unreadable_answer_is_invalid() -> None:
+    answers = {
+        "broken json": reply(body="{", content_type="application/json"),
+        "deep json": reply(body="[" * 100_000, content_type="application/json"),
+        "long number": reply(body="9" * 10_000, content_type="application/json"),
+        "picture": reply(body=b"\x89PNG\xff", content_type="image/png"),
+        "not packed": reply(body=b"not packed", content_encoding="gzip"),
+    }
+    results = await results_of({name: (answer, {}) for name, answer in answers.items()})
+    assert {name: type(each) for name, each in results.items()} == dict.fromkeys(
+        answers, InvalidResult
+    )
 
 
-async def test_packed_answers_are_unpacked() -> None:
+async def test_compressed_answers_are_decompressed() -> None:
     packed = reply(body=gzip.compress(b"here"), content_encoding="gzip")
     assert await result_of(packed) == "here"
     async with api(lambda _: packed) as inner:
@@ -93,72 +117,86 @@ async def test_packed_answers_are_unpacked() -> None:
         assert inner.server.received[0].headers["accept-encoding"] == "gzip, deflate"
 
 
-async def test_an_answer_may_be_as_large_as_allowed_and_not_a_byte_larger() -> None:
+async def test_answer_may_have_the_allowed_size_and_no_byte_more() -> None:
     assert await result_of(reply(body="x" * 10), max_bytes=10) == "x" * 10
     assert isinstance(await failure_of(reply(body="x" * 11), max_bytes=10), InvalidResult)
 
 
-@pytest.mark.parametrize("status", [200, 500])
-@pytest.mark.parametrize("layers", [1, 2])
-async def test_a_bomb_is_not_unpacked_further_than_the_limit(status: int, layers: int) -> None:
-    bomb, encoding = b"\0" * (64 * MEGABYTE), ", ".join(["gzip"] * layers)
-    for _ in range(layers):
-        bomb = gzip.compress(bomb, 1)
-    assert len(bomb) < MEGABYTE
-    failure = await failure_of(reply(status, bomb, content_encoding=encoding))
-    assert isinstance(failure, InvalidResult) == (status == 200)
+async def test_decompression_stops_at_the_size_limit() -> None:
+    once = gzip.compress(b"\0" * (16 * MEGABYTE), 1)
+    bombs = {"gzip": once, "gzip, gzip": gzip.compress(once, 1)}
+    cases: dict[str, tuple[bytes, dict[str, Any]]] = {
+        f"{status} {encoding}": (reply(status, bomb, content_encoding=encoding), {})
+        for status in (200, 500)
+        for encoding, bomb in bombs.items()
+    }
+    assert len(once) < MEGABYTE
+    results = await results_of(cases)
+    assert {name: type(each) for name, each in results.items()} == {
+        name: InvalidResult if name.startswith("200") else ToolError for name in cases
+    }
 
 
-@pytest.mark.parametrize("status", [200, 500])
-@pytest.mark.parametrize("packed", [False, True])
-async def test_an_endless_answer_stops_at_the_limit(status: int, packed: bool) -> None:
-    chunk = b"x" * 65536
-    start = head(status, content_type="text/plain")
-    if packed:
-        packer = zlib.compressobj(wbits=31)
-        start = head(status, content_encoding="gzip") + packer.compress(b"")
-        chunk = packer.compress(b"x" * 10**7) + packer.flush(zlib.Z_FULL_FLUSH)
-
-    async with api(lambda _: endless(start, chunk)) as inner:
-        async with asyncio.timeout(60):
+async def test_endless_answer_stops_at_the_size_limit() -> None:
+    async def failure(first: bytes, again: bytes) -> ToolError:
+        async with api(lambda _: endless(first, again)) as inner, asyncio.timeout(PATIENCE):
             with pytest.raises(ToolError) as failed:
                 await inner.call()
             await inner.server.left.wait()
-        assert isinstance(failed.value, InvalidResult) == (status == 200)
+            return failed.value
+
+    packer = zlib.compressobj(wbits=31)
+    beginning = packer.compress(b"")
+    packed = packer.compress(b"x" * MEGABYTE) + packer.flush(zlib.Z_FULL_FLUSH)
+    for status, kind in ((200, InvalidResult), (500, ToolError)):
+        plain = await failure(head(status, content_type="text/plain"), b"x" * 65536)
+        unpacked = await failure(head(status, content_encoding="gzip") + beginning, packed)
+        assert (type(plain), type(unpacked)) == (kind, kind), f"status {status}"
 
 
-@pytest.mark.parametrize(
-    "settings", [{"method": "GET"}, {"method": "POST", "idempotency_key": True}]
-)
-@pytest.mark.parametrize("first", [b"", head() + b"the beginning"])
-async def test_silence_may_pass_where_the_request_may_be_repeated(
-    settings: dict[str, Any], first: bytes
-) -> None:
-    async with api(lambda _: silence(first)) as inner:
-        with pytest.raises(ToolUnavailable, match=r"silent for 0\.2 s"):
-            await inner.call(read_timeout=0.2, **settings)
+BEGINNINGS = [b"", head() + b"the beginning"]
+"""What a server sends before it is silent."""
 
 
-@pytest.mark.parametrize("first", [b"", head() + b"the beginning"])
-async def test_silence_after_a_post_is_no_reason_to_send_it_again(first: bytes) -> None:
-    async with api(lambda _: silence(first)) as inner:
-        with pytest.raises(ToolError, match="may have been carried out") as failed:
-            await inner.call(read_timeout=0.2, method="POST")
-        assert not failed.value.may_pass
-        await until(lambda: bool(inner.server.received))
-        assert len(inner.server.received) == 1
+async def test_silence_is_retried_if_the_request_may_be_repeated() -> None:
+    async def call(first: bytes, settings: dict[str, Any]) -> None:
+        async with api(lambda _: silence(first)) as inner:
+            with pytest.raises(ToolUnavailable, match=r"silent for 0\.2 s"):
+                await inner.call(read_timeout=0.2, **settings)
+
+    repeatable: list[dict[str, Any]] = [
+        {"method": "GET"},
+        {"method": "POST", "idempotency_key": True},
+    ]
+    await asyncio.gather(*(call(*each) for each in product(BEGINNINGS, repeatable)))
 
 
-@pytest.mark.parametrize(
-    "answer", [b"", b"what?\r\n\r\n", head(content_length="10") + b"short"], ids=len
-)
-async def test_a_broken_connection_may_pass_unless_it_carried_a_post(answer: bytes) -> None:
-    assert (await failure_of(answer)).may_pass
-    failure = await failure_of(answer, method="POST")
-    assert not failure.may_pass
+async def test_silence_after_a_post_is_not_retried() -> None:
+    async def call(first: bytes) -> None:
+        async with api(lambda _: silence(first)) as inner:
+            with pytest.raises(ToolError, match="may have been carried out") as failed:
+                await inner.call(read_timeout=0.2, method="POST")
+            assert not failed.value.may_pass
+            await until(lambda: inner.server.received)
+            assert len(inner.server.received) == 1
+
+    await asyncio.gather(*map(call, BEGINNINGS))
 
 
-async def test_what_cannot_be_reached_may_pass_even_for_a_post() -> None:
+async def test_broken_connection_is_retried_unless_it_carried_a_post() -> None:
+    answers = {"empty": b"", "no http": b"what?\r\n\r\n", "short": head(content_length="10") + b"x"}
+    cases = {
+        f"{method} {name}": (answer, {"method": method})
+        for method in ("GET", "POST")
+        for name, answer in answers.items()
+    }
+    results = await results_of(cases)
+    assert {name: each.may_pass for name, each in results.items()} == {
+        name: name.startswith("GET") for name in cases
+    }
+
+
+async def test_unreachable_server_is_retried_even_for_a_post() -> None:
     async with api(lambda _: b"") as inner:
         free_port = "127.0.0.2:1"
         with pytest.raises(ToolUnavailable, match="cannot be reached"):
@@ -170,64 +208,57 @@ async def test_what_cannot_be_reached_may_pass_even_for_a_post() -> None:
             )
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500, 501, 304])
-async def test_a_refusal_tells_status_and_beginning_of_what_was_said(status: int) -> None:
+async def test_refusal_shows_the_status_and_the_start_of_the_body() -> None:
     said = "nope\r\n\0\x1b[31m\u202e " + "x" * 1000
-    failure = await failure_of(reply(status, said, content_type="text/html"))
-    assert type(failure) is ToolError
-    status_line, _, shown = str(failure).partition(": ")
-    assert status_line.startswith(f"The API answered {status} ")
-    assert "Whatever" not in status_line
-    if status != 304:
-        assert shown.startswith("nope [31m xxx")
-        told = error_info(failure).message
-        assert len(told) < 600
-        assert told.startswith(f"{status_line}: nope [31m xxx")
+    statuses = [400, 401, 404, 409, 422, 500, 501, 304]
+    cases: dict[str, tuple[bytes, dict[str, Any]]] = {
+        str(status): (reply(status, said, content_type="text/html"), {}) for status in statuses
+    }
+    for status, failure in (await results_of(cases)).items():
+        assert type(failure) is ToolError
+        status_line, _, shown = str(failure).partition(": ")
+        assert status_line.startswith(f"The API answered {status} ")
+        assert "Whatever" not in status_line  # the server's own words
+        if status != "304":
+            assert shown.startswith("nope [31m xxx")
+            told = error_info(failure).message
+            assert len(told) < 600
+            assert told.startswith(f"{status_line}: nope [31m xxx")
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
+async def test_busy_server_says_when_to_retry() -> None:
+    date = "Sun, 06 Nov 1994 08:49:37 GMT"
+    expected: list[tuple[dict[str, str], float | None]] = [
         ({"retry_after": "7"}, 7),
         ({"retry_after": "0"}, 0),
         ({"retry_after": "3600"}, 60),
         ({"retry_after": "9" * 400}, 60),
-        (
-            {
-                "date": "Sun, 06 Nov 1994 08:49:37 GMT",
-                "retry_after": "Sun, 06 Nov 1994 08:49:42 GMT",
-            },
-            5,
-        ),
-        (
-            {
-                "date": "Sun, 06 Nov 1994 08:49:37 GMT",
-                "retry_after": "Sun, 06 Nov 1994 08:49:00 GMT",
-            },
-            0,
-        ),
+        ({"date": date, "retry_after": "Sun, 06 Nov 1994 08:49:42 GMT"}, 5),
+        ({"date": date, "retry_after": "Sun, 06 Nov 1994 08:49:00 GMT"}, 0),
         ({"retry_after": "Sun, 06 Nov 1994 08:49:42 GMT"}, None),
         ({"retry_after": "soon"}, None),
         ({"retry_after": "-5"}, None),
         ({"retry_after": "1.5"}, None),
         ({}, None),
-    ],
-)
-@pytest.mark.parametrize("status", [429, 503])
-async def test_a_server_that_is_busy_says_when_to_come_again(
-    status: int, headers: dict[str, str], seconds: float | None
-) -> None:
-    failure = await failure_of(reply(status, "busy", **headers))
-    assert isinstance(failure, ToolUnavailable)
-    assert failure.retry_after == seconds
-    assert str(failure).endswith("busy")
+    ]
+    for status in (429, 503):
+        cases: dict[str, tuple[bytes, dict[str, Any]]] = {
+            str(headers): (reply(status, "busy", **headers), {}) for headers, _ in expected
+        }
+        failures = await results_of(cases)
+        assert {type(each) for each in failures.values()} == {ToolUnavailable}
+        assert {name: each.retry_after for name, each in failures.items()} == {
+            str(headers): seconds for headers, seconds in expected
+        }
+        assert {str(each)[-4:] for each in failures.values()} == {"busy"}
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-async def test_a_server_that_is_busy_is_tried_again(status: int) -> None:
-    assert (await failure_of(reply(status))).may_pass
+async def test_busy_server_is_retried() -> None:
+    statuses = [429, 502, 503, 504]
+    results = await results_of({str(status): (reply(status), {}) for status in statuses})
+    assert {name: each.may_pass for name, each in results.items()} == dict.fromkeys(results, True)
 
 
-async def test_a_failure_is_told_even_when_its_body_breaks_off() -> None:
+async def test_failure_is_reported_if_its_body_breaks_off() -> None:
     failure = await failure_of(head(500, content_length="100") + b"beginning")
     assert str(failure).startswith("The API answered 500 Internal Server Error")

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 
 from tests.tools.contexts import Caller
 from tests.tools.http_servers import Answer, head, reply, silence
-from tests.tools.mcp_servers import until
 from tests.tools.rest_calls import api
-from tests.tools.short_times import PATIENCE, long_enough
+from tests.tools.short_times import PATIENCE, long_enough, until
 from tracer.status import Status
 
 

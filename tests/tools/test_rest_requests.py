@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tests.tools.contexts import some_context
 from tests.tools.http_servers import Received, reply
 from tests.tools.rest_calls import ANYTHING, api
+from tests.tools.tables import not_rejected, wrong_values
 from tracer.errors import ConfigurationError, InvalidArguments, RegistrationError
 from tracer.tools.definition import ToolType
 from tracer.tools.executors.rest import DEFAULT_TIMEOUT, rest_tool
@@ -19,13 +20,6 @@ from tracer.tools.executors.rest_request import rest_request
 from tracer.tools.trace_headers import trace_headers
 
 BASE = "http://api.example/v1/"
-
-# fmt: off
-UNFIT_FOR_A_PATH: list[object] = [
-    "", ".", "..", "../admin", "a/../b", "a/..", "..\\admin", "%2e%2e", "%2E%2E%2Fadmin",
-    "..%2fadmin", None, [], ["a"], {}, "\ud800",
-]
-# fmt: on
 
 
 async def sent(arguments: dict[str, Any], **settings: Any) -> Received:
@@ -40,35 +34,30 @@ def target(arguments: dict[str, Any], **settings: Any) -> str:
     return rest_request(config, arguments, some_context(), {}).url.raw_path.decode()
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "HEAD", "OPTIONS", "get"])
-async def test_arguments_without_a_place_go_into_the_query_of_a_reading_request(
-    method: str,
-) -> None:
+async def test_arguments_without_a_place_are_the_query_of_a_reading_request() -> None:
     arguments = {"city": "Zürich & more", "days": 3, "tags": ["a", "b"], "dry": True, "x": None}
-    request = await sent(arguments, method=method)
-    assert request.method == method.upper()
-    assert request.query == [
+    query = [
         ("city", "Zürich & more"),
         ("days", "3"),
         ("tags", "a"),
         ("tags", "b"),
         ("dry", "true"),
     ]
-    assert request.body == b""
+    for method in ("GET", "DELETE", "HEAD", "OPTIONS", "get"):
+        request = await sent(arguments, method=method)
+        assert (request.method, request.query, request.body) == (method.upper(), query, b"")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
-async def test_arguments_without_a_place_are_the_json_body_of_a_writing_request(
-    method: str,
-) -> None:
+async def test_arguments_without_a_place_are_the_body_of_a_writing_request() -> None:
     arguments = {"id": 7, "note": "hohe\ud800 Werte", "values": [1, None], "deep": {"a": 1.5}}
-    request = await sent(arguments, method=method, path="/patients/{id}")
-    assert request.path == "/patients/7"
-    assert request.headers["content-type"] == "application/json"
-    assert request.json == {key: each for key, each in arguments.items() if key != "id"}
+    body = {key: each for key, each in arguments.items() if key != "id"}
+    for method in ("POST", "PUT", "PATCH"):
+        request = await sent(arguments, method=method, path="/patients/{id}")
+        got = (request.path, request.headers["content-type"], request.json)
+        assert got == ("/patients/7", "application/json", body), method
 
 
-async def test_templates_put_arguments_where_they_belong() -> None:
+async def test_templates_place_arguments() -> None:
     request = await sent(
         {"patient": "p 1", "unit": "mmHg", "systolic": 120, "tags": ["x"], "lang": "de", "n": None},
         method="post",
@@ -102,7 +91,7 @@ async def test_templates_put_arguments_where_they_belong() -> None:
     }
 
 
-async def test_the_base_url_may_be_known_at_run_time_only() -> None:
+async def test_base_url_may_be_a_function() -> None:
     async with api(lambda request: reply(body=request.path)) as inner:
         url = f"{inner.server.url}/deep/"
         assert await inner.call(base_url=lambda: url, path="/a") == "/deep/a"
@@ -114,7 +103,7 @@ async def test_the_base_url_may_be_known_at_run_time_only() -> None:
 
 
 @given(value=st.text(min_size=1))
-def test_an_argument_never_leaves_its_segment_of_the_path(value: str) -> None:
+def test_path_argument_stays_in_its_segment(value: str) -> None:
     try:
         path = target({"id": value}, path="/items/{id}/notes")
     except InvalidArguments:
@@ -124,38 +113,52 @@ def test_an_argument_never_leaves_its_segment_of_the_path(value: str) -> None:
     assert unquote(segment) == value
 
 
-@pytest.mark.parametrize(
-    ("value", "segment"),
-    [("a/b", "a%2Fb"), ("a?b#c", "a%3Fb%23c"), ("50%", "50%25"), ("...", "..."), (1.5, "1.5")],
-)
-def test_what_means_something_in_a_path_is_encoded(value: object, segment: str) -> None:
-    assert target({"id": value}, path="/items/{id}") == f"/v1/items/{segment}"
+def test_path_argument_is_percent_encoded() -> None:
+    expected = {
+        "a/b": "/v1/items/a%2Fb",
+        "a?b#c": "/v1/items/a%3Fb%23c",
+        "50%": "/v1/items/50%25",
+        "...": "/v1/items/...",
+        1.5: "/v1/items/1.5",
+    }
+    assert wrong_values(lambda value: target({"id": value}, path="/items/{id}"), expected) == []
 
 
-@pytest.mark.parametrize("value", UNFIT_FOR_A_PATH)
-def test_dots_nothing_and_structures_are_refused_in_a_path(value: object) -> None:
-    with pytest.raises(InvalidArguments):
-        target({"id": value}, path="/items/{id}")
+def test_path_argument_that_is_empty_dots_or_no_scalar_is_rejected() -> None:
+    # fmt: off
+    values: list[object] = [
+        "", ".", "..", "../admin", "a/../b", "a/..", "..\\admin", "%2e%2e", "%2E%2E%2Fadmin",
+        "..%2fadmin", None, [], ["a"], {}, "\ud800",
+    ]
+    # fmt: on
+    failures = not_rejected(
+        InvalidArguments, lambda value: target({"id": value}, path="/items/{id}"), values
+    )
+    assert failures == []
 
 
-def test_an_argument_of_the_path_that_is_absent_is_refused() -> None:
+def test_missing_path_argument_is_rejected() -> None:
     with pytest.raises(InvalidArguments):
         target({}, path="/items/{id}")
 
 
-@pytest.mark.parametrize("value", ["a\r\nX-Forged: 1", "a\0", "ü", "a\nb"])
-def test_a_header_holds_no_line_break_and_no_foreign_letter(value: str) -> None:
-    with pytest.raises(InvalidArguments):
-        target({"mode": value}, headers={"X-Mode": "{mode}"})
+def test_header_argument_with_line_break_or_non_ascii_text_is_rejected() -> None:
+    values = ["a\r\nX-Forged: 1", "a\0", "ü", "a\nb"]
+    failures = not_rejected(
+        InvalidArguments,
+        lambda value: target({"mode": value}, headers={"X-Mode": "{mode}"}),
+        values,
+    )
+    assert failures == []
 
 
-def test_arguments_that_no_url_can_hold_are_refused() -> None:
+def test_arguments_that_cannot_be_in_a_url_are_rejected() -> None:
     for value in ("\ud800", "x" * 70_000):
         with pytest.raises(InvalidArguments):
             target({"q": value})
 
 
-def test_traceparent_is_the_run_and_the_call_as_w3c_writes_them() -> None:
+def test_traceparent_contains_the_run_and_the_call() -> None:
     context = some_context()
     assert context.toolcallId is not None
     headers = trace_headers(context)
@@ -166,13 +169,13 @@ def test_traceparent_is_the_run_and_the_call_as_w3c_writes_them() -> None:
     assert trace_headers(replace(context, toolcallId=None)) == {}
 
 
-async def test_the_trace_travels_with_the_request() -> None:
+async def test_request_carries_the_trace() -> None:
     request = await sent({})
     headers = trace_headers(some_context())
     assert {name: request.headers[name] for name in headers} == headers
 
 
-async def test_no_idempotency_key_is_sent_where_it_was_not_asked_for() -> None:
+async def test_idempotency_key_is_not_sent_by_default() -> None:
     assert "idempotency-key" not in (await sent({}, method="POST")).headers
 
 
@@ -183,25 +186,25 @@ def _tool_of(parameters: dict[str, Any] = ANYTHING, attempts: int = 1, **setting
     )
 
 
-def test_a_rest_tool_is_one_of_its_kind_and_has_a_timeout() -> None:
+def test_rest_tool_has_its_type_and_a_default_timeout() -> None:
     config = RestConfig(base_url=BASE)
     tool = rest_tool(name="x", description="", parameters=ANYTHING, config=config, tags=["web"])
     assert (tool.tool_type, tool.timeout, tool.tags) == (ToolType.REST, DEFAULT_TIMEOUT, {"web"})
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-def test_requests_that_may_arrive_twice_may_be_tried_again(method: str) -> None:
-    assert _tool_of(attempts=3, method=method)
+def test_idempotent_requests_may_be_retried() -> None:
+    for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
+        assert _tool_of(attempts=3, method=method)
 
 
-@pytest.mark.parametrize("method", ["POST", "PATCH"])
-def test_requests_that_must_not_arrive_twice_are_tried_again_with_a_key_only(method: str) -> None:
-    assert _tool_of(attempts=3, method=method, idempotency_key=True)
-    with pytest.raises(RegistrationError):
-        _tool_of(attempts=2, method=method)
+def test_other_requests_may_be_retried_only_with_an_idempotency_key() -> None:
+    for method in ("POST", "PATCH"):
+        assert _tool_of(attempts=3, method=method, idempotency_key=True)
+        with pytest.raises(RegistrationError):
+            _tool_of(attempts=2, method=method)
 
 
-def test_places_and_arguments_have_to_match() -> None:
+def test_templates_and_declared_arguments_must_match() -> None:
     declared = {"type": "object", "properties": {"a": {}, "b": {}}}
     assert _tool_of(declared, path="/{a}")
     assert _tool_of(declared, method="POST", path="/{a}", body={"b": "{b}"})
@@ -211,9 +214,8 @@ def test_places_and_arguments_have_to_match() -> None:
         _tool_of(declared, method="POST", body={"a": "{a}"})
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_invalid_configuration_is_rejected_without_repeating_secrets() -> None:
+    invalid: list[dict[str, Any]] = [
         {"base_url": "ftp://x"},
         {"base_url": "https://user:hunter2@x"},
         {"base_url": "https://x?key=hunter2"},
@@ -237,17 +239,17 @@ def test_places_and_arguments_have_to_match() -> None:
         {"max_bytes": 0},
         {"read_timeout": 0},
         {"timeout": 3},
-    ],
-)
-def test_a_configuration_that_cannot_work_is_refused_without_repeating_it(
-    settings: dict[str, Any],
-) -> None:
-    with pytest.raises(ValidationError) as refused:
-        RestConfig(**{"base_url": BASE, **settings})
-    assert "hunter2" not in str(refused.value)
+    ]
+    failures = not_rejected(
+        ValidationError,
+        lambda settings: RestConfig(**{"base_url": BASE, **settings}),
+        invalid,
+        secret="hunter2",
+    )
+    assert failures == []
 
 
-def test_a_configuration_reads_like_the_file_that_it_comes_from() -> None:
+def test_configuration_is_read_from_plain_values() -> None:
     config = RestConfig.model_validate(
         {
             "base_url": "https://api.example",

@@ -1,4 +1,4 @@
-"""A tool service's beginning and end: servers that are late, and a cancellation on the way."""
+"""Starting and closing a tool service: servers that start late, and cancellations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.mcp_servers import LiveServer, nothing_left_behind, until
-from tests.tools.short_times import PATIENCE
+from tests.tools.contexts import some_context
+from tests.tools.mcp_servers import LiveServer, live_server, nothing_left_behind
+from tests.tools.short_times import PATIENCE, until
+from tracer.errors import ToolUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.memory_store import MemoryStore
@@ -23,7 +25,7 @@ NEVER = ("-c", "import sys; sys.stdin.read()")
 SILENT = McpConfig(name="silent", command=sys.executable, args=NEVER)
 
 
-async def test_a_server_that_comes_late_has_its_tools_as_soon_as_it_is_there(
+async def test_tools_of_a_server_that_starts_late_are_registered(
     tmp_path: Path,
 ) -> None:
     live = LiveServer(tmp_path, "http", "auto")
@@ -47,7 +49,7 @@ async def test_a_server_that_comes_late_has_its_tools_as_soon_as_it_is_there(
     assert (before.reason, after.reason) == ("unknown_tool", None)
 
 
-async def test_a_server_that_never_comes_is_asked_no_more_once_the_service_is_closed(
+async def test_closed_service_stops_retrying_its_servers(
     tmp_path: Path,
 ) -> None:
     config = McpConfig(name="absent", command=str(tmp_path / "no-such-program"))
@@ -60,7 +62,7 @@ async def test_a_server_that_never_comes_is_asked_no_more_once_the_service_is_cl
         await asyncio.sleep(0)
 
 
-async def test_a_start_that_is_cancelled_leaves_no_server_behind(tmp_path: Path) -> None:
+async def test_cancelled_start_leaves_no_server_behind(tmp_path: Path) -> None:
     async with (
         nothing_left_behind(),
         Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
@@ -75,7 +77,7 @@ async def test_a_start_that_is_cancelled_leaves_no_server_behind(tmp_path: Path)
     assert starting.cancelled()
 
 
-async def test_closing_goes_on_to_its_end_when_it_is_cancelled(tmp_path: Path) -> None:
+async def test_closing_continues_when_it_is_cancelled(tmp_path: Path) -> None:
     let_go = asyncio.Event()
 
     @tool(timeout=0.01)
@@ -104,23 +106,21 @@ async def test_closing_goes_on_to_its_end_when_it_is_cancelled(tmp_path: Path) -
         assert live.running() == []
 
 
-async def test_what_fails_to_close_keeps_nothing_else_open(tmp_path: Path) -> None:
+async def test_servers_are_closed_when_the_resources_fail_to_close(tmp_path: Path) -> None:
     class Broken(ToolResources):
         async def aclose(self) -> None:
             raise OSError("broken")
 
-    live = LiveServer(tmp_path, "stdio", "auto")
-    registry = ToolRegistry(servers=[McpServer(live.config())])
-    async with (
-        nothing_left_behind(),
-        Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder,
-    ):
-        service = ToolService(registry, recorder, Broken())
-        await service.__aenter__()
-        with pytest.raises(OSError, match="broken"):
-            await service.aclose()
-        assert live.running() == []
+    async with live_server(tmp_path, "http") as live:
+        server = McpServer(live.config())
+        async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
+            service = ToolService(ToolRegistry(servers=[server]), recorder, Broken())
+            await service.__aenter__()
+            with pytest.raises(OSError, match="broken"):
+                await service.aclose()
+            with pytest.raises(ToolUnavailable, match="has been closed"):
+                await server.call("number", {"n": 20}, some_context())
 
 
-def test_the_resources_begin_with_an_empty_state_of_their_own() -> None:
+def test_resources_do_not_share_sessions() -> None:
     assert ToolResources().sessions is not ToolResources().sessions

@@ -2,18 +2,15 @@
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.tools.stateful_instances import (
-    LONG,
-    Workshop,
-    other_tasks,
-    until,
-)
+from tests.tools.short_times import PATIENCE, until
+from tests.tools.stateful_instances import Workshop, other_tasks
 from tracer.context import current_identity, current_tool_context, identity, tool_context_bound
 from tracer.tools.stateful_instance import Create
 from tracer.tools.thread_context import MAX_CLEANUPS, ThreadContextManager
@@ -51,7 +48,7 @@ class HangsInThread:
         self.let_go = threading.Event()
 
     def close(self) -> None:
-        assert self.let_go.wait(LONG)
+        assert self.let_go.wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +62,7 @@ class HangsInThread:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("kind", [Breaks, BreaksInThread])
-async def test_a_cleanup_that_fails_is_logged_without_its_words_and_stops_no_other(
+async def test_failing_cleanup_is_logged_without_its_message(
     error: BaseException, kind: type[Breaks], caplog: pytest.LogCaptureFixture
 ) -> None:
     threads, workshop = ThreadContextManager(), Workshop()
@@ -82,7 +79,7 @@ async def test_a_cleanup_that_fails_is_logged_without_its_words_and_stops_no_oth
     assert "what nobody may read" not in str(line.__dict__)
 
 
-async def test_a_cleanup_that_hangs_is_cut_short_and_stops_no_other(
+async def test_hanging_cleanup_is_cut_short_and_blocks_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
@@ -95,13 +92,15 @@ async def test_a_cleanup_that_hangs_is_cut_short_and_stops_no_other(
 
     assert workshop.closed == [0]
     assert [line.fields["tool"] for line in caplog.records] == ["tool-2", "tool-1"]  # type: ignore[attr-defined]
+    cleanups = weakref.WeakSet(other_tasks())
     for each in hanging:
         each.let_go.set()
-    await until(lambda: not other_tasks() and not threads._left_behind)
+    await until(lambda: not other_tasks())
+    await until(lambda: not cleanups)  # nothing refers to a cleanup that has ended
 
 
-async def test_a_cleanup_in_a_thread_waits_for_none_of_the_tools_threads() -> None:
-    threads, let_go, closed = ThreadContextManager(close_seconds=LONG), threading.Event(), []
+async def test_cleanup_in_a_thread_needs_no_tool_thread() -> None:
+    threads, let_go, closed = ThreadContextManager(close_seconds=PATIENCE), threading.Event(), []
     all_taken = threading.Barrier(MAX_THREADS + 1)
 
     class InThread:
@@ -109,13 +108,13 @@ async def test_a_cleanup_in_a_thread_waits_for_none_of_the_tools_threads() -> No
             closed.append(self)
 
     def hog() -> None:
-        all_taken.wait(LONG)
-        assert let_go.wait(LONG)
+        all_taken.wait(PATIENCE)
+        assert let_go.wait(PATIENCE)
 
     async with threads.instance("a", "x", InThread) as instance:
         pass
     hogs = [asyncio.create_task(run_in_thread(hog)) for _ in range(MAX_THREADS)]
-    await asyncio.to_thread(all_taken.wait, LONG)
+    await asyncio.to_thread(all_taken.wait, PATIENCE)
     await threads.aclose()
     assert closed == [instance]
 
@@ -123,7 +122,7 @@ async def test_a_cleanup_in_a_thread_waits_for_none_of_the_tools_threads() -> No
     await asyncio.gather(*hogs)
 
 
-async def test_many_cleanups_take_turns_and_none_is_left_out() -> None:
+async def test_concurrent_cleanups_are_limited_and_complete() -> None:
     threads, at_once, most, closed = ThreadContextManager(), 0, 0, 0
 
     class Slow:
@@ -176,7 +175,7 @@ class ClosedInAllWays(ClosedAndEntered):
         (str, []),
     ],
 )
-async def test_an_instance_is_cleaned_up_in_the_first_way_that_it_knows(
+async def test_instance_is_cleaned_up_by_its_first_known_method(
     kind: type[Any], log: list[str]
 ) -> None:
     threads = ThreadContextManager()
@@ -189,7 +188,7 @@ async def test_an_instance_is_cleaned_up_in_the_first_way_that_it_knows(
     assert seen == log
 
 
-async def test_a_function_that_is_an_asynchronous_context_manager_makes_and_cleans_up() -> None:
+async def test_async_context_manager_creates_and_cleans_up() -> None:
     threads = ThreadContextManager()
     seen = []
 
@@ -207,7 +206,7 @@ async def test_a_function_that_is_an_asynchronous_context_manager_makes_and_clea
     assert seen == ["made", "cleaned up"]
 
 
-async def test_cleaning_up_belongs_to_no_caller() -> None:
+async def test_cleanup_has_no_caller() -> None:
     threads = ThreadContextManager(max_threads=1, idle_seconds=0.01)
     seen = []
 

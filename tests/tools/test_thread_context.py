@@ -1,7 +1,6 @@
 """The instances that conversations keep: who gets which, when they are made, how they end."""
 
 import asyncio
-import gc
 import threading
 import weakref
 from dataclasses import replace
@@ -9,22 +8,15 @@ from dataclasses import replace
 import pytest
 
 from tests.tools.contexts import some_context
-from tests.tools.stateful_instances import (
-    LONG,
-    Bench,
-    Using,
-    Workshop,
-    in_use,
-    other_tasks,
-    until,
-    use,
-)
+from tests.tools.garbage import new_garbage
+from tests.tools.short_times import PATIENCE, until
+from tests.tools.stateful_instances import Bench, Using, Workshop, in_use, other_tasks, use
 from tracer.context import tool_context_bound
 from tracer.errors import ToolError
 from tracer.tools.thread_context import ThreadContextManager
 
 
-async def test_a_conversation_keeps_its_instance_and_another_has_another() -> None:
+async def test_each_conversation_has_its_own_instance() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     numbers = [await use(threads, thread_id, workshop.create) for thread_id in "aabab"]
     await threads.aclose()
@@ -33,7 +25,7 @@ async def test_a_conversation_keeps_its_instance_and_another_has_another() -> No
     assert sorted(workshop.closed) == [0, 1]
 
 
-async def test_each_tool_has_an_instance_of_its_own_in_a_conversation() -> None:
+async def test_each_tool_has_its_own_instance_in_a_conversation() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     async with (
         threads.instance("a", "one", workshop.create) as one,
@@ -43,7 +35,7 @@ async def test_each_tool_has_an_instance_of_its_own_in_a_conversation() -> None:
     await threads.aclose()
 
 
-async def test_fifty_that_come_at_once_get_one_instance_one_after_the_other() -> None:
+async def test_concurrent_uses_share_one_instance_and_take_turns() -> None:
     threads, workshop = ThreadContextManager(), Workshop(turns=3)
     numbers = await asyncio.gather(*(use(threads, "a", workshop.create) for _ in range(50)))
     await threads.aclose()
@@ -52,7 +44,7 @@ async def test_fifty_that_come_at_once_get_one_instance_one_after_the_other() ->
     assert workshop.begun == 1
 
 
-async def test_a_thousand_conversations_that_end_leave_nothing() -> None:
+async def test_ended_conversations_leave_no_task_and_no_instance() -> None:
     threads, workshop = ThreadContextManager(), Workshop(turns=1)
 
     async def conversation(thread_id: str) -> None:
@@ -60,26 +52,28 @@ async def test_a_thousand_conversations_that_end_leave_nothing() -> None:
         await use(threads, thread_id, workshop.create)
         await threads.end_thread(thread_id)
 
-    await asyncio.gather(*(conversation(str(number)) for number in range(1000)))
-    gc.collect()
+    with new_garbage() as collect:
+        await asyncio.gather(*(conversation(str(number)) for number in range(1000)))
+        collect()
 
     assert (workshop.begun, len(workshop.closed), workshop.alive) == (1000, 1000, 0)
     assert other_tasks() == set()
 
 
-async def test_a_thousand_conversations_that_are_never_ended_end_with_their_owner() -> None:
+async def test_open_conversations_end_with_the_manager() -> None:
     threads, workshop = ThreadContextManager(max_threads=100), Workshop()
-    for number in range(1000):
-        await use(threads, str(number), workshop.create)
-    assert workshop.open <= 101
-    await threads.aclose()
-    gc.collect()
+    with new_garbage() as collect:
+        for number in range(1000):
+            await use(threads, str(number), workshop.create)
+        assert workshop.open <= 101
+        await threads.aclose()
+        collect()
 
     assert (len(workshop.closed), workshop.alive) == (1000, 0)
     assert other_tasks() == set()
 
 
-async def test_what_could_not_be_made_is_tried_again_by_the_next() -> None:
+async def test_next_use_retries_after_creation_failed() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     failures = 0
 
@@ -100,7 +94,7 @@ async def test_what_could_not_be_made_is_tried_again_by_the_next() -> None:
     assert workshop.made == workshop.closed == [0]
 
 
-async def test_a_conversation_in_which_nothing_could_be_made_is_not_kept() -> None:
+async def test_conversation_without_instance_is_not_kept() -> None:
     threads, workshop = ThreadContextManager(max_threads=1), Workshop()
 
     async def create() -> Bench:
@@ -111,22 +105,22 @@ async def test_a_conversation_in_which_nothing_could_be_made_is_not_kept() -> No
         await use(threads, "good-too", create)
     await until(lambda: workshop.closed == [0])
 
-    assert threads._threads == {}
+    assert threads.thread_ids == ()
     await threads.aclose()
 
 
-async def test_a_call_within_a_call_of_the_same_instance_is_refused_instead_of_hanging() -> None:
+async def test_nested_use_of_the_same_instance_is_rejected() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     async with threads.instance("a", "bench", workshop.create):
         with pytest.raises(ToolError, match="within a call of itself"):
-            await asyncio.wait_for(use(threads, "a", workshop.create), LONG)  # in another task
+            await asyncio.wait_for(use(threads, "a", workshop.create), PATIENCE)  # in another task
         assert await use(threads, "b", workshop.create) == 1
 
     assert await use(threads, "a", workshop.create) == 0
     await threads.aclose()
 
 
-async def test_a_task_that_a_call_left_behind_may_use_the_instance_after_it() -> None:
+async def test_task_started_by_a_call_may_use_the_instance_afterwards() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     is_over = asyncio.Event()
 
@@ -143,17 +137,17 @@ async def test_a_task_that_a_call_left_behind_may_use_the_instance_after_it() ->
     await threads.aclose()
 
 
-async def test_what_a_thread_made_for_a_cancelled_caller_is_kept_for_the_next() -> None:
+async def test_instance_created_for_a_cancelled_caller_is_kept() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     begun, let_go = threading.Event(), threading.Event()
 
     def create() -> Bench:
         begun.set()
-        assert let_go.wait(LONG)
+        assert let_go.wait(PATIENCE)
         return asyncio.run(workshop.create())
 
     using = asyncio.create_task(use(threads, "a", create))
-    await asyncio.to_thread(begun.wait, LONG)
+    await asyncio.to_thread(begun.wait, PATIENCE)
     using.cancel()
     let_go.set()
     await asyncio.wait({using})
@@ -164,24 +158,25 @@ async def test_what_a_thread_made_for_a_cancelled_caller_is_kept_for_the_next() 
     assert workshop.closed == [0]
 
 
-async def test_what_is_kept_between_calls_keeps_no_call() -> None:
+async def test_kept_instance_does_not_reference_the_run() -> None:
     class Run:
         pass
 
     threads, workshop, run = ThreadContextManager(), Workshop(), Run()
     is_gone = weakref.ref(run)
-    with tool_context_bound(replace(some_context(), run=run)):
-        await asyncio.create_task(use(threads, "a", workshop.create))
-    await asyncio.sleep(0)  # until now the event loop has the task in its hands
-    del run
-    gc.collect()
+    with new_garbage() as collect:
+        with tool_context_bound(replace(some_context(), run=run)):
+            await asyncio.create_task(use(threads, "a", workshop.create))
+        await asyncio.sleep(0)  # until now the event loop refers to the task
+        del run
+        collect()
 
     assert is_gone() is None
     assert workshop.alive == 1
     await threads.aclose()
 
 
-async def test_a_conversation_that_goes_on_after_its_end_has_new_instances() -> None:
+async def test_conversation_used_after_its_end_gets_a_new_instance() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     await use(threads, "a", workshop.create)
     await threads.end_thread("a")
@@ -204,8 +199,8 @@ async def test_the_youngest_instance_is_closed_first() -> None:
     await threads.aclose()
 
 
-async def test_ending_waits_for_those_who_use_it_or_wait_for_their_turn() -> None:
-    threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop()
+async def test_ending_waits_for_current_and_queued_uses() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     first = await in_use(threads, "a", workshop.create)
     second = Using(threads, "a", "bench", workshop.create)
     await asyncio.sleep(0)
@@ -221,7 +216,7 @@ async def test_ending_waits_for_those_who_use_it_or_wait_for_their_turn() -> Non
     await threads.aclose()
 
 
-async def test_ending_does_not_wait_for_ever_and_refuses_those_who_still_wait() -> None:
+async def test_ending_is_bounded_and_rejects_queued_uses() -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
     first = await in_use(threads, "a", workshop.create)
     second = Using(threads, "a", "bench", workshop.create)
@@ -237,7 +232,7 @@ async def test_ending_does_not_wait_for_ever_and_refuses_those_who_still_wait() 
     assert other_tasks() == set()
 
 
-async def test_what_is_made_too_late_is_closed_at_once_by_whoever_made_it() -> None:
+async def test_instance_created_after_the_end_is_closed_at_once() -> None:
     threads, workshop = ThreadContextManager(close_seconds=0.01), Workshop()
     begun, let_go = asyncio.Event(), asyncio.Event()
 
@@ -257,7 +252,7 @@ async def test_what_is_made_too_late_is_closed_at_once_by_whoever_made_it() -> N
     assert other_tasks() == set()
 
 
-async def test_after_its_end_everything_is_refused() -> None:
+async def test_closed_manager_rejects_every_use() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     await threads.aclose()
     await threads.aclose()
@@ -267,8 +262,8 @@ async def test_after_its_end_everything_is_refused() -> None:
     assert workshop.begun == 0
 
 
-async def test_whoever_is_cancelled_while_all_ends_learns_it_once_all_has_ended() -> None:
-    threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop()
+async def test_cancelled_close_finishes_before_it_raises() -> None:
+    threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop()
     using = await in_use(threads, "a", workshop.create)
     ending = asyncio.create_task(threads.aclose())
     await asyncio.sleep(0)

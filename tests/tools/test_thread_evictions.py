@@ -1,13 +1,16 @@
-"""Conversations that end by themselves: idle for too long, or one too many."""
+"""Conversations that end because they are idle for too long or because there are too many."""
 
-import gc
 import weakref
 
-from tests.tools.stateful_instances import Moment, Workshop, in_use, other_tasks, until, use
+import pytest
+
+from tests.tools.garbage import new_garbage
+from tests.tools.short_times import until
+from tests.tools.stateful_instances import Moment, Workshop, in_use, other_tasks, use
 from tracer.tools.thread_context import ThreadContextManager
 
 
-async def test_a_conversation_ends_when_it_was_idle_for_too_long_though_nobody_calls() -> None:
+async def test_idle_conversation_ends_without_another_call() -> None:
     moment, workshop = Moment(), Workshop()
     threads = ThreadContextManager(idle_seconds=0.01, clock=moment)
     await use(threads, "a", workshop.create)
@@ -29,8 +32,8 @@ async def test_a_conversation_ends_when_it_was_idle_for_too_long_though_nobody_c
 
     moment.now = 1
     await until(lambda: workshop.closed == [0, 2, 1])
-    assert threads._timer is None
     await until(lambda: not other_tasks())
+    assert threads.thread_ids == ()
     await threads.aclose()
 
 
@@ -44,7 +47,7 @@ async def test_idle_conversations_end_by_the_real_clock() -> None:
     await threads.aclose()
 
 
-async def test_of_too_many_the_least_recently_used_ends() -> None:
+async def test_least_recently_used_conversation_ends_first() -> None:
     threads, workshop = ThreadContextManager(max_threads=2), Workshop()
     for thread_id in "abac":
         await use(threads, thread_id, workshop.create)
@@ -55,7 +58,7 @@ async def test_of_too_many_the_least_recently_used_ends() -> None:
     await threads.aclose()
 
 
-async def test_one_in_use_is_never_ended_for_being_one_too_many() -> None:
+async def test_conversation_in_use_is_never_evicted() -> None:
     threads, workshop = ThreadContextManager(max_threads=2, close_seconds=0), Workshop()
     busy = [await in_use(threads, thread_id, workshop.create) for thread_id in "abcd"]
     for thread_id in "efg":
@@ -69,12 +72,20 @@ async def test_one_in_use_is_never_ended_for_being_one_too_many() -> None:
     await threads.aclose()
 
 
-async def test_once_closed_it_waits_for_nothing_any_more() -> None:
-    threads, workshop = ThreadContextManager(), Workshop()
-    await use(threads, "a", workshop.create)
-    await threads.aclose()
-    is_gone = weakref.ref(threads)
-    del threads
-    gc.collect()
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_no_timer_is_left_without_open_conversations(is_closed: bool) -> None:
+    with new_garbage() as collect:
+        moment, workshop = Moment(), Workshop()
+        threads = ThreadContextManager(idle_seconds=60, clock=moment)
+        await use(threads, "a", workshop.create)
+        if is_closed:
+            await threads.aclose()
+        else:
+            moment.now = 60
+            threads.end_idle()
+        await until(lambda: workshop.closed == [0] and not other_tasks())
+        is_gone = weakref.ref(threads)
+        del threads
+        collect()
 
-    assert is_gone() is None
+    assert is_gone() is None, "a timer in the event loop still refers to the manager"

@@ -7,25 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tools.stateful_instances import (
-    LONG,
-    Bench,
-    Moment,
-    Using,
-    Workshop,
-    other_tasks,
-    use,
-)
+from tests.tools.short_times import PATIENCE
+from tests.tools.stateful_instances import Bench, Moment, Using, Workshop, other_tasks, use
 from tracer.tools.thread_context import ThreadContextManager
 
 
 @pytest.mark.parametrize("whom", ["first", "second", "ending", "all"])
-async def test_whoever_is_cancelled_at_any_turn_leaves_no_lock_held_and_nothing_open(
+async def test_cancelling_at_any_turn_leaves_no_lock_and_no_instance(
     whom: str,
 ) -> None:
     turns, was_cancelled = 0, True
     while was_cancelled:
-        threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop(turns=2)
+        threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop(turns=2)
 
         async def first() -> None:
             await use(threads, "a", workshop.create)  # noqa: B023
@@ -45,7 +38,7 @@ async def test_whoever_is_cancelled_at_any_turn_leaves_no_lock_held_and_nothing_
         for _ in range(turns):
             await asyncio.sleep(0)
         was_cancelled = sum(each.cancel() for each in cancelled) > 0
-        async with asyncio.timeout(LONG):
+        async with asyncio.timeout(PATIENCE):
             await asyncio.wait(work.values())
             for thread_id in "ab":
                 await use(threads, thread_id, workshop.create)
@@ -59,10 +52,10 @@ async def test_whoever_is_cancelled_at_any_turn_leaves_no_lock_held_and_nothing_
     assert turns > 8
 
 
-async def test_closing_is_sound_when_it_is_cancelled_at_any_turn() -> None:
+async def test_closing_cancelled_at_any_turn_closes_every_instance() -> None:
     turns, was_cancelled = 0, True
     while was_cancelled:
-        threads, workshop = ThreadContextManager(close_seconds=LONG), Workshop(turns=1)
+        threads, workshop = ThreadContextManager(close_seconds=PATIENCE), Workshop(turns=1)
         using = [
             asyncio.create_task(use(threads, thread_id, workshop.create)) for thread_id in "aab"
         ]
@@ -91,12 +84,12 @@ STEP = st.one_of(
 
 
 @given(steps=st.lists(STEP, max_size=40), max_threads=st.integers(0, 3))
-async def test_in_any_order_each_instance_is_used_by_one_at_a_time_and_closed_once(
+async def test_any_order_of_uses_and_ends_closes_each_instance_once(
     steps: list[tuple[Any, ...]], max_threads: int
 ) -> None:
     moment, workshop = Moment(), Workshop(turns=1)
     threads = ThreadContextManager(
-        max_threads=max_threads, idle_seconds=1, close_seconds=LONG, clock=moment
+        max_threads=max_threads, idle_seconds=1, close_seconds=PATIENCE, clock=moment
     )
     using: list[Using] = []
     endings: list[asyncio.Task[None]] = []
@@ -112,15 +105,17 @@ async def test_in_any_order_each_instance_is_used_by_one_at_a_time_and_closed_on
                 endings.append(asyncio.create_task(threads.end_thread(thread_id)))
             case ("idle",):
                 moment.now += 1
-                threads._sweep()
+                threads.end_idle()
             case _:
                 await asyncio.sleep(0)
     for each in using:
         each.let_go.set()
     outcomes = await asyncio.gather(*(each.task for each in using), return_exceptions=True)
     await asyncio.gather(*endings)
-    idle = [thread for thread in threads._threads.values() if thread.is_idle]
-    assert len(threads._threads) == len(idle) <= max_threads
+    assert len(threads.thread_ids) <= max_threads
+    moment.now += 1
+    threads.end_idle()
+    assert threads.thread_ids == (), "a conversation counts as in use after its last use"
     await threads.aclose()
 
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""What is wrong with a file of tools is told at once, each problem with its place."""
+"""Problems in a file of tools are reported together, each with its place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.tools.tables import wrong_values
 from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
 from tracer.errors import RegistrationError
 from tracer.tools.definition import tool
@@ -24,7 +26,7 @@ def made_already() -> str:
     return ""
 
 
-def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None:
+def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         f"""
@@ -105,48 +107,49 @@ def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None
     assert "Did you mean 'secret'?" in told["tools.rest.config.auth.bearer.secrt"]
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "advice"),
-    [
-        (
-            '[tools.w]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
+def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None:
+    places = {
+        "tools.rest.config.headers.": (
+            '[tools.rest]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
             'config = {{ base_url = "https://a.example", headers = {{ {} }} }}',
-            "tools.w.config.headers.",
             "auth = {",
         ),
-        (
-            '[tools.w]\ntype = "MCP"\nconfig = {{ url = "https://a.example", headers = {{ {} }} }}',
-            "tools.w.config.headers.",
+        "tools.mcp.config.headers.": (
+            '[tools.mcp]\ntype = "MCP"\n'
+            'config = {{ url = "https://a.example", headers = {{ {} }} }}',
             "env:NAME",
         ),
-        (
-            '[servers.w]\nurl = "https://a.example"\nheaders = {{ {} }}',
-            "servers.w.headers.",
+        "servers.http.headers.": (
+            '[servers.http]\nurl = "https://a.example"\nheaders = {{ {} }}',
             "env:NAME",
         ),
-        ('[servers.w]\ncommand = "a"\nenv = {{ {} }}', "servers.w.env.", "env:NAME"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Authorization", "Bearer canary"),
-        ("X-Api-Key", "canary"),
-        ("WEATHER_TOKEN", "canary"),
-        ("X-Whatever", "bearer canary"),
-    ],
-)
-def test_a_secret_in_the_file_is_refused_without_repeating_it(
-    tmp_path: Path, text: str, place: str, advice: str, name: str, value: str
-) -> None:
-    [problem] = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
+        "servers.stdio.env.": ('[servers.stdio]\ncommand = "a"\nenv = {{ {} }}', "env:NAME"),
+    }
+    values = {
+        "Authorization": "Bearer canary",
+        "X-Api-Key": "canary",
+        "WEATHER_TOKEN": "canary",
+        "X-Whatever": "bearer canary",
+    }
+    failures = []
+    for (place, (text, advice)), (name, value) in product(places.items(), values.items()):
+        problems = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
+        beginning = f"{place}{name}: a secret does not stand in a file"
+        if (
+            len(problems) != 1
+            or not problems[0].startswith(beginning)
+            or advice not in problems[0]
+            or "canary" in problems[0]
+        ):
+            failures.append(
+                f"{place}{name}: expected one problem, {beginning!r} with {advice!r}, without the "
+                f"secret; got {problems}"
+            )
 
-    assert problem.startswith(f"{place}{name}: a secret does not stand in a file")
-    assert advice in problem
-    assert "canary" not in problem
+    assert failures == []
 
 
-def test_a_secret_in_the_place_of_its_reference_is_not_repeated(tmp_path: Path) -> None:
+def test_secret_instead_of_a_reference_is_not_repeated(tmp_path: Path) -> None:
     problems = problems_of(
         tmp_path,
         """
@@ -171,7 +174,7 @@ def test_a_secret_in_the_place_of_its_reference_is_not_repeated(tmp_path: Path) 
     assert "canary" not in "".join(problems)
 
 
-def test_references_to_secrets_and_harmless_settings_may_stand_in_the_file(tmp_path: Path) -> None:
+def test_secret_references_and_harmless_settings_are_accepted(tmp_path: Path) -> None:
     read(
         tmp_path,
         """
@@ -194,7 +197,7 @@ def test_references_to_secrets_and_harmless_settings_may_stand_in_the_file(tmp_p
     )
 
 
-def test_a_schema_that_points_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_schema_with_a_remote_reference_is_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -209,7 +212,7 @@ def test_a_schema_that_points_elsewhere_is_refused(tmp_path: Path) -> None:
     assert problem.startswith("tools.add: The parameters of the tool 'add' can't be used")
 
 
-def test_a_date_in_a_schema_is_refused_with_its_tool(tmp_path: Path) -> None:
+def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -226,7 +229,7 @@ def test_a_date_in_a_schema_is_refused_with_its_tool(tmp_path: Path) -> None:
     assert "Write such a value as text" in problem
 
 
-def test_one_server_described_in_two_ways_is_refused(tmp_path: Path) -> None:
+def test_server_with_two_descriptions_is_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(
         tmp_path,
         """
@@ -242,46 +245,43 @@ def test_one_server_described_in_two_ways_is_refused(tmp_path: Path) -> None:
     assert problem == "tools.b.config: the server 'store' is described otherwise elsewhere."
 
 
-def test_two_tools_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n' * 2)
 
     assert problem == "tools.add: There is a tool 'add' already: give each its own name."
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [
-        ("tools = 1", "tools"),
-        ("tools = [1]", "tools"),
-        ("servers = 1", "servers"),
-        ("[tools]\nadd = 1", "tools.add"),
-        ("[servers]\nclock = 1", "servers.clock"),
-        ('[tools.add]\nname = "sum"\ntype = "STATELESS"', "tools.add.name"),
-        ('[[tools]]\ntype = "STATELESS"', "tools.number 1.name"),
-        ('[tools.add]\ntype = "STATELESS"\nmetadata = 1', "tools.add.metadata"),
-        ('[tools.add]\ntype = "MCP"\nconfig = 1', "tools.add.config"),
-        ('[tools.add]\ntype = ["MCP"]', "tools.add.type"),
-        ('[tools.add]\ntype = "STATELESS"\nparameters = "missing.json"', "tools.add.parameters"),
-        ('[tools.add]\ntype = "STATELESS"\nconfig = { headers = { A = "b" } }', "tools.add.config"),
-    ],
-)
-def test_what_has_another_shape_is_refused_with_its_place(
-    tmp_path: Path, text: str, place: str
-) -> None:
-    [problem] = problems_of(tmp_path, text)
+def test_value_of_another_shape_is_reported_with_its_place(tmp_path: Path) -> None:
+    places = {
+        "tools = 1": "tools",
+        "tools = [1]": "tools",
+        "servers = 1": "servers",
+        "[tools]\nadd = 1": "tools.add",
+        "[servers]\nclock = 1": "servers.clock",
+        '[tools.add]\nname = "sum"\ntype = "STATELESS"': "tools.add.name",
+        '[[tools]]\ntype = "STATELESS"': "tools.number 1.name",
+        '[tools.add]\ntype = "STATELESS"\nmetadata = 1': "tools.add.metadata",
+        '[tools.add]\ntype = "MCP"\nconfig = 1': "tools.add.config",
+        '[tools.add]\ntype = ["MCP"]': "tools.add.type",
+        '[tools.add]\ntype = "STATELESS"\nparameters = "missing.json"': "tools.add.parameters",
+        '[tools.add]\ntype = "STATELESS"\nconfig = { headers = { A = "b" } }': "tools.add.config",
+    }
 
-    assert problem.startswith(f"{place}: ")
+    def reported(text: str) -> list[str]:
+        return [each.partition(": ")[0] for each in problems_of(tmp_path, text)]
+
+    assert wrong_values(reported, {text: [place] for text, place in places.items()}) == []
 
 
-@pytest.mark.parametrize("content", [b"[tools", b"\xff"])
-def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+def test_file_that_is_not_toml_is_rejected(tmp_path: Path) -> None:
+    for content in (b"[tools", b"\xff"):
+        (tmp_path / FILE).write_bytes(content)
 
-    with pytest.raises(RegistrationError, match=f"^{re.escape(FILE)} "):
-        read_tools(tmp_path / FILE)
+        with pytest.raises(RegistrationError, match=f"^{re.escape(FILE)} "):
+            read_tools(tmp_path / FILE)
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match="can't be read"):
         read_tools(tmp_path / FILE)
 
@@ -297,7 +297,7 @@ _values = st.recursive(
 
 
 @given(content=st.dictionaries(_keys, _values, max_size=4))
-def test_whatever_a_file_says_it_is_read_or_refused(
+def test_any_file_is_read_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any]
 ) -> None:
     folder = tmp_path_factory.mktemp("tools")

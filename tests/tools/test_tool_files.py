@@ -162,7 +162,7 @@ async def test_a_rest_tool_sends_its_request(tmp_path: Path) -> None:
     assert outcome.result == "/v1/Z%C3%BCrich?units=metric"
 
 
-async def test_a_server_gives_its_tools(tmp_path: Path) -> None:
+async def test_tools_of_a_server_are_read(tmp_path: Path) -> None:
     registry = read(
         tmp_path,
         f"""

@@ -69,7 +69,7 @@ def links(rows: TreeRows) -> dict[str, tuple[Any, ...]]:
         ("nowhere", {}, "failed", "unknown_tool"),
     ],
 )
-async def test_a_call_outside_of_any_run_is_a_run_that_ends_as_it_does(
+async def test_call_outside_of_a_run_is_its_own_run(
     tmp_path: Path, name: str, arguments: Any, status: str, reason: str | None
 ) -> None:
     async with service(tmp_path, add, add_in_thread, deny, cancel, hang) as on:
@@ -97,7 +97,7 @@ async def test_a_call_outside_of_any_run_is_a_run_that_ends_as_it_does(
         ({"a": "你好 \0\ud800"}, None),
     ],
 )
-async def test_arguments_come_as_values_or_as_a_models_text(
+async def test_arguments_are_values_or_the_text_of_a_model(
     tmp_path: Path, given: Any, text: str | None
 ) -> None:
     @tool
@@ -114,7 +114,7 @@ async def test_arguments_come_as_values_or_as_a_models_text(
         assert outcome.result == given["a"]
 
 
-async def test_calls_inside_a_run_belong_to_it_in_their_order(tmp_path: Path) -> None:
+async def test_calls_inside_a_run_belong_to_it_in_order(tmp_path: Path) -> None:
     async with service(tmp_path, add, add_in_thread) as on:
         async with on.tools.run("Sums", request="Add", agent_name="me", tags=["x"]) as place:
             first = await on.tools.call("add", {"a": 1})
@@ -144,7 +144,7 @@ async def test_calls_inside_a_run_belong_to_it_in_their_order(tmp_path: Path) ->
         (asyncio.CancelledError(), "cancelled", None),
     ],
 )
-async def test_a_run_whose_body_raises_ends_as_that_says_and_the_error_goes_on(
+async def test_run_whose_body_raises_fails_and_raises(
     tmp_path: Path, error: BaseException, status: str, reason: str | None
 ) -> None:
     places: list[ToolContext] = []
@@ -165,7 +165,7 @@ async def test_a_run_whose_body_raises_ends_as_that_says_and_the_error_goes_on(
     assert rows.tool_calls[0]["status"] == "succeeded"
 
 
-async def test_what_is_recorded_of_a_runs_error_does_not_show_the_caller(tmp_path: Path) -> None:
+async def test_recorded_error_of_a_run_does_not_contain_the_caller(tmp_path: Path) -> None:
     places: list[ToolContext] = []
 
     async def breaks() -> None:
@@ -210,9 +210,7 @@ _service: contextvars.ContextVar[Service] = contextvars.ContextVar("service")
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_call_made_by_a_tool_hangs_under_that_tools_call(
-    tmp_path: Path, is_async: bool
-) -> None:
+async def test_call_made_by_a_tool_is_a_child_of_its_call(tmp_path: Path, is_async: bool) -> None:
     async with service(tmp_path, add, nesting(is_async)) as on:
         _service.set(on)
         outcomes = await asyncio.gather(*(on.tools.call("nest", {"depth": 2}) for _ in range(5)))
@@ -227,7 +225,7 @@ async def test_a_call_made_by_a_tool_hangs_under_that_tools_call(
             assert {each["stepId"] for each in chain} == {rows.steps[0]["stepId"]}
 
 
-async def test_a_call_after_its_run_has_ended_is_a_run_of_its_own(tmp_path: Path) -> None:
+async def test_call_after_the_end_of_its_run_is_its_own_run(tmp_path: Path) -> None:
     let_go = asyncio.Event()
 
     async def later(on: Service) -> CallOutcome:
@@ -246,7 +244,7 @@ async def test_a_call_after_its_run_has_ended_is_a_run_of_its_own(tmp_path: Path
     assert rows.tool_calls == []
 
 
-async def test_a_call_for_another_conversation_is_a_run_of_its_own(tmp_path: Path) -> None:
+async def test_call_for_another_conversation_is_its_own_run(tmp_path: Path) -> None:
     threads: list[str] = []
 
     @tool
@@ -265,7 +263,7 @@ async def test_a_call_for_another_conversation_is_a_run_of_its_own(tmp_path: Pat
     assert threads == ["mine", "mine", "other", str(alone.root_plan_id)]
 
 
-async def test_a_time_limit_of_the_call_counts_where_it_is_earlier_than_the_tools(
+async def test_timeout_of_the_call_applies_if_it_is_shorter(
     tmp_path: Path,
 ) -> None:
     @tool(timeout=PATIENCE)
@@ -278,7 +276,26 @@ async def test_a_time_limit_of_the_call_counts_where_it_is_earlier_than_the_tool
     assert (outcome.status, outcome.reason) == ("failed", "timed_out")
 
 
-async def test_calling_without_awaiting_is_refused_where_it_would_stop_the_event_loop(
+async def test_cancelled_tool_is_waited_for_no_longer_than_the_grace_period(
+    tmp_path: Path,
+) -> None:
+    @tool(timeout=0.01)
+    async def clean_up() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+
+    async with service(tmp_path, clean_up, grace_seconds=0) as on:
+        not_waited_for = await on.row(await on.tools.call("clean_up"))
+        on.tools.resources.grace_seconds = PATIENCE
+        waited_for = await on.row(await on.tools.call("clean_up"))
+
+    assert (not_waited_for["reason"], not_waited_for["stillRunning"]) == ("timed_out", True)
+    assert (waited_for["reason"], waited_for["stillRunning"]) == ("timed_out", None)
+
+
+async def test_call_sync_is_rejected_in_the_event_loop(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path, add) as on:
@@ -302,7 +319,7 @@ async def lines(on: Service, closed: asyncio.Event) -> AsyncGenerator[str | None
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-async def test_a_generator_whose_reader_leaves_early_ends_its_run_and_logs_nothing(
+async def test_run_of_an_abandoned_generator_is_cancelled(
     tmp_path: Path,
     is_closed: bool,
     caplog: pytest.LogCaptureFixture,
@@ -335,7 +352,7 @@ async def test_a_generator_whose_reader_leaves_early_ends_its_run_and_logs_nothi
     assert [each["status"] for each in (*rows.plans, *rows.steps)] == ["cancelled"] * 2
 
 
-async def test_a_call_that_is_cancelled_at_any_turn_of_the_event_loop_leaves_nothing_open(
+async def test_call_cancelled_at_any_turn_leaves_no_open_record(
     tmp_path: Path,
 ) -> None:
     statuses = set()
@@ -364,7 +381,7 @@ async def test_a_call_that_is_cancelled_at_any_turn_of_the_event_loop_leaves_not
     assert turns > 20
 
 
-async def test_a_run_that_is_cancelled_while_it_ends_is_over_all_the_same(tmp_path: Path) -> None:
+async def test_run_cancelled_while_it_ends_is_over(tmp_path: Path) -> None:
     async with service(tmp_path, add) as on:
         turns = 0
         was_cancelled = True

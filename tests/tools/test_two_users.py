@@ -1,4 +1,4 @@
-"""Two users at once, by tasks, threads and a worker: each call is its own user's."""
+"""Concurrent callers in tasks, threads and a worker: each call belongs to its own caller."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Worker:
             self.items.task_done()
 
 
-@pytest.mark.parametrize("seed", range(5))
-async def test_two_users_tasks_threads_and_a_worker_at_once_are_kept_apart(
-    tmp_path: Path, seed: int
-) -> None:
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(each, marks=pytest.mark.thorough) for each in range(1, 5))]
+)
+async def test_concurrent_callers_are_kept_apart(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     counts: Counter[str | None] = Counter()
 
@@ -99,7 +99,7 @@ async def test_two_users_tasks_threads_and_a_worker_at_once_are_kept_apart(
         check(outcome, who, asked)
 
 
-async def test_a_worker_that_was_started_in_a_scope_is_its_callers_until_the_scope_ends(
+async def test_worker_has_the_caller_of_its_scope_until_the_scope_ends(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path, *ALL, resolve_token=resolve) as on, asyncio.timeout(PATIENCE):
@@ -123,7 +123,7 @@ async def test_a_worker_that_was_started_in_a_scope_is_its_callers_until_the_sco
         check(outcome, who, asked)
 
 
-async def test_a_thread_without_a_context_has_no_caller(tmp_path: Path) -> None:
+async def test_thread_without_a_context_has_no_caller(tmp_path: Path) -> None:
     outcomes: list[CallOutcome] = []
 
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
@@ -139,7 +139,7 @@ async def test_a_thread_without_a_context_has_no_caller(tmp_path: Path) -> None:
     check(outcomes[0], None, "thread")
 
 
-async def test_a_generator_that_nobody_reads_to_its_end_leaves_no_caller_behind(
+async def test_abandoned_generator_leaves_no_caller_behind(
     tmp_path: Path,
 ) -> None:
     closed = asyncio.Event()

@@ -1,7 +1,6 @@
-"""A program that calls an MCP tool while OpenTelemetry is set up: `… FOLDER stdio|http`.
+"""A call of an MCP tool while OpenTelemetry is set up.
 
-Prints the run's id and what the server was told, as JSON. A process of its own, since a program
-sets up OpenTelemetry once and for all.
+It needs its own process: OpenTelemetry can be set up only once in a process.
 """
 
 from __future__ import annotations
@@ -9,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from opentelemetry import trace
 
-from tests.tools.mcp_servers import live_server
-from tests.tools.service_bench import service
-from tracer.tools.executors.mcp import McpServer
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.executors.mcp import McpConfig, McpServer
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.tool_service import ToolService
 
 
 class Spans(trace.Tracer):
@@ -50,14 +52,24 @@ class Provider(trace.TracerProvider):
         return Spans()
 
 
-async def main(home: Path, kind: str) -> None:
+def call_while_traced(home: Path, config: McpConfig, answer: Connection) -> None:
+    """Call a tool, and send the run's id, the call's id and the metadata that the server received.
+
+    Args:
+        home: A directory for the spool.
+        config: The server.
+        answer: Receives the values by name.
+    """
     trace.set_tracer_provider(Provider())
-    async with live_server(home, kind) as live, service(home) as on:
-        await on.tools.registry.add_server(McpServer(live.config())).start()
-        outcome = await on.tools.call("echo_meta")
-    told = {"run": outcome.root_plan_id.hex, "call": str(outcome.tool_call_id)}
-    sys.stdout.write(json.dumps({**json.loads(outcome.result or ""), **told}))
+    answer.send(asyncio.run(_call(home, config)))
 
 
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+async def _call(home: Path, config: McpConfig) -> dict[str, str]:
+    registry = ToolRegistry(servers=[McpServer(config)])
+    async with (
+        Recorder(MemoryStore(), Spool(home / "spool.db")) as recorder,
+        ToolService(registry, recorder) as tools,
+    ):
+        outcome = await tools.call("echo_meta")
+    ids = {"run": outcome.root_plan_id.hex, "call": str(outcome.tool_call_id)}
+    return {**json.loads(outcome.result or ""), **ids}

@@ -208,6 +208,7 @@ class CallBatch:
                 hooks=_hooks_of(place.agent),
                 before_attempt=before_attempt,
                 on_late=on_late,
+                grace_seconds=self._scope.resources.grace_seconds,
             )
         except Exception as error:
             log.exception("tool_call_broke")

@@ -75,6 +75,7 @@ async def call_tool(
     hooks: Sequence[Hook] = (),
     before_attempt: Callable[[], Awaitable[None]],
     on_late: Callable[[asyncio.Task[Ending]], None],
+    grace_seconds: float = GRACE_SECONDS,
 ) -> Ending:
     """Call a tool and return how the call ended.
 
@@ -89,6 +90,7 @@ async def call_tool(
         before_attempt: Awaited before an attempt of which `notes` knows more than was recorded:
             each but the first, and the first where it runs with other arguments.
         on_late: Receives the task of a call that was given up and went on, or ended by itself.
+        grace_seconds: How long a call may take to end after it was cancelled.
     """
     deadline = earlier(context.deadline, tool.timeout)
     if has_passed(deadline):
@@ -99,7 +101,7 @@ async def call_tool(
         _Invocation(tool, context, notes, every_hook, before_attempt).run(arguments)
     )
     if not tool.ends_by_itself:
-        waited = await wait_for_end(work, deadline, GRACE_SECONDS)
+        waited = await wait_for_end(work, deadline, grace_seconds)
     elif every_hook:
         # The tool sees to its deadline, but nobody knows what its hooks do then.
         late = None if deadline is None else deadline + HOOK_SECONDS

@@ -25,7 +25,7 @@ from tracer.tools.executors.http_clients import HttpClients
 from tracer.tools.hidden import Secrets, User
 from tracer.tools.places import Places
 from tracer.tools.thread_context import ThreadContextManager
-from tracer.tools.waiting import seen_through
+from tracer.tools.waiting import GRACE_SECONDS, seen_through
 
 log = get_logger(__name__)
 
@@ -49,6 +49,9 @@ class ToolResources:
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
     places: Places = field(default_factory=Places)
+    grace_seconds: float = GRACE_SECONDS
+    """How long a cancelled call may take to end. A call that takes longer is recorded as ended and
+    still running."""
 
     async def user_of(self, token_id: str) -> User:
         """Return the user that a token stands for.

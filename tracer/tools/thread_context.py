@@ -204,6 +204,11 @@ class ThreadContextManager:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    @property
+    def thread_ids(self) -> tuple[str, ...]:
+        """The ids of the open conversations, the least recently used first."""
+        return tuple(self._threads)
+
     @asynccontextmanager
     async def instance(self, thread_id: str, tool_name: str, create: Create) -> AsyncIterator[Any]:
         """Use a tool's instance in a conversation, alone; see `ThreadContext.instance`.
@@ -245,6 +250,21 @@ class ThreadContextManager:
         closing = {task for task, each in self._closings.items() if each == thread_id}
         if closing:
             await asyncio.wait(closing)
+
+    def end_idle(self) -> None:
+        """End the conversations that have been idle for `idle_seconds`.
+
+        A timer calls this when the time of the first idle conversation is up. Call it to free
+        instances earlier, for example after the clock was changed. It does not wait for cleanups.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self._clock()
+        for thread_id, thread in list(self._threads.items()):
+            if thread.is_idle and thread.used_at + self._idle_seconds <= now:
+                self._end(thread_id)
+        self._set_timer()
 
     async def aclose(self) -> None:
         """End all conversations and refuse new ones.
@@ -290,7 +310,7 @@ class ThreadContextManager:
                 self._end(thread_id)
 
     def _set_timer(self) -> None:
-        """See to it that `_sweep` comes no later than the first idle conversation's time is over.
+        """Schedule `end_idle` for when the time of the first idle conversation is up.
 
         It is called when a use ends: only then may a conversation become idle. One that was before
         has its timer already, and its time is over earlier.
@@ -301,12 +321,4 @@ class ThreadContextManager:
                 left = oldest.used_at + self._idle_seconds - self._clock()
                 loop = asyncio.get_running_loop()
                 # Not in the context of the call that happens to set it.
-                self._timer = loop.call_later(max(0.0, left), self._sweep, context=Context())
-
-    def _sweep(self) -> None:
-        self._timer = None
-        now = self._clock()
-        for thread_id, thread in list(self._threads.items()):
-            if thread.is_idle and thread.used_at + self._idle_seconds <= now:
-                self._end(thread_id)
-        self._set_timer()
+                self._timer = loop.call_later(max(0.0, left), self.end_idle, context=Context())
