@@ -20,8 +20,8 @@ COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test test-thorough watch coverage check audit format openapi data bench \
-	torture wheel lock browser clean
+.PHONY: help setup demo serve test test-thorough test-web watch coverage check check-python check-web \
+	audit format openapi data bench torture wheel lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -29,93 +29,95 @@ PYTEST = $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # ONLY is a path, a test's id, or else a keyword.
 SELECTED = $(if $(ONLY),$(if $(wildcard $(firstword $(subst ::, ,$(ONLY)))),"$(ONLY)",-k "$(ONLY)"))
 
-help: ## List the commands
-	@echo "Daily commands. Times are of two cores, after 'make setup'."
+help:
+	@echo "Every day, with the usual time on two cores:"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@echo "Less often:"
+	@awk -F ':.*#: ' '/^[a-z-]+:.*#: / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer
+setup: $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer (1 min; seconds when little changed)
 
-demo: setup ## Record a demonstration run and show it in the viewer
+demo: setup ## Record a demonstration run and show it in the viewer (10 s)
 	$(BIN)/tracer demo
 
-serve: setup ## Serve the API and the viewer
+serve: setup ## Serve the API and the viewer (5 s)
 	$(BIN)/tracer serve
 
 ifdef ONLY
 test test-thorough: setup browser
 	$(PYTEST) $(if $(filter test-thorough,$@),--thorough) $(SELECTED)
 else
-test: setup browser ## Check everything and run the quick tests, or a part: ONLY=path_or_keyword (6 min)
-	@$(call timed,Lint and types,$(MAKE) --no-print-directory check)
-ifdef WEB_READY
-	@$(call timed,Viewer unit tests,npm --prefix web test)
-endif
+test: setup browser ## Check everything and run the quick tests (5 min), or a part: ONLY=path_or_keyword
+	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web)
 	@$(call timed,Python tests,$(PYTEST) --durations 10 --durations-min 2)
 
-test-thorough: setup browser check audit ## Run every test, with more generated examples; also takes ONLY (THOROUGH min)
-ifdef WEB_READY
-	@$(call timed,Viewer unit tests,npm --prefix web test)
-endif
+test-thorough: setup browser ## Run every test, and the audit (30 min); also takes ONLY
+	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web audit)
 	@$(call timed,Python tests,$(PYTEST) --thorough --durations 10 --durations-min 10)
 endif
+
+test-web: $(WEB_READY)
+	$(if $(WEB_READY),npm --prefix web test)
 
 watch: setup browser ## Rerun the quick tests that a change affects, at each change; also takes ONLY
 	$(BIN)/watchfiles --filter python '$(BIN)/pytest --testmon -q $(SELECTED)' tracer api examples migrations tests
 
-coverage: setup browser ## Run the quick tests and list the lines that none of them ran (10 min)
+coverage: setup browser #: Run the quick tests and list the lines that none of them ran (10 min)
 	$(PYTEST) --cov
 
-check: setup ## Lint, types, import contracts
+check: check-python check-web ## Lint, types, import contracts (1 min; seconds when little changed)
+
+check-python: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-ifdef WEB_READY
-	cd web && npm run check
-endif
 
-audit: setup ## Ask whether what the server runs on has known vulnerabilities
+check-web: $(WEB_READY)
+	$(if $(WEB_READY),npm --prefix web run check)
+
+audit: setup #: Ask whether what the server runs on has known vulnerabilities
 	$(BIN)/python scripts/audit.py
 
-format: setup ## Format the sources and fix what the linter can
+format: setup ## Format the sources and fix what the linter can (10 s)
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 ifdef WEB_READY
 	cd web && npm run format
 endif
 
-openapi: setup ## Write docs/openapi.json, docs/events.schema.json and the viewer's types anew
+openapi: setup #: Write docs/openapi.json, docs/events.schema.json and the viewer's types anew
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
-data: setup ## Write docs/data.md, and the answers in docs/queries.md, anew
+data: setup #: Write docs/data.md, and the answers in docs/queries.md, anew
 	$(BIN)/python -m tests.analysts
 
-bench: setup browser ## Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOOL_CALLS=1000000
+bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOOL_CALLS=1000000
 	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
 		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(OUT),--out $(OUT))
 
-torture: setup browser ## Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
+torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
 	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --timeout 0 -rP --show-capture=stdout \
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/end_to_end/test_live_updates.py tests/api/test_shutdown.py
 
-wheel: setup ## Build the wheel and the source archive into dist/
+wheel: setup #: Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build
 
 # See docs/decisions/0001-pins-without-hosts.md. UPGRADE=--upgrade takes the newest versions.
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
 
-lock: $(PYTHON_READY) ## Pin what pyproject.toml asks for
+lock: $(PYTHON_READY) #: Pin what pyproject.toml asks for
 	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
 	$(LOCK) pyproject.toml --constraints requirements.lock --output-file requirements-runtime.lock
 	$(LOCK) --group build --constraints requirements.lock --output-file requirements-build.lock
 
-browser: $(PYTHON_READY) ## Find a browser for the tests, or install one
+browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
 	scripts/ensure_browser.sh
 
-clean: ## Remove everything that was installed or built
+clean: #: Remove everything that was installed or built
 	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
 		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
