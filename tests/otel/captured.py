@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.projected import Placed, Projected
 from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
+from tracer.otel.trace_state import TraceState
 from tracer.records import Kind
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -55,9 +58,28 @@ def by_trace(spans: Iterable[Span]) -> dict[bytes, list[Span]]:
     return traces
 
 
+def moved(span: Span, trace_id: bytes) -> Span:
+    """Return the span in another trace."""
+    message = ResourceSpans.FromString(span.body)
+    message.scope_spans[0].spans[0].trace_id = trace_id
+    body = bytes(message.SerializeToString(deterministic=True))
+    return replace(span, trace_id=trace_id, body=body)
+
+
 def projected(spans: Iterable[Span]) -> list[Placed]:
     kept = merge_spans(spans).values()
     return [project(each) for _, each in sorted(by_trace(kept).items())]
+
+
+def projected_in_parts(parts: Iterable[Iterable[Span]]) -> list[Placed]:
+    """Return the same as `projected`, but project each trace again whenever spans of it arrive."""
+    states: dict[bytes, TraceState] = {}
+    for part in parts:
+        for trace_id, spans in by_trace(part).items():
+            state = states.setdefault(trace_id, TraceState())
+            state.put(spans)
+            state.project()
+    return [state.placed() for _, state in sorted(states.items())]
 
 
 def expected_facts(name: str) -> Facts:

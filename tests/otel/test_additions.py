@@ -10,12 +10,15 @@ from hypothesis import given, settings
 
 from tests.otel.made_parts import parts_of_a_made_trace, workflow
 from tests.otel.made_traces import agent, chat, made, spans_from, tool
+from tests.profiles import scaled
 from tracer.otel.additions import Additions
 from tracer.otel.agents import Agents, find_agents
 from tracer.otel.forest import Forest
 from tracer.otel.growth import grow
 from tracer.otel.spans import Span
 from tracer.otel.trace_spans import TraceSpans
+
+pytestmark = pytest.mark.thorough
 
 
 def grown(spans: TraceSpans) -> Additions | None:
@@ -41,7 +44,7 @@ def found(forest: Forest, agents: Agents) -> dict[str, Any]:
 
 
 @given(parts=parts_of_a_made_trace())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=scaled(300))
 def test_what_is_added_is_found_as_in_the_whole(parts: list[list[Span]]) -> None:
     spans = TraceSpans()
     spans.put(parts[0])

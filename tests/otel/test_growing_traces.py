@@ -19,11 +19,14 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
+from tests.profiles import scaled
 from tracer.otel.projected import Placed, Projected
 from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 from tracer.status import Status
+
+pytestmark = pytest.mark.thorough
 
 ALONE = [name for name in NAMES if "pending" not in name]
 """Captures without pending spans, which tell of starts by themselves."""
@@ -73,7 +76,7 @@ def test_at_each_moment_a_trace_makes_records_of_which_those_of_open_spans_run(n
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(60))
 def test_any_part_of_what_is_told_in_any_order_makes_records(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(ALONE))
     traces = list(by_trace(merge_spans(spans_of(name)).values()).values())

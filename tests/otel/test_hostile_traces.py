@@ -1,7 +1,7 @@
-"""Traces that nobody makes but to hold up a server: reading them ends.
+"""Traces made to block a server are projected in time that grows linearly with their size.
 
-It takes some seconds. It took minutes, while it grew with the square of what they hold: that is
-what the time limit tells.
+At full size, quadratic growth takes minutes and fails the time limit. The quick profile projects
+smaller traces of the same shapes.
 """
 
 from __future__ import annotations
@@ -26,40 +26,41 @@ LARGE = "x" * 4_000_000
 Made = list[dict[str, Any]]
 
 
-def lost_agents_beside_the_calls_of_one_that_has_not_come() -> Made:
-    calls = [tool(each, "c", parent=FAR, at=(0, 1000)) for each in range(1, 3001)]
+def lost_agents_beside_the_calls_of_one_that_has_not_come(size: int) -> Made:
+    calls = [tool(each, "c", parent=FAR, at=(0, 1000)) for each in range(1, size // 4 + 1)]
     return calls + [agent(FAR + each, "b", at=(1, 5)) for each in range(1, 101)]
 
 
-def calls_within_one_that_was_given_much() -> Made:
-    within = [tool(each, "t", f'{{"a": {each}}}', parent=1) for each in range(2, 12_000)]
+def calls_within_one_that_was_given_much(size: int) -> Made:
+    within = [tool(each, "t", f'{{"a": {each}}}', parent=1) for each in range(2, size)]
     return [tool(1, "t", json.dumps({"a": LARGE})), *within]
 
 
-def calls_below_a_node_that_was_given_much() -> Made:
+def calls_below_a_node_that_was_given_much(size: int) -> Made:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": LARGE}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": "{}"}
     node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
-    return [node, *(made(each, "t", call, parent=1) for each in range(2, 12_000))]
+    return [node, *(made(each, "t", call, parent=1) for each in range(2, size))]
 
 
-def agents_that_one_call_opened_and_what_may_be_within_them() -> Made:
+def agents_that_one_call_opened_and_what_may_be_within_them(size: int) -> Made:
     asked = {"gen_ai.input.messages": json.dumps([{"role": "user", "content": "x"}])}
     opened = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "b", **asked}
-    agents = [made(each, "b", opened, parent=1) for each in range(2, 12_000)]
+    agents = [made(each, "b", opened, parent=1) for each in range(2, size)]
     model = {"gen_ai.operation.name": "chat", **asked}
-    within = [made(FAR + 2 * each, "m", model, parent=FAR + 2 * each + 1) for each in range(12_000)]
+    within = [made(FAR + 2 * each, "m", model, parent=FAR + 2 * each + 1) for each in range(size)]
     return [tool(1, "c", '{"q": "x"}'), *agents, *within]
 
 
-def agents_that_one_with_many_calls_handed_over_to() -> Made:
-    calls = [tool(each, "handoff", "a", parent=1, at=(1, 2)) for each in range(2, 12_000)]
-    return [_node(1, "a", None), *calls, *(_node(FAR + n, f"b{n}", "a") for n in range(12_000))]
+def agents_that_one_with_many_calls_handed_over_to(size: int) -> Made:
+    calls = [tool(each, "handoff", "a", parent=1, at=(1, 2)) for each in range(2, size)]
+    return [_node(1, "a", None), *calls, *(_node(FAR + n, f"b{n}", "a") for n in range(size))]
 
 
-def agents_that_were_asked_the_same_as_calls_with_long_names() -> Made:
-    calls = [tool(each, "a" * 200_000, '{"q": "x"}', at=(0, 1)) for each in range(1, 91)]
-    return calls + [agent(FAR + n, f"{'a' * 20}{n}", asked="x", at=(2, 3)) for n in range(12_000)]
+def agents_that_were_asked_the_same_as_calls_with_long_names(size: int) -> Made:
+    name = "a" * (size * 50 // 3)
+    calls = [tool(each, name, '{"q": "x"}', at=(0, 1)) for each in range(1, 91)]
+    return calls + [agent(FAR + n, f"{'a' * 20}{n}", asked="x", at=(2, 3)) for n in range(size)]
 
 
 def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
@@ -69,28 +70,33 @@ def _node(number: int, name: str, above: str | None) -> dict[str, Any]:
     return made(number, name, said, at=at, scope="openinference.instrumentation.openai_agents")
 
 
-@pytest.mark.timeout(SOON)
-@pytest.mark.parametrize(
-    ("trace", "calls"),
-    [
-        (agents_that_one_call_opened_and_what_may_be_within_them, 1),
-        (agents_that_one_with_many_calls_handed_over_to, 11_998),
-        (agents_that_were_asked_the_same_as_calls_with_long_names, 90),
-        (lost_agents_beside_the_calls_of_one_that_has_not_come, 3000),
-        (calls_within_one_that_was_given_much, 11_999),
-        (calls_below_a_node_that_was_given_much, 11_998),
-    ],
-)
-def test_a_trace_made_to_hold_up_a_server_is_read(trace: Callable[[], Made], calls: int) -> None:
-    run = projection_of(*trace())
-
-    assert len(run.records[Kind.TOOL_CALL]) == calls
+CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
+    agents_that_one_call_opened_and_what_may_be_within_them: lambda size: 1,
+    agents_that_one_with_many_calls_handed_over_to: lambda size: size - 2,
+    agents_that_were_asked_the_same_as_calls_with_long_names: lambda size: 90,
+    lost_agents_beside_the_calls_of_one_that_has_not_come: lambda size: size // 4,
+    calls_within_one_that_was_given_much: lambda size: size - 1,
+    calls_below_a_node_that_was_given_much: lambda size: size - 2,
+}
+"""How many tool calls a trace of a size has."""
 
 
 @pytest.mark.timeout(SOON)
-def test_spans_above_many_that_waited_for_them_are_taken() -> None:
-    waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 20_001)))
-    above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(4000)]
+@pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("trace", CALLS)
+def test_a_trace_made_to_block_a_server_is_projected(
+    trace: Callable[[int], Made], size: int
+) -> None:
+    run = projection_of(*trace(size))
+
+    assert len(run.records[Kind.TOOL_CALL]) == CALLS[trace](size)
+
+
+@pytest.mark.timeout(SOON)
+@pytest.mark.parametrize("size", [1_000, pytest.param(4_000, marks=pytest.mark.thorough)])
+def test_spans_that_arrive_above_many_waiting_ones_are_projected(size: int) -> None:
+    waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
+    above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
     state = TraceState()
     state.put(waiting)
     state.project()

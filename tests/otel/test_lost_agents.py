@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from collections import Counter
+from typing import Any
 
-from tests.otel.made_traces import agent, made, outline, projection_of, tool
-from tracer.otel import lost_agents
-from tracer.otel.agents import Agent, first_message
+from tests.otel.made_traces import agent, made, outline, projection_of, spans_from, tool
+from tracer.otel.agents import Agent, Agents, find_agents, first_message
 from tracer.otel.forest import Forest
+from tracer.otel.growth import grow
+from tracer.otel.lost_agents import join_lost_agents
+from tracer.otel.trace_spans import TraceSpans
 from tracer.records import Kind
+
+
+def unjoined(*spans: dict[str, Any]) -> tuple[Forest, Agents]:
+    """Return the agents of spans, with the links that the spans themselves carry."""
+    trace = TraceSpans()
+    trace.put(spans_from(*spans))
+    forest = trace.planted()
+    grow(forest)
+    return forest, find_agents(forest)
 
 
 def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:
@@ -174,23 +186,24 @@ def test_among_too_many_calls_none_is_chosen_however_many_the_agent_made_itself(
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
 
 
-def test_what_an_agent_was_asked_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[bytes] = []
+def test_the_request_of_each_agent_is_read_once() -> None:
+    read: Counter[bytes] = Counter()
 
     def counted(forest: Forest, agent: Agent) -> str | None:
-        looked.append(agent.span_id)
+        read[agent.span_id] += 1
         return first_message(forest, agent)
 
-    monkeypatch.setattr(lost_agents, "first_message", counted)
     within = [made(each, "chat", ASKED, parent=each + 100, at=(3, 4)) for each in range(10, 30)]
-    projection_of(
+    forest, agents = unjoined(
         agent(1, "a"),
         tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
         agent(3, "b", parent=2, at=(2, 8)),
         *within,
     )
 
-    assert len(looked) == len(set(looked)) == 21
+    join_lost_agents(forest, agents, read_request=counted)
+
+    assert (len(read), set(read.values())) == (21, {1})
 
 
 def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
@@ -205,12 +218,8 @@ def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     assert outline(run)[:3] == ["plan workflow", "  step None", "    plan a"]
 
 
-@pytest.mark.parametrize("cuts", [0, 1, 10])
-def test_a_link_taken_back_leads_into_no_other_circle(
-    cuts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lost_agents, "_MOST_CUTS", cuts)
-    run = projection_of(
+def test_agents_whose_links_form_several_circles_are_not_joined() -> None:
+    spans = [
         agent(3, "ask", parent=14, at=(1, None), asked="ask"),
         agent(13, "x", parent=13, at=(2, 4), asked="ask"),
         agent(14, "b", parent=4, at=(1, 4)),
@@ -220,8 +229,24 @@ def test_a_link_taken_back_leads_into_no_other_circle(
         agent(4, "b", at=(2, None), asked="go"),
         agent(8, "a", parent=3, at=(1, 8), asked="go"),
         tool(10, "x", "ask", parent=9, at=(1, 3)),
-    )
+    ]
 
-    depths = [plan["depth"] for plan in run.records[Kind.PLAN].values()]
+    depths = [plan["depth"] for plan in projection_of(*spans).records[Kind.PLAN].values()]
     assert len(depths) == 6
     assert all(depth is not None for depth in depths)
+
+    for most_cuts in (0, 1, 10):
+        forest, agents = unjoined(*spans)
+        join_lost_agents(forest, agents, most_cuts=most_cuts)
+        in_circles = [each for each in agents.by_id if opened_itself(each, forest, agents)]
+        assert in_circles == [], most_cuts
+
+
+def opened_itself(span_id: bytes, forest: Forest, agents: Agents) -> bool:
+    """Return whether the links from an agent to what opened it lead into a circle."""
+    seen: set[bytes] = set()
+    above: bytes | None = span_id
+    while above is not None and above not in seen:
+        seen.add(above)
+        above = agents.agent_above(agents.by_id[above], forest)
+    return above is not None

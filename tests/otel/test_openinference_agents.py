@@ -34,40 +34,36 @@ def plans(run: Projected) -> list[tuple[Any, ...]]:
     return [(plan["title"], plan["user_request"], plan["summary"]) for plan in found]
 
 
-@pytest.mark.parametrize(
-    ("kind", "names", "titles"),
-    [
+def test_an_agent_named_only_by_its_span_is_found_below_another() -> None:
+    spellings = [
         ("AGENT", ("planner.run", "researcher.run"), ("planner", "researcher")),
         ("AGENT", ("planner._execute_core", "researcher._execute_core"), ("planner", "researcher")),
         ("AGENT", ("planner", "researcher"), ("planner", "researcher")),
         ("CHAIN", ("Agent.run", "Agent.run"), ("Agent", "Agent")),
         ("CHAIN", ("FunctionAgent.run", "ReActAgent.run"), ("FunctionAgent", "ReActAgent")),
-    ],
-)
-def test_an_agent_that_only_its_span_names_is_an_agent_under_another(
-    kind: str, names: tuple[str, str], titles: tuple[str, str]
-) -> None:
-    run = projection_of(
-        made(1, names[0], of_kind(kind)),
-        model(2, 10, parent=1, at=(0, 1)),
-        made(3, "Step 1", of_kind("CHAIN"), parent=1, at=(1, 9)),
-        made(4, names[1], of_kind(kind), parent=3, at=(2, 8)),
-        model(5, 20, parent=4, at=(2, 3)),
-        made(6, names[1], of_kind(kind), parent=3, at=(3, 8)),
-        model(7, 30, parent=6, at=(3, 4)),
-    )
-
-    assert outline(run) == [
-        f"plan {titles[0]}",
-        f"  step {titles[0]}",
-        "    round 10",
-        f"    plan {titles[1]}",
-        f"      step {titles[1]}",
-        "        round 20",
-        f"    plan {titles[1]}",
-        f"      step {titles[1]}",
-        "        round 30",
     ]
+    for kind, names, titles in spellings:
+        run = projection_of(
+            made(1, names[0], of_kind(kind)),
+            model(2, 10, parent=1, at=(0, 1)),
+            made(3, "Step 1", of_kind("CHAIN"), parent=1, at=(1, 9)),
+            made(4, names[1], of_kind(kind), parent=3, at=(2, 8)),
+            model(5, 20, parent=4, at=(2, 3)),
+            made(6, names[1], of_kind(kind), parent=3, at=(3, 8)),
+            model(7, 30, parent=6, at=(3, 4)),
+        )
+
+        assert outline(run) == [
+            f"plan {titles[0]}",
+            f"  step {titles[0]}",
+            "    round 10",
+            f"    plan {titles[1]}",
+            f"      step {titles[1]}",
+            "        round 20",
+            f"    plan {titles[1]}",
+            f"      step {titles[1]}",
+            "        round 30",
+        ], names
 
 
 def test_the_whole_workflow_of_openai_agents_is_no_agent() -> None:
@@ -139,24 +135,16 @@ def test_llamaindex_prepares_a_round_and_wraps_what_a_tool_answers() -> None:
     assert plans(run) == [("FunctionAgent", "Plan", None)]
 
 
-@pytest.mark.parametrize(
-    "kept", [["user", "Plan"], [["user", "Plan"]], [["system", "s"], ["user", "Plan"]]]
-)
-def test_langchain_takes_a_message_as_a_pair_of_who_spoke_and_what(kept: list[Any]) -> None:
+def test_langchain_messages_may_be_pairs_of_role_and_text() -> None:
     created = json.dumps({"ls_integration": "langchain_create_agent"})
-    run = projection_of(
-        made(
-            1,
-            "planner",
-            of_kind(
-                "CHAIN",
-                metadata=created,
-                input_value=json.dumps({"messages": kept, "task": "what the state keeps"}),
-            ),
+    user = ["user", "Plan"]
+    for messages in (user, [user], [["system", "s"], user]):
+        state = json.dumps({"messages": messages, "task": "what the state keeps"})
+        run = projection_of(
+            made(1, "planner", of_kind("CHAIN", metadata=created, input_value=state))
         )
-    )
 
-    assert plans(run) == [("planner", "Plan", None)]
+        assert plans(run) == [("planner", "Plan", None)], messages
 
 
 def node(

@@ -1,8 +1,13 @@
-"""The projection depends on the set of spans alone: no order, split, repetition or company."""
+"""The projection depends on the set of spans alone: no order, split or repetition changes it.
+
+Two property tests prove it for captured and for generated traces. In the thorough profile,
+`test_trace_state`, `test_additions` and `test_growing_traces` examine each step in between.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -16,12 +21,15 @@ from tests.otel.captured import (
     by_trace,
     expected_facts,
     projected,
+    projected_in_parts,
     seen_facts,
     spans_of,
 )
+from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
+from tests.profiles import scaled
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projected import Projected
+from tracer.otel.projected import Placed, Projected
 from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
@@ -29,21 +37,70 @@ from tracer.records import Kind
 CONCURRENT = [name for name in NAMES if name.endswith("-concurrent")]
 
 
+def differences(found: Sequence[Placed], expected: Sequence[Placed]) -> list[str]:
+    """Return at most five lines, one for each fact or record in which projections differ.
+
+    `work` is not compared: it holds the same records once more, and their totals.
+    """
+    lines: list[str] = []
+    if len(found) != len(expected):
+        lines.append(f"expected {len(expected)} runs, found {len(found)}")
+    for run, other in zip(found, expected, strict=False):
+        for kind, records in other.records.items():
+            for record_id in records.keys() | run.records[kind].keys():
+                record, wanted = run.records[kind].get(record_id), records.get(record_id)
+                if record is None or wanted is None:
+                    lines += _difference(f"{kind} {record_id}", record, wanted)
+                    continue
+                for field in record.keys() | wanted.keys():
+                    place = f"{kind} {record_id} {field}"
+                    lines += _difference(
+                        place, record.get(field, "(unset)"), wanted.get(field, "(unset)")
+                    )
+        for name in ("root_plan_id", "is_agent_work", "run", "totals", "record_of"):
+            lines += _difference(name, getattr(run, name), getattr(other, name))
+    return lines[:5]
+
+
+def _difference(place: str, found: object, expected: object) -> list[str]:
+    if found == expected:
+        return []
+    return [f"{place}: expected {str(expected)[:60]}, found {str(found)[:60]}"]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_no_order_of_the_spans_changes_the_records(name: str) -> None:
+def test_order_split_and_repetition_of_a_capture_change_no_record(name: str) -> None:
     spans = spans_of(name)
-    shuffler = random.Random(name)
+    chance = random.Random(name)
     once = projected(spans)
 
     for _ in range(10):
-        again = [*spans, *shuffler.sample(spans, len(spans) // 3)]
-        shuffler.shuffle(again)
+        shuffled = [*spans, *chance.sample(spans, len(spans) // 3)]
+        chance.shuffle(shuffled)
+        assert differences(projected(shuffled), once) == []
 
-        assert projected(again) == once
+    size = len(shuffled) // 8 + 1
+    parts = [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
+    assert differences(projected_in_parts(parts), once) == []
 
 
+@settings(max_examples=scaled(100))
+@given(parts=parts_of_a_made_trace(), data=st.data())
+def test_order_split_and_repetition_of_a_generated_trace_change_no_record(
+    parts: list[list[Span]], data: st.DataObject
+) -> None:
+    spans = [span for part in parts for span in part]
+    repeated = data.draw(st.lists(st.sampled_from(spans), max_size=5))
+    shuffled = data.draw(st.permutations([*spans, *repeated]))
+    once = projected(spans)
+
+    assert differences(projected(shuffled), once) == []
+    assert differences(projected_in_parts([*parts, repeated]), once) == []
+
+
+@pytest.mark.thorough  # a special case of the property of captures
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=scaled(30))
 def test_no_order_of_the_requests_changes_the_records(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
     requests = bodies(name)
@@ -58,7 +115,7 @@ def test_no_order_of_the_requests_changes_the_records(data: st.DataObject) -> No
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=scaled(100))
 def test_any_part_of_a_trace_makes_sound_records(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(NAMES))
     spans = data.draw(st.sampled_from(list(by_trace(spans_of(name)).values())))
@@ -84,7 +141,7 @@ def test_any_part_of_a_trace_makes_sound_records(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_of_two_versions_the_ended_one_stays_then_the_later_end_then_the_greater_bytes(
+def test_the_version_with_the_latest_end_then_the_greatest_bytes_is_kept(
     data: st.DataObject,
 ) -> None:
     (span, *_) = spans_of(NAMES[0])
@@ -97,7 +154,7 @@ def test_of_two_versions_the_ended_one_stays_then_the_later_end_then_the_greater
     assert merge_spans(data.draw(st.permutations(versions))) == merge_spans(versions)
 
 
-def test_pending_spans_that_announce_each_other_have_one_place_each_in_any_order() -> None:
+def test_pending_spans_that_announce_each_other_are_placed_in_any_order() -> None:
     chat = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "chat"}
     call = {"logfire.span_type": "pending_span", "gen_ai.operation.name": "execute_tool"}
     spans = spans_from(made(1, "chat", chat, parent=2), made(2, "execute_tool x", call, parent=1))
@@ -105,7 +162,7 @@ def test_pending_spans_that_announce_each_other_have_one_place_each_in_any_order
     assert project(reversed(spans)) == project(spans)
 
 
-def test_runs_of_all_frameworks_together_are_what_each_is_alone() -> None:
+def test_traces_projected_together_equal_those_projected_alone() -> None:
     spans = [span for name in NAMES for span in spans_of(name)]
     random.Random(0).shuffle(spans)
     alone = [run for name in NAMES for run in projected(spans_of(name))]
@@ -116,7 +173,7 @@ def test_runs_of_all_frameworks_together_are_what_each_is_alone() -> None:
 
 
 @pytest.mark.parametrize("name", CONCURRENT)
-def test_five_runs_at_once_in_one_trace_are_told_apart(name: str) -> None:
+def test_five_concurrent_runs_in_one_trace_are_kept_separate(name: str) -> None:
     spans = spans_of(name)
     one_trace = [replace(span, trace_id=spans[0].trace_id) for span in spans]
 

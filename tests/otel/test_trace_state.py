@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import agent, chat, made, spans_from, tool
+from tests.profiles import scaled
 from tracer.otel.carried_records import RECORD
 from tracer.otel.projected import Changes, changes
 from tracer.otel.projection import project
@@ -20,6 +21,8 @@ from tracer.otel.spans import Span
 from tracer.otel.trace_state import TraceState
 from tracer.records import Kind
 from tracer.versions import Fields
+
+pytestmark = pytest.mark.thorough
 
 Records = dict[Kind, dict[UUID, Fields]]
 
@@ -49,7 +52,7 @@ def parts_of_a_trace(draw: st.DrawFn) -> list[list[Span]]:
 
 
 @given(parts=parts_of_a_trace())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150))
 def test_parts_make_the_records_of_the_whole_and_changes_tell_how(parts: list[list[Span]]) -> None:
     state, before, kept = TraceState(), None, Records()
 
@@ -65,7 +68,7 @@ def test_parts_make_the_records_of_the_whole_and_changes_tell_how(parts: list[li
 
 
 @given(parts=parts_of_a_made_trace())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=scaled(400))
 def test_however_spans_hang_together_parts_make_the_records_of_the_whole(
     parts: list[list[Span]],
 ) -> None:

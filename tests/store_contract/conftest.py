@@ -1,4 +1,8 @@
-"""The stores that the contract is asked of."""
+"""The stores that the contract is tested on.
+
+The thorough profile also writes to each Postgres store over HTTP. In the quick profile, `test_http`
+covers that path with one test per method and per refusal code.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from tests.store_contract.stores import (
 from tracer.storage.engine import open_pool
 
 
-@pytest.fixture(params=["memory", "postgres", "http"])
+@pytest.fixture(params=["memory", "postgres", pytest.param("http", marks=pytest.mark.thorough)])
 async def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[NewStore]:
     if request.param == "memory":
         yield memory_stores()

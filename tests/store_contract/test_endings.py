@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
 from tests.store_contract.moments import START, Moments
 from tests.store_contract.stores import NewStore, Store, content, tree
@@ -24,32 +24,32 @@ async def test_of_two_endings_the_greater_stays_as_a_whole(new_store: NewStore) 
         assert call.finished_at == succeeded.at
 
 
-@pytest.mark.parametrize(
-    ("lesser", "greater"),
-    [
-        ({"at": 5, "result": "z"}, {"at": 6, "result": "a"}),
-        ({"result": None}, {"result": ""}),
-        ({"result": "Z"}, {"result": "a"}),
-        ({"result": "z"}, {"result": "é"}),
-        ({"result": "\uffff"}, {"result": "🧪"}),
-        ({"reason": None, "result": "z"}, {"reason": "denied", "result": None}),
-        ({"status": Status.CANCELLED, "at": 9}, {"status": Status.FAILED, "at": 1}),
-    ],
-)
-async def test_endings_are_compared_by_status_then_time_then_bytes(
-    new_store: NewStore, lesser: dict[str, object], greater: dict[str, object]
-) -> None:
-    run = Moments()
-    one, other = run.call_finished(**lesser), run.call_finished(**greater)  # type: ignore[arg-type]
-    for order in ([one, other], [other, one]):
-        store = new_store()
-        for event in order:
-            await store.record(event)
-        call = (await store.reader.read_tool_call(run.call)).call
-        assert (call.status, call.finished_at, call.reason, call.result) == (
-            *(other.status, other.at, other.reason),
-            other.result,
-        )
+LESSER_AND_GREATER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"at": 5, "result": "z"}, {"at": 6, "result": "a"}),
+    ({"result": None}, {"result": ""}),
+    ({"result": "Z"}, {"result": "a"}),
+    ({"result": "z"}, {"result": "é"}),
+    ({"result": "\uffff"}, {"result": "🧪"}),
+    ({"reason": None, "result": "z"}, {"reason": "denied", "result": None}),
+    ({"status": Status.CANCELLED, "at": 9}, {"status": Status.FAILED, "at": 1}),
+]
+
+
+async def test_endings_are_compared_by_status_then_time_then_bytes(new_store: NewStore) -> None:
+    failures = []
+    for lesser, greater in LESSER_AND_GREATER:
+        run = Moments()
+        one, other = run.call_finished(**lesser), run.call_finished(**greater)
+        expected = (other.status, other.at, other.reason, other.result)
+        for order in ([one, other], [other, one]):
+            store = new_store()
+            for event in order:
+                await store.record(event)
+            call = (await store.reader.read_tool_call(run.call)).call
+            stored = (call.status, call.finished_at, call.reason, call.result)
+            if stored != expected:
+                failures.append(f"{lesser} and {greater}: expected {expected}, stored {stored}")
+    assert failures == []
 
 
 async def test_a_start_that_comes_after_the_end_fills_in_without_reopening(store: Store) -> None:

@@ -28,7 +28,7 @@ from tracer.store import RunFilter, ToolCallFilter
 RUN_OF_SPANS = UUID(TRACE_ID)
 
 
-@pytest.fixture(params=["memory", "postgres", "http"])
+@pytest.fixture(params=["memory", "postgres", pytest.param("http", marks=pytest.mark.thorough)])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Living]:
     if request.param == "memory":
         yield await memory_living()

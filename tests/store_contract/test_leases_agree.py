@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import scaled
 from tests.store_contract.living import Living, memory_living, postgres_living
 from tests.store_contract.moments import Moments
 from tests.store_contract.test_leases import by
-from tests.store_contract.test_order import thorough
 from tracer.events import Event
 from tracer.ids import sequential_ids
 from tracer.storage.engine import Pool, open_pool
@@ -83,7 +83,8 @@ async def pool(database_url: str) -> AsyncIterator[Pool]:
         yield pool
 
 
-@settings(thorough, max_examples=40)
+@pytest.mark.thorough
+@settings(max_examples=scaled(40))
 @given(story=st.lists(happenings, min_size=4, max_size=25))
 async def test_the_stores_take_the_same_for_dead(pool: Pool, story: list[Happening]) -> None:
     memory, postgres = await memory_living(), await postgres_living(pool, next(_projects))

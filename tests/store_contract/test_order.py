@@ -1,11 +1,13 @@
-"""Any permutation, split and repetition of the same events ends in the same records."""
+"""Records depend on the set of events alone: no order, split or repetition changes them."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given, settings
 
+from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tests.store_contract.generated_runs import Batches, retold_forests
 from tests.store_contract.stores import NewStore, Store, all_records, content, tree
@@ -14,33 +16,23 @@ from tracer.events import Event
 from tracer.lineage import Payloads
 from tracer.store import RunFilter
 
-thorough = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[
-        HealthCheck.function_scoped_fixture,
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-    ],
-)
 
-
-@thorough
+@settings(max_examples=scaled(100))
 @given(forest=retold_forests())
-async def test_any_retelling_of_a_forest_ends_in_the_same_records(
+async def test_any_order_split_and_repetition_of_events_gives_the_same_records(
     new_store: NewStore, forest: tuple[list[Event], Batches]
 ) -> None:
     events, batches = forest
-    told, retold = new_store(), new_store()
-    await told.record(*events)
+    once, shuffled = new_store(), new_store()
+    await once.record(*events)
     for batch in batches:
-        await retold.record(*batch)
-    assert await all_records(retold) == await all_records(told)
+        await shuffled.record(*batch)
+    assert await all_records(shuffled) == await all_records(once)
 
 
-@thorough
+@settings(max_examples=scaled(100))
 @given(forest=retold_forests())
-async def test_the_totals_of_a_run_are_those_of_its_tree(
+async def test_totals_of_a_run_equal_those_of_its_tree(
     new_store: NewStore, forest: tuple[list[Event], Batches]
 ) -> None:
     store = new_store()
@@ -57,7 +49,7 @@ async def test_the_totals_of_a_run_are_those_of_its_tree(
         assert round(cumulative["costUsd"], 9) == round(float(run.cost_usd), 9)
 
 
-async def test_writing_a_run_again_changes_nothing_and_counts_nothing_twice(store: Store) -> None:
+async def test_writing_a_run_twice_changes_and_counts_nothing(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events)
     before = await all_records(store)
@@ -68,12 +60,13 @@ async def test_writing_a_run_again_changes_nothing_and_counts_nothing_twice(stor
     assert again.call == first.call
 
 
-async def test_writing_nothing_is_stored_at_once(store: Store) -> None:
+async def test_writing_no_events_stores_and_refuses_none(store: Store) -> None:
     answer = await store.writer.write([])
     assert (answer.stored, answer.refused) == (0, [])
 
 
-async def test_each_event_by_itself_and_all_at_once_end_alike(new_store: NewStore) -> None:
+@pytest.mark.thorough  # a special case of the property above
+async def test_single_events_in_reverse_give_the_same_records(new_store: NewStore) -> None:
     run = sample_run(sub_plans=3)
     at_once, one_by_one = new_store(), new_store()
     await at_once.record(*run.events)
@@ -82,7 +75,7 @@ async def test_each_event_by_itself_and_all_at_once_end_alike(new_store: NewStor
     assert await all_records(one_by_one) == await all_records(at_once)
 
 
-async def test_the_first_recorded_at_stays_and_the_revision_grows(store: Store) -> None:
+async def test_a_later_write_raises_the_revision_but_not_recorded_at(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events[:2])
     first = await store.reader.read_run(run.root)
@@ -93,7 +86,7 @@ async def test_the_first_recorded_at_stays_and_the_revision_grows(store: Store) 
     assert content(then) != content(first)
 
 
-async def test_only_records_that_a_write_changes_get_its_revision(store: Store) -> None:
+async def test_only_records_changed_by_a_write_get_its_revision(store: Store) -> None:
     run = sample_run()
     await store.record(*run.events[:4])
     await store.record(*run.events[4:])

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.profiles import scaled
 from tests.store_contract.stores import clock
-from tests.store_contract.test_order import thorough
 from tracer.errors import StateConflict
 from tracer.redaction import standard_redaction
 from tracer.sessions import MAX_STATE_BYTES, Change, SessionStates, State
@@ -142,7 +142,7 @@ async def test_an_id_too_long_for_an_index_is_refused(sessions: SessionStates) -
             await ask
 
 
-@settings(thorough, max_examples=50)
+@settings(max_examples=scaled(50))
 @given(
     # Not what a secret is called: Hypothesis takes texts from our own source, too.
     text=st.text(st.characters(codec=None), max_size=10).filter(

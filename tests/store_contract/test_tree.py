@@ -1,4 +1,4 @@
-"""The rows of a tree: which, in which order, and how much of each string."""
+"""The rows of a tree: which ones, in which order, and how much of each string."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_a_root_plan_s_tree_shows_each_record_under_its_parent(store: Stor
     assert (top["cumulative"]["toolCalls"], top["cumulative"]["failures"]) == (3, 1)
 
 
-async def test_a_row_says_what_went_wrong_how_long_it_took_and_when(store: Store) -> None:
+async def test_a_row_has_the_error_duration_and_start(store: Store) -> None:
     run = sample_run(sub_plans=1)
     await store.record(*run.events)
     rows = await read_tree(store.reader, run.root, Payloads.PREVIEW)
@@ -51,7 +51,7 @@ async def test_a_row_says_what_went_wrong_how_long_it_took_and_when(store: Store
     assert rows.revision == await store.reader.read_revision(Kind.RUN, run.root)
 
 
-async def test_siblings_stand_in_the_order_of_position_then_id(store: Store) -> None:
+async def test_siblings_are_sorted_by_position_then_id(store: Store) -> None:
     ids = sequential_ids()
     run = Moments(root=ids(), step=ids())
     late, early, batch = ids(), ids(), [ids() for _ in range(3)]
@@ -68,39 +68,31 @@ async def test_siblings_stand_in_the_order_of_position_then_id(store: Store) -> 
 LONG = "字" * 1000
 
 
-@pytest.mark.parametrize(
-    ("payloads", "shown", "is_cut"),
-    [
-        (Payloads.NONE, None, True),
-        (Payloads.PREVIEW, "字" * 682, True),
-        (Payloads.FULL, LONG, False),
-    ],
-)
-async def test_payloads_say_how_much_of_a_long_string_comes(
-    store: Store, payloads: Payloads, shown: str | None, is_cut: bool
-) -> None:
+async def test_payloads_determine_how_much_of_a_long_string_is_returned(store: Store) -> None:
     run = Moments()
     error = ErrorInfo(type="E", message=LONG, stack=LONG)
     await store.record(
         run.plan_started(user_request=LONG),
         run.call_finished(status=Status.FAILED, result=LONG, error=error),
     )
-    rows = await read_tree(store.reader, run.root, payloads)
-    plan, call = rows.plans[0], rows.tool_calls[0]
-    assert (plan["userRequest"], plan["userRequestBytes"], plan["userRequestTruncated"]) == (
-        *(shown, 3000),
-        is_cut,
-    )
-    assert (call["result"], call["resultBytes"], call["resultTruncated"]) == (shown, 3000, is_cut)
-    assert call["error"] == {"type": "E", "message": shown, "stack": shown}
-    nothing = (call["arguments"], call["argumentsBytes"], call["argumentsTruncated"])
-    assert nothing == (None, None, False)
+    expected: list[tuple[Payloads, str | None, bool]] = [
+        (Payloads.NONE, None, True),
+        (Payloads.PREVIEW, "字" * 682, True),
+        (Payloads.FULL, LONG, False),
+    ]
+    for payloads, text, is_cut in expected:
+        rows = await read_tree(store.reader, run.root, payloads)
+        plan, call = rows.plans[0], rows.tool_calls[0]
+        request = [plan[f"userRequest{field}"] for field in ("", "Bytes", "Truncated")]
+        assert request == [text, 3000, is_cut], payloads
+        result = [call[f"result{field}"] for field in ("", "Bytes", "Truncated")]
+        assert result == [text, 3000, is_cut], payloads
+        assert call["error"] == {"type": "E", "message": text, "stack": text}, payloads
+        arguments = [call[f"arguments{field}"] for field in ("", "Bytes", "Truncated")]
+        assert arguments == [None, None, False], payloads
 
 
-@pytest.mark.parametrize("payloads", list(Payloads))
-async def test_a_call_shows_what_hooks_did_to_it_the_long_parts_as_payloads(
-    store: Store, payloads: Payloads
-) -> None:
+async def test_a_call_shows_effects_of_hooks_with_long_values_as_payloads(store: Store) -> None:
     run = Moments()
     await store.record(
         run.call_started(
@@ -109,34 +101,31 @@ async def test_a_call_shows_what_hooks_did_to_it_the_long_parts_as_payloads(
         run.call_finished(short_circuited_by="cache", state_changes=[LONG], still_running=True),
         run.call_started(tool_call_id=new_id(), position=1),
     )
-    told, untold = (await read_tree(store.reader, run.root, payloads)).tool_calls
-    assert (told["forgedArguments"], told["shortCircuitedBy"]) == (["token", "user_id"], "cache")
-    assert told["stillRunning"] is True
-    for field, size in (("effectiveArguments", 3000), ("stateChanges", 6004)):
-        shown = told[field]
-        assert (shown is None) is (payloads is Payloads.NONE)
-        assert told[f"{field}Bytes"] == size
-        assert told[f"{field}Truncated"] is (payloads is not Payloads.FULL)
-        assert (untold[field], untold[f"{field}Bytes"], untold[f"{field}Truncated"]) == (
-            *(None, None),
-            False,
-        )
-    assert (untold["forgedArguments"], untold["shortCircuitedBy"]) == ([], None)
-    assert untold["stillRunning"] is None
+    for payloads in Payloads:
+        hooked, plain = (await read_tree(store.reader, run.root, payloads)).tool_calls
+        assert hooked["forgedArguments"] == ["token", "user_id"], payloads
+        assert (hooked["shortCircuitedBy"], hooked["stillRunning"]) == ("cache", True), payloads
+        for field, size in (("effectiveArguments", 3000), ("stateChanges", 6004)):
+            assert (hooked[field] is None) is (payloads is Payloads.NONE), payloads
+            assert hooked[f"{field}Bytes"] == size, payloads
+            assert hooked[f"{field}Truncated"] is (payloads is not Payloads.FULL), payloads
+            unset = [plain[f"{field}{part}"] for part in ("", "Bytes", "Truncated")]
+            assert unset == [None, None, False], payloads
+        assert (plain["forgedArguments"], plain["shortCircuitedBy"]) == ([], None), payloads
+        assert plain["stillRunning"] is None, payloads
 
 
-@pytest.mark.parametrize("payloads", list(Payloads))
-async def test_short_and_empty_strings_are_never_cut_short_of_what_they_are(
-    store: Store, payloads: Payloads
-) -> None:
+async def test_short_and_empty_strings_are_not_truncated(store: Store) -> None:
     run = Moments()
     await store.record(run.call_finished(result=""), run.call_started(arguments="a" * 2048))
-    [call] = (await read_tree(store.reader, run.root, payloads)).tool_calls
-    assert (call["resultBytes"], call["resultTruncated"]) == (0, False)
-    assert call["argumentsTruncated"] is (payloads in (Payloads.NONE, Payloads.DIGEST))
+    for payloads in Payloads:
+        [call] = (await read_tree(store.reader, run.root, payloads)).tool_calls
+        assert (call["resultBytes"], call["resultTruncated"]) == (0, False), payloads
+        is_cut = payloads in (Payloads.NONE, Payloads.DIGEST)
+        assert call["argumentsTruncated"] is is_cut, payloads
 
 
-async def test_a_text_that_says_how_long_it_was_is_taken_at_its_word(store: Store) -> None:
+async def test_a_masked_payload_reports_its_original_size(store: Store) -> None:
     run = Moments()
     size, other = 999_999_999_999_999, "[masked: rest of 7 bytes]\n"
     await store.record(
@@ -168,7 +157,7 @@ async def test_a_sub_plan_s_tree_is_that_plan_and_what_is_below_it(store: Store)
     assert top["cumulative"]["toolCalls"] == 1
 
 
-async def test_plans_that_open_each_other_in_a_circle_are_read_to_the_end(store: Store) -> None:
+async def test_plans_that_open_each_other_are_all_read(store: Store) -> None:
     run, one, other = Moments(), new_id(), new_id()
     calls, steps = [new_id(), new_id()], [new_id(), new_id()]
     await store.record(
@@ -196,7 +185,7 @@ def count(nodes: list[Node], kind: str) -> int:
     return here + (count(below, kind) if below else 0)
 
 
-async def test_of_plans_that_share_an_id_the_one_that_is_no_placeholder_is_read(
+async def test_a_plan_is_read_before_a_placeholder_with_the_same_id(
     store: Store,
 ) -> None:
     ids = sequential_ids()

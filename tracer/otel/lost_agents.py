@@ -7,7 +7,7 @@ and the link is inferred. Two are not guessed between.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from itertools import islice
 from math import inf
@@ -38,8 +38,22 @@ _MOST_CUTS = 10
 """How often circles are looked for; where there are still some, all is taken back."""
 
 
-def join_lost_agents(forest: Forest, agents: Agents) -> None:
-    """Find what opened the agents that no call is known of, whatever was found before."""
+def join_lost_agents(
+    forest: Forest,
+    agents: Agents,
+    *,
+    most_cuts: int = _MOST_CUTS,
+    read_request: Callable[[Forest, Agent], str | None] = first_message,
+) -> None:
+    """Infer what opened the agents that have no link to a tool call; replace earlier inferences.
+
+    Args:
+        forest: The spans, grown.
+        agents: Their agents; the inferred links are set on them.
+        most_cuts: How often circles of inferred links are cut. If some remain, all inferred links
+            are removed.
+        read_request: Returns what an agent was asked; called at most once for each agent.
+    """
     for agent in agents.by_id.values():
         agent.inferred = agent.evidence = None
     lost = [each for each in agents.by_id.values() if agents.call_of(each, forest) is None]
@@ -49,16 +63,17 @@ def join_lost_agents(forest: Forest, agents: Agents) -> None:
     late = [agent for agent in lost if agent.start >= first_call]
     nesting = _Nesting(forest)
     if late:
-        _join_by_text(forest, agents, late, nesting)
+        _join_by_text(forest, agents, late, nesting, _Asked(forest, agents, read_request))
     _join_by_node(forest, agents, lost)
     if late:
         _join_by_time(forest, agents, late, calls, nesting)
     if any(agent.inferred is not None for agent in lost):
-        _cut_circles(forest, agents)
+        _cut_circles(forest, agents, most_cuts)
 
 
-def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _Nesting) -> None:
-    asked = _Asked(forest, agents)
+def _join_by_text(
+    forest: Forest, agents: Agents, lost: list[Agent], nesting: _Nesting, asked: _Asked
+) -> None:
     wanted = {asked[agent.span_id] for agent in lost} - {""}
     asking = {said: found for said in wanted if (found := agents.calls_asking(said, forest))}
     if not asking:
@@ -88,13 +103,19 @@ def _join_by_text(forest: Forest, agents: Agents, lost: list[Agent], nesting: _N
 class _Asked(dict[bytes, str]):
     """What each agent was asked, looked for once: it may have many rounds that do not say."""
 
-    def __init__(self, forest: Forest, agents: Agents) -> None:
+    def __init__(
+        self,
+        forest: Forest,
+        agents: Agents,
+        read_request: Callable[[Forest, Agent], str | None],
+    ) -> None:
         super().__init__()
         self._forest = forest
         self._agents = agents
+        self._read_request = read_request
 
     def __missing__(self, span_id: bytes) -> str:
-        message = first_message(self._forest, self._agents.by_id[span_id])
+        message = self._read_request(self._forest, self._agents.by_id[span_id])
         found = self[span_id] = (message or "").strip()
         return found
 
@@ -290,9 +311,9 @@ def _is_own_kind(caller: str | None, agent: Agent, forest: Forest) -> bool:
     return caller is not None and caller == name_of(forest, agent)
 
 
-def _cut_circles(forest: Forest, agents: Agents) -> None:
-    """Take back inferred links by which an agent would have opened itself."""
-    for _ in range(_MOST_CUTS):
+def _cut_circles(forest: Forest, agents: Agents, most_cuts: int) -> None:
+    """Remove inferred links by which an agent would have opened itself."""
+    for _ in range(most_cuts):
         if not _cut_those_there_are(forest, agents):
             return
     for agent in agents.by_id.values():
