@@ -25,7 +25,7 @@ from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
 from tracer.storage.embedded_postgres import start_embedded_postgres
-from tracer.storage.embedded_revival import kept_alive
+from tracer.storage.embedded_revival import LOOK_SECONDS, kept_alive
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.http_writer import HttpWriter
 from tracer.storage.notifications import notifications
@@ -85,12 +85,15 @@ class Parts:
 
 
 @asynccontextmanager
-async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[str]:
+async def database(
+    settings: Settings, migrated: bool = True, look_seconds: float = LOOK_SECONDS
+) -> AsyncIterator[str]:
     """Give the URL of the database, the embedded one started where none is configured.
 
     Args:
         settings: Where the database is.
         migrated: Whether to bring its schema up to date first.
+        look_seconds: How often to check that the embedded server is alive.
 
     Raises:
         ConfigurationError: Records are to go to a server instead.
@@ -108,7 +111,7 @@ async def database(settings: Settings, migrated: bool = True) -> AsyncIterator[s
         else:
             embedded = await asyncio.to_thread(start_embedded_postgres, settings.home)
             stack.push_async_callback(asyncio.to_thread, embedded.stop)
-            await stack.enter_async_context(kept_alive(embedded))
+            await stack.enter_async_context(kept_alive(embedded, look_seconds))
             url = embedded.url
         if migrated:
             await asyncio.to_thread(migrate.upgrade, url)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.adapters.recording import RecordedStore
@@ -50,18 +49,21 @@ class SpansStore(RecordedStore):
 
 @contextmanager
 def processing(
-    folder: Path, max_waiting: int = MAX_WAITING
+    folder: Path, max_waiting: int = MAX_WAITING, delay_seconds: float = 2
 ) -> Iterator[tuple[TracerProvider, SpansStore]]:
-    """Give a provider whose spans go to a store, by a connection that is closed at the end."""
+    """Yield a provider whose spans go to a store, through a connection that is closed at the end.
+
+    With the default delay of a processor, a busy machine could send a span before it has ended.
+    """
     store = SpansStore()
     with (
-        pytest.MonkeyPatch.context() as patched,
         Tracing(lambda: nullcontext(store), lambda: Spool(folder / "spool.sqlite3")) as tracing,
     ):
-        # Else a span that a busy machine holds up is sent before it has ended.
-        patched.setattr("tracer.adapters.span_processor.DELAY_SECONDS", 2.0)
         store.tracing = tracing
         provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(TracerSpanProcessor(tracing, max_waiting=max_waiting))
+        processor = TracerSpanProcessor(
+            tracing, max_waiting=max_waiting, delay_seconds=delay_seconds
+        )
+        provider.add_span_processor(processor)
         yield provider, store
         store.may_answer.set()

@@ -23,6 +23,7 @@ from tests.trees import Node
 from tracer.adapters import pydantic_ai
 
 
+@pytest.mark.thorough
 async def test_three_ways_to_record_five_runs_at_once_agree(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,18 @@ ASYNC = [_ainvoke, _astream, _astream_events, _abatch]
 SYNC = [_invoke, _stream, _invoke_in_the_event_loop]
 
 
-@pytest.mark.parametrize("model", [Says, Streams])
-@pytest.mark.parametrize("buffered", [False, True])
-@pytest.mark.parametrize("run", [*ASYNC, *SYNC])
+def _ways() -> Iterator[Any]:
+    """Yield every combination; the quick profile tries each way to run once."""
+    for number, run in enumerate([*ASYNC, *SYNC]):
+        for buffered, model in product([False, True], [Says, Streams]):
+            is_quick = (buffered, model) == (
+                number % 2 == 1,
+                Streams if "stream" in run.__name__ else Says,
+            )
+            yield pytest.param(run, buffered, model, marks=[] if is_quick else pytest.mark.thorough)
+
+
+@pytest.mark.parametrize(("run", "buffered", "model"), [*_ways()])
 async def test_the_scenario_has_its_calls_statuses_parents_and_tokens(
     run: Callable[[Any, str], Awaitable[None]],
     buffered: bool,

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents.middleware import ToolRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
@@ -33,6 +33,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
+from tests.profiles import scaled
 from tracer.adapters.langchain_messages import answer_of
 
 
@@ -106,11 +107,7 @@ _CHOICES = st.lists(
 )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=scaled(25))
 @given(rounds=st.lists(_CHOICES.filter(bool), min_size=1, max_size=3), stream=st.booleans())
 async def test_whatever_the_ids_are_every_call_has_its_own_result_and_round(
     rounds: list[list[tuple[str, str, str]]], stream: bool, tmp_path: Path

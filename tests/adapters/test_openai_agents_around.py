@@ -139,7 +139,7 @@ async def test_nothing_is_kept_of_a_run_that_has_ended(store: RecordedStore) -> 
     tide = Tide()
     run = asyncio.create_task(Runner.run(agent_of([call_of("tide")], tools=[tide.tool]), "Plan."))
     await tide.asked.acquire()
-    kept = WeakSet(each for each in gc.get_objects() if isinstance(each, AgentRun))
+    kept = WeakSet(each for each in gc.get_objects() if type(each) is AgentRun)
     assert kept
     run.cancel()
     await asyncio.wait([run])

@@ -328,7 +328,7 @@ async def test_nothing_of_a_run_is_kept_when_it_is_over(recorded: Recorded) -> N
     gc.collect()
 
     assert result.output == wanted.final_answer
-    assert [each for each in gc.get_objects() if isinstance(each, AgentRun)] == []
+    assert [each for each in gc.get_objects() if type(each) is AgentRun] == []
 
 
 def _spools(home: Path) -> list[Path]:

@@ -245,10 +245,11 @@ def test_a_shutdown_brings_what_waits_and_takes_no_more(
     assert _lost(caplog) == Counter(starts=1)  # and no word of the others
 
 
-def test_closing_the_connection_first_brings_what_waits_too(
+def test_closing_the_connection_sends_waiting_spans(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with processing(tmp_path) as (provider, store):
+    # Closing waits for the delay.
+    with processing(tmp_path, delay_seconds=0.5) as (provider, store):
         tracer = provider.get_tracer("t")
         tracer.start_span("kept").end()
         store.tracing.close()

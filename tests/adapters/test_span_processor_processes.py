@@ -18,6 +18,8 @@ import pytest
 from tests.adapters.outline import outline
 from tests.servers import tracer_server
 
+pytestmark = pytest.mark.thorough
+
 DEADLINE_SECONDS = 300.0
 
 PROGRAM = """

@@ -6,16 +6,22 @@ import asyncio
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
+import uvicorn
 
 import tracer
+from api.app import create_app
+from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
-from tests.servers import start_server, tracer_server
+from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.recorder.spool import Spool, spool_path
+from tracer.runtime.scripted_model import ScriptedModel
 
 
 @pytest.fixture(autouse=True)
@@ -35,49 +41,51 @@ def record(title: str, url: str | None = None) -> None:
         pass
 
 
-async def test_it_records_to_a_server_and_to_a_database(
+@asynccontextmanager
+async def listening(parts: Parts, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve the API on a socket that is bound; until then, connections to it are refused."""
+    server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None))
+    listener.listen()
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        parts.watch.end()
+        server.should_exit = True
+        await serving
+
+
+async def test_connect_finds_the_store_and_redelivers_the_spool(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with tracer_server(database_url, tmp_path) as url:
-        await asyncio.to_thread(record, "server", url)
-        await asyncio.to_thread(record, "database", database_url)
-        monkeypatch.setenv("TRACER_DATABASE_URL", database_url)
-        await asyncio.to_thread(record, "database of the environment")
-        monkeypatch.setenv("TRACER_URL", NOBODY)
-        await asyncio.to_thread(record, "nowhere")
-        monkeypatch.setenv("TRACER_URL", url)
-        await asyncio.to_thread(record, "server of the environment")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        await asyncio.to_thread(record, "server, before it started", url)
+        async with (
+            serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
+            listening(parts, listener),
+        ):
+            await asyncio.to_thread(record, "server", url)
+            await asyncio.to_thread(record, "database", database_url)
+            monkeypatch.setenv("TRACER_DATABASE_URL", database_url)
+            await asyncio.to_thread(record, "database of the environment")
+            monkeypatch.setenv("TRACER_URL", NOBODY)
+            await asyncio.to_thread(record, "absent server of the environment")
+            monkeypatch.setenv("TRACER_URL", url)
+            await asyncio.to_thread(record, "server of the environment")
+            seen = await titles(url)
 
-        seen = await titles(url)
-
-    assert seen == [
-        "server of the environment",
-        "database of the environment",
+    assert sorted(seen) == [
         "database",
+        "database of the environment",
         "server",
+        "server of the environment",
+        "server, before it started",
     ]
 
 
-async def test_what_a_server_that_is_away_misses_it_gets_later(
-    database_url: str, tmp_path: Path
-) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    await asyncio.to_thread(record, "while it was away", url)
-    server = start_server(database_url, tmp_path, port=port)
-    try:
-        await asyncio.to_thread(record, "once it was back", url)
-        seen = await titles(url)
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=60)
-
-    assert sorted(seen) == ["once it was back", "while it was away"]
-
-
-async def test_a_database_without_its_tables_stops_nobody(
+async def test_events_are_spooled_if_the_database_has_no_tables(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(record, "kept", empty_database_url)
@@ -91,7 +99,7 @@ async def test_a_database_without_its_tables_stops_nobody(
     "url",
     ["", "localhost:8420", "ftp://host", "http://user:secret@host", "postgresql://[", "http:"],
 )
-def test_an_address_that_is_none_is_refused_with_a_sentence(url: str) -> None:
+def test_invalid_address_is_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="http://HOST:PORT") as raised:
         tracer.connect(url)
 
@@ -99,7 +107,7 @@ def test_an_address_that_is_none_is_refused_with_a_sentence(url: str) -> None:
     assert raised.value.__cause__ is None
 
 
-def test_a_wrong_variable_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_the_invalid_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACER_URL", "localhost")
 
     with pytest.raises(ConfigurationError, match="TRACER_URL"):

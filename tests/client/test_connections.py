@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
-from tracer.client import recorder_thread
 from tracer.client.tracing import Tracing
 from tracer.client.work import current_work
-from tracer.events import Event
+from tracer.events import Event, PlanStarted
+from tracer.ids import new_id
 from tracer.recorder.spool import Spool
+from tracer.records import Run
 from tracer.storage.memory_store import MemoryStore
-from tracer.store import TraceWriter, WriteAnswer
+from tracer.store import RunFilter, TraceWriter, WriteAnswer
 
 
 class HeldStore(MemoryStore):
@@ -36,14 +38,28 @@ class HeldStore(MemoryStore):
         return await super().write(events)
 
 
-def connected(store: TraceWriter, folder: Path, buffered: bool = False) -> Tracing:
+def connected(store: TraceWriter, folder: Path, **options: Any) -> Tracing:
     def open_writer() -> AbstractAsyncContextManager[TraceWriter]:
         return nullcontext(store)
 
-    return Tracing(open_writer, lambda: Spool(folder / "spool.sqlite3"), buffered=buffered)
+    return Tracing(open_writer, lambda: Spool(folder / "spool.sqlite3"), **options)
 
 
-async def test_a_closed_connection_drops_what_comes_and_says_so(
+async def runs_of(store: MemoryStore) -> list[Run]:
+    return (await store.list_runs(RunFilter(), 1000, None)).items
+
+
+async def kill_recorder(writer: TraceWriter) -> None:
+    """Stop the recorder's event loop from within, as a fault in it would."""
+    asyncio.get_running_loop().call_soon(_raise, SystemExit(7))
+    await asyncio.Event().wait()
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def test_closed_connection_drops_and_logs_events(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with recording(tmp_path) as (tracing, store):
@@ -61,7 +77,7 @@ async def test_a_closed_connection_drops_what_comes_and_says_so(
         tracing.run(lambda writer: writer.write([]))
 
 
-async def test_work_of_one_connection_does_not_hang_under_that_of_another(
+async def test_work_never_nests_under_another_connection(
     tmp_path: Path,
 ) -> None:
     with recording(tmp_path / "1") as (one, first), recording(tmp_path / "2") as (two, second):
@@ -74,7 +90,7 @@ async def test_work_of_one_connection_does_not_hang_under_that_of_another(
     assert other["agentExecutions"] == []
 
 
-async def test_a_buffered_connection_waits_for_nothing(tmp_path: Path) -> None:
+async def test_buffered_connection_never_waits(tmp_path: Path) -> None:
     store = HeldStore()
     tracing = connected(store, tmp_path, buffered=True)
     try:
@@ -87,16 +103,15 @@ async def test_a_buffered_connection_waits_for_nothing(tmp_path: Path) -> None:
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
 
-    assert len(store._runs) == 200
+    assert len(await runs_of(store)) == 200
     assert len(store.batches) < 20
 
 
-async def test_what_the_store_does_not_take_in_time_is_durable_in_the_spool(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_events_go_to_the_spool_when_the_store_is_slow(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 0.05)
     store = HeldStore()
-    tracing = connected(store, tmp_path)
+    tracing = connected(store, tmp_path, patience=0.05)
     try:
         async with tracing.plan("one"):
             spool = Spool(tmp_path / "spool.sqlite3")
@@ -106,10 +121,10 @@ async def test_what_the_store_does_not_take_in_time_is_durable_in_the_spool(
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
 
-    assert len(store._runs) == 1
+    assert len(await runs_of(store)) == 1
 
 
-def test_a_store_that_cannot_be_opened_is_an_error_of_the_connection(tmp_path: Path) -> None:
+def test_connection_raises_if_the_store_cannot_be_opened(tmp_path: Path) -> None:
     @asynccontextmanager
     async def broken() -> AsyncIterator[TraceWriter]:
         if folder_is_missing:
@@ -122,17 +137,12 @@ def test_a_store_that_cannot_be_opened_is_an_error_of_the_connection(tmp_path: P
         Tracing(broken, lambda: Spool(tmp_path / "spool.sqlite3"))
 
 
-async def test_nobody_waits_for_a_recorder_that_has_died(
+async def test_no_call_waits_for_a_dead_recorder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with recording(tmp_path) as (tracing, _):
-
-        async def die(writer: TraceWriter) -> None:
-            asyncio.get_running_loop().call_soon(_raise, SystemExit(7))
-            await asyncio.Event().wait()
-
-        asked = tracing.run(die)
-        await asyncio.to_thread(tracing._threads[-1]._thread.join)
+        asked = tracing.run(kill_recorder)
+        await asyncio.to_thread(wait, [asked], PLENTY_SECONDS)
         with tracing.plan("dropped"):
             pass
 
@@ -142,11 +152,7 @@ async def test_nobody_waits_for_a_recorder_that_has_died(
     assert "events_dropped" in caplog.text
 
 
-def _raise(error: BaseException) -> None:
-    raise error
-
-
-async def test_many_wait_for_a_recorder_that_dies_and_all_go_on(tmp_path: Path) -> None:
+async def test_waiting_calls_return_when_the_recorder_dies(tmp_path: Path) -> None:
     store = HeldStore()
     tracing = connected(store, tmp_path)
 
@@ -156,14 +162,14 @@ async def test_many_wait_for_a_recorder_that_dies_and_all_go_on(tmp_path: Path) 
 
     tasks = [asyncio.create_task(record(number)) for number in range(50)]
     await asyncio.sleep(0)
-    tracing._threads[-1]._loop.call_soon_threadsafe(_raise, SystemExit(7))
+    tracing.run(kill_recorder)
     store.may_answer.set()
     async with asyncio.timeout(PLENTY_SECONDS):
         await asyncio.gather(*tasks)
     await asyncio.to_thread(tracing.close)
 
 
-async def test_recording_within_recording_does_not_wait_for_itself(tmp_path: Path) -> None:
+async def test_recording_in_the_recorder_thread_does_not_deadlock(tmp_path: Path) -> None:
     with recording(tmp_path) as (tracing, store):
 
         async def record(writer: TraceWriter) -> None:
@@ -176,7 +182,7 @@ async def test_recording_within_recording_does_not_wait_for_itself(tmp_path: Pat
     assert tree["status"] == "succeeded"
 
 
-async def test_an_object_that_records_when_it_is_collected_may_be_collected_anywhere(
+async def test_finalizers_may_record_in_any_thread(
     tmp_path: Path,
 ) -> None:
     with recording(tmp_path) as (tracing, store):
@@ -206,17 +212,25 @@ async def test_an_object_that_records_when_it_is_collected_may_be_collected_anyw
     assert {tree["title"] for tree in trees} == {"collected", "recorded"}
 
 
-async def test_too_many_events_that_nobody_waits_for_are_dropped_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+async def test_calls_above_the_queue_limit_are_dropped_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(recorder_thread, "MAX_QUEUED", 20)
     store = HeldStore()
-    tracing = connected(store, tmp_path, buffered=True)
-    thread = tracing._threads[-1]
+    tracing = connected(store, tmp_path, buffered=True, patience=60, max_queued=20)
     try:
-        for _ in range(100):
-            thread.record(())
-        assert thread.waiting <= 21
+        for number in range(100):
+            plan_id = new_id()
+            start = PlanStarted(
+                **tracing.stamp(), root_plan_id=plan_id, plan_id=plan_id, title=str(number)
+            )
+            tracing.record(start)
+        waiting = tracing.waiting
     finally:
         store.may_answer.set()
         await asyncio.to_thread(tracing.close)
+
+    stored = len(await runs_of(store))
+    dropped = caplog.text.count("too_many_events_wait")
+    # The recorder may have taken some of the queue before the limit was reached.
+    assert 20 <= waiting <= 40
+    assert (stored, stored + dropped) == (waiting, 100)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from tests.servers import tracer_server
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "by_hand.py"
 
 
-async def test_the_example_records_its_run(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_example_records_its_run(database_url: str, tmp_path: Path) -> None:
     with tracer_server(database_url, tmp_path) as url:
         done = await asyncio.to_thread(
             subprocess.run,

@@ -10,10 +10,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.adapters.recording import recording, tree_of, trees_of
+from tests.profiles import scaled
 from tests.trees import Node
 from tracer.client.tracing import Tracing
 
@@ -161,9 +163,9 @@ async def _enter(tracing: Tracing, program: Program) -> None:
             await asyncio.to_thread(thread.join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=scaled(60))
 @given(PROGRAMS)
-async def test_the_tree_of_a_program_is_the_program(program: Program) -> None:
+async def test_recorded_tree_has_the_structure_of_the_program(program: Program) -> None:
     with TemporaryDirectory() as folder, recording(Path(folder)) as (tracing, store):
         await _enter(tracing, program)
         tree = await tree_of(store)
@@ -172,8 +174,8 @@ async def test_the_tree_of_a_program_is_the_program(program: Program) -> None:
     assert seen_shape(tree) == shape(expected(program))
 
 
-async def test_each_of_a_thousand_threads_has_its_own_place(tmp_path: Path) -> None:
-    number = 1000
+@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.thorough)])
+async def test_each_of_many_threads_has_its_own_work(tmp_path: Path, number: int) -> None:
     with recording(tmp_path, buffered=True) as (tracing, store):
 
         def work(name: str) -> None:

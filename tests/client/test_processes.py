@@ -14,10 +14,9 @@ from tracer.status import Status
 A_PLAN = ["plan_started", "plan_finished"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_a_program_that_never_closes_loses_nothing_and_keeps_its_exit_code(
-    tmp_path: Path, buffered: bool
-) -> None:
+async def test_program_that_never_closes_loses_nothing(tmp_path: Path, buffered: bool) -> None:
     ended = await run_program(
         """
         with tracing.plan("one"):
@@ -31,7 +30,8 @@ async def test_a_program_that_never_closes_loses_nothing_and_keeps_its_exit_code
     assert (ended.code, types_of(ended)) == (3, A_PLAN)
 
 
-async def test_threads_that_outlive_the_main_one_are_recorded_to_their_end(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_threads_that_outlive_the_main_thread_are_recorded(tmp_path: Path) -> None:
     ended = await run_program(
         """
         def work():
@@ -57,7 +57,8 @@ async def test_threads_that_outlive_the_main_one_are_recorded_to_their_end(tmp_p
     ]
 
 
-async def test_an_error_that_nobody_catches_ends_the_program_and_its_work(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_uncaught_error_fails_the_work(tmp_path: Path) -> None:
     ended = await run_program(
         """
         with tracing.tool_call("measure", {}):
@@ -76,7 +77,8 @@ async def test_an_error_that_nobody_catches_ends_the_program_and_its_work(tmp_pa
     assert (finished.error.type, finished.error.message) == ("ValueError", "no cuff")
 
 
-async def test_ctrl_c_cancels_what_was_running(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_ctrl_c_cancels_running_work(tmp_path: Path) -> None:
     ended = await run_program(
         """
         # Who starts tests in a shell's background lets them ignore it.
@@ -93,7 +95,8 @@ async def test_ctrl_c_cancels_what_was_running(tmp_path: Path) -> None:
     assert finished.status is Status.CANCELLED
 
 
-async def test_what_was_recorded_is_there_after_kill_9(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_recorded_events_survive_kill_9(tmp_path: Path) -> None:
     ended = await run_program(
         """
         with tracing.plan("one"), tracing.tool_call("measure", {"patient": "p-1"}):
@@ -106,9 +109,19 @@ async def test_what_was_recorded_is_there_after_kill_9(tmp_path: Path) -> None:
     assert types_of(ended) == ["plan_started", "step_started", "tool_call_started"]
 
 
-@pytest.mark.parametrize("leave", ["sys.exit(0)", "tracing.flush(); os._exit(0)"])
-@pytest.mark.parametrize("buffered", [False, True])
-async def test_a_forked_process_records_under_the_work_that_it_was_forked_in(
+thorough = pytest.mark.thorough
+
+
+@pytest.mark.parametrize(
+    ("leave", "buffered"),
+    [
+        ("sys.exit(0)", False),
+        pytest.param("sys.exit(0)", True, marks=thorough),
+        pytest.param("tracing.flush(); os._exit(0)", False, marks=thorough),
+        pytest.param("tracing.flush(); os._exit(0)", True, marks=thorough),
+    ],
+)
+async def test_forked_process_records_under_the_work_around_the_fork(
     tmp_path: Path, leave: str, buffered: bool
 ) -> None:
     ended = await run_program(
@@ -142,8 +155,9 @@ async def test_a_forked_process_records_under_the_work_that_it_was_forked_in(
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("buffered", [False, True])
-async def test_processes_of_multiprocessing_record_and_end(tmp_path: Path, buffered: bool) -> None:
+async def test_multiprocessing_children_record(tmp_path: Path, buffered: bool) -> None:
     ended = await run_program(
         """
         import multiprocessing, warnings
@@ -172,7 +186,8 @@ async def test_processes_of_multiprocessing_record_and_end(tmp_path: Path, buffe
     assert len(ended.events) == 8
 
 
-async def test_a_forked_process_that_records_nothing_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.thorough
+async def test_fork_that_closes_its_connection_leaves_the_parent_recording(tmp_path: Path) -> None:
     ended = await run_program(
         """
         import warnings

@@ -20,6 +20,8 @@ import pytest
 
 from tests.servers import Server, start_server
 
+pytestmark = pytest.mark.thorough
+
 REPOSITORY = Path(__file__).parents[2]
 LEASE_SECONDS = 3.0
 PLENTY_SECONDS = 200.0

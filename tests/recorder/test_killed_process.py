@@ -6,6 +6,8 @@ import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
+import pytest
+
 from tests.recorder.stores import CommandedStore
 from tracer.events import EVENT, Event
 from tracer.recorder.recorder import Recorder
@@ -43,6 +45,7 @@ async def test_the_next_process_drains_what_a_killed_one_left(
     assert await spool.count() == 0
 
 
+@pytest.mark.thorough
 async def test_processes_that_start_at_once_on_one_new_spool_lose_nothing(
     store: CommandedStore, spool: Spool, spool_path: Path
 ) -> None:

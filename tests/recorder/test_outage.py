@@ -243,11 +243,11 @@ async def test_closing_with_the_store_down_leaves_the_events_to_the_next_recorde
 
 
 async def test_closing_does_not_wait_long_for_a_store_that_hangs(
-    store: CommandedStore, spool: Spool, monkeypatch: pytest.MonkeyPatch
+    store: CommandedStore, spool: Spool
 ) -> None:
-    monkeypatch.setattr("tracer.recorder.recorder.CLOSING_SECONDS", 0.05)
-    # A store that hangs is otherwise waited for thirty seconds.
-    async with asyncio.timeout(20), Recorder(store, spool, patience=0.02) as recorder:
+    recorder = Recorder(store, spool, patience=0.02, closing_seconds=0.05)
+    # Without the bound, closing would wait thirty seconds for the store.
+    async with asyncio.timeout(20), recorder:
         store.may_write.clear()
         event = plan_started(recorder)
         await recorder.record(event)
@@ -257,11 +257,10 @@ async def test_closing_does_not_wait_long_for_a_store_that_hangs(
 
 
 async def test_cancelling_the_closing_cuts_it_short_and_loses_nothing(
-    store: CommandedStore, spool: Spool, monkeypatch: pytest.MonkeyPatch
+    store: CommandedStore, spool: Spool
 ) -> None:
-    monkeypatch.setattr("tracer.recorder.recorder.CLOSING_SECONDS", 10 * PLENTY_SECONDS)
     store.may_write.clear()
-    recorder = Recorder(store, spool, patience=0.02)
+    recorder = Recorder(store, spool, patience=0.02, closing_seconds=10 * PLENTY_SECONDS)
     event = plan_started(recorder)
 
     async def agent() -> None:

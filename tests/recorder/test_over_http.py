@@ -24,6 +24,8 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.storage.http_writer import HttpWriter
 
+pytestmark = pytest.mark.thorough
+
 AWAY_SECONDS = 60.0 if os.environ.get("TRACER_TORTURE") else 0.0
 PATIENCE = 0.5
 BUSY_SECONDS = 20.0

@@ -255,13 +255,10 @@ async def test_what_is_no_event_any_more_is_dropped_and_does_not_block(
     assert recorder.counts.dropped == 1
 
 
-async def test_several_processes_may_share_the_file(
-    recorder: Recorder, spool_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spools of one process stand for them: SQLite locks per connection."""
-    # Who waits for SQLite's lock is not next in any line: on a slow disk, one waits for long.
-    monkeypatch.setattr("tracer.recorder.spool.BUSY_SECONDS", 60.0)
-    spools = [Spool(spool_path) for _ in range(6)]
+async def test_several_processes_may_share_the_file(recorder: Recorder, spool_path: Path) -> None:
+    """Use several spools of one process, since SQLite locks per connection."""
+    # SQLite's lock has no queue: on a slow disk, one spool may wait for long.
+    spools = [Spool(spool_path, busy_seconds=60) for _ in range(6)]
     events: list[PlanStarted] = plans_started(recorder, 60)
     await asyncio.gather(*(spools[place % 6].append([event]) for place, event in enumerate(events)))
 

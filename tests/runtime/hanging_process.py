@@ -6,16 +6,12 @@ from pathlib import Path
 
 from tests.runtime.runs import application, bench, script
 from tracer.context import ToolContext
-from tracer.recorder import recorder
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import tool
-
-# Else the first events of a slow machine are in the spool alone when this is killed.
-recorder.PATIENCE_SECONDS = 60.0
 
 
 @tool
@@ -32,7 +28,8 @@ async def main(database_url: str, directory: Path) -> None:
     async with open_pool(database_url) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         hanging = application(model, [hang], max_parallel=1)
-        async with bench(hanging, writer, reader, directory) as on:
+        # With the default patience, a slow machine could leave the first events in the spool only.
+        async with bench(hanging, writer, reader, directory, patience=60) as on:
             await on.launcher.run("Hang", agent="worker")
 
 

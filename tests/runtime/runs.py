@@ -73,11 +73,23 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    application: Application, writer: TraceWriter, reader: TraceReader, spool: Path
+    application: Application,
+    writer: TraceWriter,
+    reader: TraceReader,
+    spool: Path,
+    patience: float | None = None,
 ) -> AsyncIterator[Bench]:
-    """Give a launcher for an application; what was recorded is stored on leaving."""
+    """Open a launcher for an application; what was recorded is stored when it closes.
+
+    Args:
+        application: The application.
+        writer: The store to record to.
+        reader: The same store.
+        spool: The directory of the spool.
+        patience: How many seconds an event waits for the store; see `Recorder`.
+    """
     async with (
-        Recorder(writer, Spool(spool / "spool.db")) as recorder,
+        Recorder(writer, Spool(spool / "spool.db"), patience=patience) as recorder,
         RunLauncher(application, recorder, reader, poll_seconds=0.001) as launcher,
     ):
         yield Bench(launcher, recorder, reader)

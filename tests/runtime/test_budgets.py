@@ -314,7 +314,7 @@ async def test_a_sub_plan_without_tokens_is_a_failed_call_and_the_agent_goes_on(
     assert (row["status"], row["reason"]) == ("failed", "subplan_failed")
 
 
-async def test_a_run_and_a_sub_plan_are_over_when_their_time_is(open_run: OpenRun) -> None:
+async def test_run_and_sub_plan_time_out_by_their_own_budget(open_run: OpenRun) -> None:
     @tool
     async def hang() -> None:
         await asyncio.Event().wait()
@@ -324,7 +324,7 @@ async def test_a_run_and_a_sub_plan_are_over_when_their_time_is(open_run: OpenRu
         script("Go", [call("review", {"week": 1})], [call("hang")]),
         script("Review week 1.", [call("hang")]),
     ]
-    limits = BudgetLimits(seconds=5.0)
+    limits = BudgetLimits(seconds=1.5)
     on = await open_run(ScriptedModel(scripts), [hang, review], budget=limits)
 
     outcome = await on.launcher.run("Go", agent="worker")

@@ -25,11 +25,12 @@ Begun = Callable[[], Awaitable[object]]
 
 
 async def cancelled_by_wish(on: Bench, store: MemoryStore, begun: Begun) -> TreeRows:
-    """Start a run, wish it cancelled once it has begun, and return its rows when it has ended."""
-    root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
+    """Start a run, request its cancellation once it has begun, and return its rows at the end."""
+    run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await begun()
+    [root_plan_id] = on.launcher.active_runs
     await store.request_cancel(root_plan_id)
-    await asyncio.wait({on.launcher._active[root_plan_id].task})
+    await run
     return await on.rows(root_plan_id)
 
 
@@ -166,14 +167,13 @@ async def test_a_deleted_run_is_cancelled_and_the_process_goes_on(
     gate = Gate()
     model = ScriptedModel([script("Go", Turn(gate=gate)), script("Other", "fine")])
     on = await open_bench(application(model))
-    root_plan_id = (await on.launcher.start("Go", agent="worker")).root_plan_id
+    run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await gate.reached.wait()
-    run = on.launcher._active[root_plan_id].task
+    [root_plan_id] = on.launcher.active_runs
 
     await store.delete_run(root_plan_id)
-    await asyncio.wait({run})
 
-    assert run.cancelled()
+    assert (await run).status == "cancelled"
     assert (await on.launcher.run("Other", agent="worker")).status == "succeeded"
 
 
@@ -197,9 +197,14 @@ async def test_a_store_that_is_away_does_not_end_the_watch_for_wishes(
     gate = Gate()
     reader: Any = AwayReader(store)
     model = ScriptedModel([script("Go", Turn(gate=gate))])
+
+    async def begun() -> None:
+        await gate.reached.wait()
+        await reader.asked.wait()
+
     async with bench(application(model), store, reader, tmp_path) as on:
         on.reader = store
-        rows = await cancelled_by_wish(on, store, reader.asked.wait)
+        rows = await cancelled_by_wish(on, store, begun)
 
     assert endings(rows.plans) == [ASKED]
 
@@ -223,7 +228,7 @@ async def test_the_context_of_a_call_is_not_left_behind_by_a_cancelled_run(
     await asyncio.wait({run})
 
     assert run.cancelled()
-    assert on.launcher._active == {}
+    assert on.launcher.active_runs == []
 
 
 async def test_whoever_waits_for_a_run_that_is_cancelled_by_a_wish_is_told_so(
@@ -233,7 +238,7 @@ async def test_whoever_waits_for_a_run_that_is_cancelled_by_a_wish_is_told_so(
     on = await open_bench(application(ScriptedModel([script("Go", Turn(gate=gate))])))
     run = asyncio.create_task(on.launcher.run("Go", agent="worker"))
     await gate.reached.wait()
-    [root_plan_id] = on.launcher._active
+    [root_plan_id] = on.launcher.active_runs
 
     await store.request_cancel(root_plan_id)
     outcome = await run

@@ -96,7 +96,7 @@ async def test_calls_run_side_by_side_up_to_the_bound_and_the_others_queue(
     on = await open_bench(application(model, [hold], max_parallel=2))
     run = asyncio.create_task(on.launcher.run("Hold", agent="worker"))
     await two_running.wait()
-    root_plan_id = next(iter(on.launcher._active))
+    root_plan_id = on.launcher.active_runs[0]
     before = (await on.rows(root_plan_id)).tool_calls
     let_go.set()
     outcome = await run

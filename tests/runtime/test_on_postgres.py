@@ -12,10 +12,13 @@ import psycopg
 import pytest
 
 from tests.runtime.runs import Bench, application, bench, script
+from tracer.clock import utc_now
+from tracer.leases import DEFAULT_TERMS
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
 from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
@@ -193,7 +196,7 @@ async def test_however_tools_fail_it_is_stored_and_the_agent_goes_on(
     )
 
 
-async def test_a_process_killed_within_a_tool_leaves_the_call_running_with_its_arguments(
+async def test_call_of_a_killed_process_is_stored_and_becomes_abandoned(
     pool: Pool, database_url: str, tmp_path: Path
 ) -> None:
     process = await asyncio.create_subprocess_exec(
@@ -216,5 +219,16 @@ async def test_a_process_killed_within_a_tool_leaves_the_call_running_with_its_a
 
     assert (found.call.status, found.call.arguments) == ("running", '{"why":"no reason"}')
     assert [each.status for each in found.lineage] == ["running"] * 2 + ["succeeded", "running"]
-    page = await reader.list_runs(RunFilter(), 10, None)
-    assert [each.status for each in page.items] == ["running"]
+    assert await statuses_of_runs(reader) == ["running"]
+
+    began = utc_now()
+    reaper = PostgresReaper(pool, clock=lambda: began + 2 * DEFAULT_TERMS.lease)
+    await reaper.look_after_leases(began)
+
+    assert await statuses_of_runs(reader) == ["abandoned"]
+    found = await reader.read_tool_call(tool_call_id)
+    assert found.call.shown_status == "abandoned"
+
+
+async def statuses_of_runs(reader: PostgresReader) -> list[str]:
+    return [each.shown_status for each in (await reader.list_runs(RunFilter(), 10, None)).items]

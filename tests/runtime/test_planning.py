@@ -12,6 +12,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOptions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory_store import MemoryStore
+from tracer.store import RunFilter
 
 PLAN = '{"steps": [{"agent": "worker", "request": "Look"}, {"request": "Sum up"}]}'
 
@@ -57,7 +58,7 @@ async def test_the_steps_of_a_plan_are_pending_until_their_turn_comes(
 
     class Looking(ScriptedModel):
         async def complete(self, messages: Any, tools: Any) -> Any:
-            rows = await on.rows(next(iter(on.launcher._active)))
+            rows = await on.rows(on.launcher.active_runs[0])
             seen.append([(each["agentName"], each["status"]) for each in rows.steps])
             return await super().complete(messages, tools)
 
@@ -206,7 +207,7 @@ async def test_a_request_that_cannot_be_run_is_refused_before_anything_is_record
         with pytest.raises(BadRequest, match=said):
             await begin("Week?", **options)
 
-    assert store._runs == {}
+    assert (await store.list_runs(RunFilter(), 1, None)).items == []
 
 
 @pytest.mark.parametrize("request_text", ["?", "x" * 100_000, "a\0b\ud800", "{0} {x} %s"])

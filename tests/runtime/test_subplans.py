@@ -64,7 +64,7 @@ async def test_a_sub_plan_is_recorded_before_any_of_its_work(open_bench: OpenBen
 
     class Looking(ScriptedModel):
         async def complete(self, messages: Any, tools: Any) -> Any:
-            [root] = on.launcher._active
+            [root] = on.launcher.active_runs
             rows = await on.rows(root)
             seen.append([(each["depth"], each["status"]) for each in rows.plans])
             return await super().complete(messages, tools)

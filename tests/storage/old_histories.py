@@ -34,6 +34,7 @@ from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
+from tracer.storage.row_copies import COPY_ROWS
 from tracer.storage.summariser import turns
 from tracer.tool_stats import CallFigures, TimeRange
 
@@ -228,6 +229,7 @@ class _Project:
 
     pool: Pool
     clock: Clock
+    copy_rows: float
     of: ProjectPool = field(init=False)
     reader: PostgresReader = field(init=False)
 
@@ -237,16 +239,16 @@ class _Project:
         self.start()
 
     def start(self) -> None:
-        self.writer = PostgresWriter(self.of, self.clock)
+        self.writer = PostgresWriter(self.of, self.clock, copy_rows=self.copy_rows)
 
 
 class Twins:
     """Two projects to which the same happens, but that one of them is summed up."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, copy_rows: float = COPY_ROWS) -> None:
         self._pool = pool
         self.now = NOW
-        self.summed, self.plain = (_Project(pool, lambda: self.now) for _ in range(2))
+        self.summed, self.plain = (_Project(pool, lambda: self.now, copy_rows) for _ in range(2))
 
     async def happens(self, what: Happening) -> None:
         """Let something happen to both."""
@@ -287,7 +289,7 @@ class Twins:
                     )
             case Restored():
                 self.now = ago(what.at)
-                elsewhere = _Project(self._pool, project.clock)
+                elsewhere = _Project(self._pool, project.clock, project.copy_rows)
                 await elsewhere.writer.write(what.events)
                 file = await export_of(elsewhere.reader, _id(1, what.run))
                 self.now = NOW

@@ -66,6 +66,7 @@ async def look(twins: Twins) -> None:
         await twins.look(TimeRange(since, NOW + timedelta(days=1)))
 
 
+@pytest.mark.thorough
 async def test_what_is_young_leaves_no_mark(twins: Twins) -> None:
     run = Moments()
     call, sub_plan = run.call_started(), run.sub_plan_started(new_id(), run.call)
@@ -87,6 +88,7 @@ async def test_calls_that_come_late_are_told_of(twins: Twins) -> None:
     await look(twins)
 
 
+@pytest.mark.thorough
 async def test_a_call_that_moves_is_told_of_where_it_was_and_where_it_is(twins: Twins) -> None:
     run = Moments()
     await write(twins, ago(run.call_started(), 3), days=3)
@@ -100,6 +102,7 @@ async def test_a_call_that_moves_is_told_of_where_it_was_and_where_it_is(twins: 
     assert await marked(twins) == []
 
 
+@pytest.mark.thorough
 async def test_a_young_sub_plan_of_an_old_call_is_told_of(twins: Twins) -> None:
     run, sub_plan, other = Moments(), new_id(), new_id()
     await write(twins, ago(run.call_started(), 10), ago(run.call_started(tool_call_id=other), 5))
@@ -121,6 +124,7 @@ async def test_a_young_sub_plan_of_an_old_call_is_told_of(twins: Twins) -> None:
     await look(twins)
 
 
+@pytest.mark.thorough
 async def test_a_sub_plan_that_began_before_the_hour_counts_in_a_range_with_both(
     twins: Twins,
 ) -> None:
@@ -138,6 +142,7 @@ async def test_a_sub_plan_that_began_before_the_hour_counts_in_a_range_with_both
         assert tool.sub_plans == count
 
 
+@pytest.mark.thorough
 async def test_what_is_deleted_is_told_of(twins: Twins) -> None:
     run = Moments(UUID(int=1 << 100 | 1))
     await write(twins, ago(run.plan_started(), 10), ago(run.call_started(), 10))
@@ -150,6 +155,7 @@ async def test_what_is_deleted_is_told_of(twins: Twins) -> None:
     await look(twins)
 
 
+@pytest.mark.thorough
 async def test_what_is_buried_counts_no_more_before_it_is_swept(twins: Twins) -> None:
     run = Moments()
     await write(twins, ago(run.plan_started(), 10), ago(run.call_started(), 10))
@@ -168,6 +174,7 @@ async def test_what_is_buried_counts_no_more_before_it_is_swept(twins: Twins) ->
     await look(twins)
 
 
+@pytest.mark.thorough
 async def test_what_is_found_abandoned_is_told_of(twins: Twins) -> None:
     run, recorder = Moments(), new_id()
     call = ago(run.call_started(), 10).model_copy(update={"recorder_id": recorder})
@@ -178,10 +185,10 @@ async def test_what_is_found_abandoned_is_told_of(twins: Twins) -> None:
     await look(twins)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("least", [1, 99], ids=["copied", "merged"])
-async def test_spans_are_told_of(pool: Pool, monkeypatch: pytest.MonkeyPatch, least: int) -> None:
-    monkeypatch.setattr("tracer.storage.postgres_spans.COPY_ROWS", least)
-    twins = Twins(pool)
+async def test_spans_are_told_of(pool: Pool, least: int) -> None:
+    twins = Twins(pool, copy_rows=least)
 
     async def send(*spans: dict[str, Any]) -> None:
         await twins.happens(Sent(0, spans, 0))
@@ -214,6 +221,7 @@ async def test_spans_are_told_of(pool: Pool, monkeypatch: pytest.MonkeyPatch, le
     await look(twins)
 
 
+@pytest.mark.thorough
 async def test_the_days_and_hours_between_are_those_of_nobody(twins: Twins) -> None:
     run = Moments()
     await write(twins, *(ago(run.call_started(tool_call_id=new_id()), day) for day in (3, 4, 9)))

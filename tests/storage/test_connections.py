@@ -146,7 +146,9 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     assert (await writer.write(events)).refused == []
 
 
-@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize(
+    "times", [2, *(pytest.param(times, marks=pytest.mark.thorough) for times in (1, 3))]
+)
 async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
     database_url: str, times: int
 ) -> None:
@@ -250,6 +252,7 @@ async def through(way: Way, database_url: str) -> AsyncIterator[str]:
         group.cancel_scope.cancel()
 
 
+@pytest.mark.thorough
 async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_url: str) -> None:
     way = Way(database_url)
     async with through(way, database_url) as url, open_pool(url, max_size=1) as pool:
@@ -262,6 +265,7 @@ async def test_a_database_that_freezes_is_said_to_be_unavailable_soon(database_u
                 await reader.check()
 
 
+@pytest.mark.thorough
 async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on(
     database_url: str,
 ) -> None:
@@ -280,7 +284,7 @@ async def test_who_gives_up_on_a_database_that_froze_amid_a_large_answer_goes_on
 async def test_however_many_read_there_are_connections_for_those_who_write(
     database_url: str,
 ) -> None:
-    async with open_pool(database_url, max_size=5, answer_seconds=5) as pool:
+    async with open_pool(database_url, max_size=5, answer_seconds=1) as pool:
         project = ProjectPool(pool)
         is_over = asyncio.Event()
 

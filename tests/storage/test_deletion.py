@@ -33,7 +33,9 @@ from tracer.tool_stats import TimeRange
 KEEP_ALL = ProjectSettings()
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 3, 1_000])
+@pytest.mark.parametrize(
+    "rows_at_once", [3, *(pytest.param(rows, marks=pytest.mark.thorough) for rows in (1, 1_000))]
+)
 async def test_nothing_is_left_of_a_deleted_run_in_any_table(
     pool: Pool, writer: PostgresWriter, rows_at_once: int
 ) -> None:
@@ -62,6 +64,7 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(
     assert sum(each.records for each in done) == sum(before[table] for table in named)
 
 
+@pytest.mark.thorough
 async def test_what_lies_below_a_run_is_looked_through_for_circles_once(
     pool: Pool, asked: list[str]
 ) -> None:
@@ -77,6 +80,7 @@ async def test_what_lies_below_a_run_is_looked_through_for_circles_once(
     assert len(cuts) <= len(sql.CUTS) * (links // 10 + 1)
 
 
+@pytest.mark.thorough
 @on_one_postgres
 async def test_circles_are_looked_for_along_an_index_that_leaves_out_what_is_cut(
     pool: Pool,
@@ -103,6 +107,7 @@ async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None
     assert tombstone["status"] == "unknown"
 
 
+@pytest.mark.thorough
 async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
     pool: Pool, reader: PostgresReader, writer: PostgresWriter
 ) -> None:
@@ -152,6 +157,7 @@ def readings(reader: PostgresReader, run: Moments) -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 async def test_a_conversation_s_state_goes_with_its_last_run(pool: Pool) -> None:
     sessions = PostgresSessions(ProjectPool(pool))
     first, second, alone, named = (Moments() for _ in range(4))
@@ -184,6 +190,7 @@ async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(po
     assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
 
 
+@pytest.mark.thorough
 async def test_erasing_again_goes_on_with_what_was_interrupted(pool: Pool) -> None:
     run, events = rich_run(subject="p-1")
     await record(pool, *events)
@@ -209,6 +216,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.thorough
 @on_one_postgres
 @pytest.mark.parametrize(
     ("statement", "indexes"),
@@ -241,6 +249,7 @@ async def test_what_deletes_goes_along_indexes_behind_the_wall(
     assert indexes <= {node["Index Name"] for node in found if "Index Name" in node}
 
 
+@pytest.mark.thorough
 @on_one_postgres
 async def test_a_tombstone_goes_without_reading_all_plans(pool: Pool) -> None:
     check = (

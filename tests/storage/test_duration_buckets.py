@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.storage.deletions import rows
 from tracer.storage.duration_buckets import bucket_of, middle_of, percentile
 from tracer.storage.engine import Pool
+
+pytestmark = pytest.mark.thorough
 
 LONGEST = 8_000 * 365 * 86_400 * 1_000_000
 

@@ -7,7 +7,6 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.storage import group_commit
 from tracer.storage.group_commit import (
     GROUP_ITEMS,
     LANES,
@@ -41,20 +40,21 @@ class Disk:
         return [Refusal(index, "bad", "It is bad.") for index, (_, said) in items if said == "bad"]
 
 
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a group would begin that a test says has not: by itself, on a machine that is slow."""
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 60.0)
-
-
 @pytest.fixture
 def disk() -> Disk:
     return Disk()
 
 
+def grouping(disk: Disk, patience_seconds: float = 60) -> GroupCommit[Item]:
+    """Return a group commit whose small groups wait long, even on a slow machine."""
+    return GroupCommit(
+        disk.write, lambda item: UUID(int=item[0]), patience_seconds=patience_seconds
+    )
+
+
 @pytest.fixture
 def together(disk: Disk) -> GroupCommit[Item]:
-    return GroupCommit(disk.write, lambda item: UUID(int=item[0]))
+    return grouping(disk)
 
 
 async def fill_lanes(together: GroupCommit[Item], disk: Disk) -> list[asyncio.Task[list[Refusal]]]:
@@ -80,6 +80,7 @@ async def queue(
     return tasks
 
 
+@pytest.mark.thorough
 async def test_who_comes_in_the_same_turn_goes_in_one_group(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -90,6 +91,7 @@ async def test_who_comes_in_the_same_turn_goes_in_one_group(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.thorough
 async def test_a_group_leaves_half_of_many_to_the_other_lane(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -101,6 +103,7 @@ async def test_a_group_leaves_half_of_many_to_the_other_lane(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.thorough
 async def test_writers_of_the_same_run_are_not_parted(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -112,6 +115,7 @@ async def test_writers_of_the_same_run_are_not_parted(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.thorough
 async def test_what_waits_meanwhile_goes_in_one_group(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -123,6 +127,7 @@ async def test_what_waits_meanwhile_goes_in_one_group(
     assert len(disk.groups[-1]) == 20
 
 
+@pytest.mark.thorough
 async def test_each_hears_of_its_own_refusals_by_its_own_places(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -137,6 +142,7 @@ async def test_each_hears_of_its_own_refusals_by_its_own_places(
     assert [refusal.index for refusal in await bad] == [0]
 
 
+@pytest.mark.thorough
 async def test_a_run_is_in_one_lane_at_a_time(together: GroupCommit[Item], disk: Disk) -> None:
     first, second, other = await queue(together, [(1, "a")], [(1, "b")], [(2, "c")])
     assert disk.groups == [[(1, "a")], [(2, "c")]]
@@ -145,6 +151,7 @@ async def test_a_run_is_in_one_lane_at_a_time(together: GroupCommit[Item], disk:
     assert disk.groups[-1] == [(1, "b")]
 
 
+@pytest.mark.thorough
 async def test_nobody_overtakes_who_waits_for_the_same_run(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -156,6 +163,7 @@ async def test_nobody_overtakes_who_waits_for_the_same_run(
     assert disk.groups == [[(1, "a")], [(1, "b"), (2, "b"), (2, "c")]]
 
 
+@pytest.mark.thorough
 async def test_a_group_has_a_bound_and_a_single_write_has_none(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -167,6 +175,7 @@ async def test_a_group_has_a_bound_and_a_single_write_has_none(
     assert sorted(map(len, disk.groups[LANES:])) == [2, GROUP_ITEMS + 1]
 
 
+@pytest.mark.thorough
 async def test_a_small_group_begins_beside_another_when_it_is_as_large(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -179,6 +188,7 @@ async def test_a_small_group_begins_beside_another_when_it_is_as_large(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.thorough
 async def test_a_large_group_begins_beside_a_larger_one(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -188,10 +198,11 @@ async def test_a_large_group_begins_beside_a_larger_one(
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.thorough
 async def test_nobody_waits_long_for_a_larger_group_that_is_stuck(
-    together: GroupCommit[Item], disk: Disk, monkeypatch: pytest.MonkeyPatch
+    disk: Disk,
 ) -> None:
-    monkeypatch.setattr(group_commit, "PATIENCE_SECONDS", 0.25)
+    together = grouping(disk, patience_seconds=0.25)
     stuck, small = await queue(together, [(1, "a"), (1, "b")], [(2, "c")])
     assert len(disk.groups) == 1
     disk.begun.clear()
@@ -231,6 +242,7 @@ async def test_who_has_all_of_its_items_written_hears_of_no_failure_of_others() 
             await together.write(lost)
 
 
+@pytest.mark.thorough
 async def test_who_gives_up_before_its_turn_is_not_written(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -243,6 +255,7 @@ async def test_who_gives_up_before_its_turn_is_not_written(
     assert disk.groups[-1] == [(101, "patient")]
 
 
+@pytest.mark.thorough
 async def test_who_waited_behind_one_that_gives_up_is_written(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -257,6 +270,7 @@ async def test_who_waited_behind_one_that_gives_up_is_written(
     await asyncio.gather(busy, behind)
 
 
+@pytest.mark.thorough
 async def test_who_gives_up_while_it_is_written_takes_nobody_along(
     together: GroupCommit[Item], disk: Disk
 ) -> None:
@@ -268,11 +282,13 @@ async def test_who_gives_up_while_it_is_written_takes_nobody_along(
     assert await together.write([(0, "next")]) == []
 
 
+@pytest.mark.thorough
 async def test_nothing_to_write_waits_for_nobody(together: GroupCommit[Item], disk: Disk) -> None:
     assert await together.write([]) == []
     assert disk.groups == []
 
 
+@pytest.mark.thorough
 async def test_a_group_is_counted_and_is_nobody_s_own(disk: Disk) -> None:
     whose: ContextVar[str] = ContextVar("whose", default="nobody's")
     groups: list[int] = []

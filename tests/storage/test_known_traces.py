@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
+
 from tests.otel.made_traces import chat, spans_from
 from tracer.storage.known_traces import KnownTrace, KnownTraces
+
+pytestmark = pytest.mark.thorough
 
 ONE, TWO, THREE = (UUID(int=number) for number in (1, 2, 3))
 

@@ -36,6 +36,7 @@ async def left_of_leases(pool: Pool) -> tuple[int, int]:
     return row[0], row[1]
 
 
+@pytest.mark.thorough
 async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> None:
     recorder_id = new_id()
     runs = [Moments() for _ in range(2 * PARTS_AT_ONCE + 50)]
@@ -56,6 +57,7 @@ async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> 
     assert sorted(told) == sorted(run.root for run in runs)
 
 
+@pytest.mark.thorough
 async def test_a_reaper_waits_for_no_writer(store: Living, database_url: str) -> None:
     recorder_id = new_id()
     held, free = await in_flight(store, recorder_id), await in_flight(store, recorder_id)
@@ -70,6 +72,7 @@ async def test_a_reaper_waits_for_no_writer(store: Living, database_url: str) ->
     assert (await statuses(store, held))["run"] == "abandoned"
 
 
+@pytest.mark.thorough
 async def test_recorders_that_come_and_go_meet_no_deadlock(database_url: str) -> None:
     async with open_pool(database_url) as pool:
         await come_and_go(pool)
@@ -109,6 +112,7 @@ async def come_and_go(pool: Pool) -> None:
     await asyncio.gather(*reaping)
 
 
+@pytest.mark.thorough
 async def test_nothing_is_kept_of_recorders_that_left_nothing_open(
     store: Living, pool: Pool
 ) -> None:
@@ -124,6 +128,7 @@ async def test_nothing_is_kept_of_recorders_that_left_nothing_open(
     assert (await store.reader.read_run(run.root)).revision == revision
 
 
+@pytest.mark.thorough
 async def test_a_lease_is_kept_as_long_as_it_explains_something(store: Living, pool: Pool) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
@@ -137,6 +142,7 @@ async def test_a_lease_is_kept_as_long_as_it_explains_something(store: Living, p
     assert await left_of_leases(pool) == (0, 0)
 
 
+@pytest.mark.thorough
 async def test_a_life_is_noted_once_in_a_while(store: Living, asked: list[str]) -> None:
     recorder_id, run = new_id(), Moments()
 

@@ -67,6 +67,7 @@ async def test_the_number_of_statements_does_not_depend_on_spans_or_runs(
     assert counts == [of_locks_spans_and_runs + len(RECORDS)] * 3
 
 
+@pytest.mark.thorough
 async def test_a_trace_that_grows_is_not_read_again(
     writer: PostgresWriter, sent: list[str]
 ) -> None:
@@ -120,6 +121,7 @@ async def test_json_that_postgres_cannot_hold_as_such_is_kept_as_text(
     assert (results, as_json, arguments) == (calls, 0, calls)
 
 
+@pytest.mark.thorough
 async def test_what_is_known_of_a_run_does_not_outlive_its_rows(
     writer: PostgresWriter, pool: Pool, reader: PostgresReader
 ) -> None:
@@ -145,6 +147,7 @@ async def _records_in_memory(spans: Sequence[Span]) -> list[dict[str, Any]]:
     return await _records(store)
 
 
+@pytest.mark.thorough
 async def test_spans_that_came_before_cost_no_projection(
     writer: PostgresWriter, sent: list[str]
 ) -> None:

@@ -32,8 +32,11 @@ async def rows(pool: Pool, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return await (await connection.execute(query.encode(), values)).fetchall()
 
 
+@pytest.mark.parametrize(
+    ("writers", "turns"), [(4, 10), pytest.param(8, 30, marks=pytest.mark.thorough)]
+)
 async def test_overlapping_writers_in_opposite_order_lose_nothing(
-    pool: Pool, reader: PostgresReader
+    pool: Pool, reader: PostgresReader, writers: int, turns: int
 ) -> None:
     runs = [Moments() for _ in range(12)]
     shuffle = random.Random(4711).shuffle
@@ -42,7 +45,7 @@ async def test_overlapping_writers_in_opposite_order_lose_nothing(
         writer = PostgresWriter(
             ProjectPool(pool)
         )  # of its own: one writer would put them in one transaction
-        for number in range(30):
+        for number in range(turns):
             events: list[Event] = []
             for run in runs:
                 events += [run.call_started(tool_call_id=new_id(), at=number), run.step_started()]
@@ -53,12 +56,12 @@ async def test_overlapping_writers_in_opposite_order_lose_nothing(
             answer = await writer.write(events)
             assert (answer.stored, answer.refused) == (len(events), [])
 
-    await asyncio.gather(*(write(task) for task in range(8)))
+    await asyncio.gather(*(write(task) for task in range(writers)))
     listed = (await reader.list_runs(RunFilter(), 100, None)).items
-    assert [run.tool_calls for run in listed] == [8 * 30] * len(runs)
-    assert {run.revision for run in listed} == {8 * 30}
+    assert [run.tool_calls for run in listed] == [writers * turns] * len(runs)
+    assert {run.revision for run in listed} == {writers * turns}
     [(calls,)] = await rows(pool, "SELECT count(*) FROM act_tool_info")
-    assert calls == 12 * 8 * 30
+    assert calls == len(runs) * writers * turns
 
 
 async def test_processes_that_tell_the_same_run_end_in_one_count(
@@ -183,15 +186,16 @@ async def test_writes_at_the_same_time_share_commits_and_each_hears_of_its_own(
     assert shown.revision < 64
 
 
+@pytest.mark.parametrize("size", [2_500, pytest.param(20_000, marks=pytest.mark.thorough)])
 async def test_a_huge_batch_is_stored_at_once(
-    writer: PostgresWriter, reader: PostgresReader
+    writer: PostgresWriter, reader: PostgresReader, size: int
 ) -> None:
     run = Moments()
-    events = [run.call_finished(tool_call_id=new_id(), result="x" * 100) for _ in range(20_000)]
+    events = [run.call_finished(tool_call_id=new_id(), result="x" * 100) for _ in range(size)]
     answer = await writer.write([run.plan_started(), *events])
-    assert (answer.stored, answer.refused) == (20_001, [])
+    assert (answer.stored, answer.refused) == (size + 1, [])
     shown = await reader.read_run(run.root)
-    assert (shown.tool_calls, shown.revision) == (20_000, 1)
+    assert (shown.tool_calls, shown.revision) == (size, 1)
     await writer.delete_run(run.root)
 
 

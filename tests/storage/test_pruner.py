@@ -9,6 +9,7 @@ from functools import partial
 from uuid import UUID
 
 import psycopg
+import pytest
 
 from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
 from tests.storage.lock_waits import until, until_waiting, waiting
@@ -123,6 +124,7 @@ async def test_of_more_runs_the_newest_are_kept(pool: Pool) -> None:
     assert await kept(pool) == set(runs[:7])
 
 
+@pytest.mark.thorough
 async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
     runs = []
     for _ in range(3 * RUNS_AT_ONCE + 5):
@@ -136,6 +138,7 @@ async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
     assert set((await left_of(pool, runs)).values()) == {0}
 
 
+@pytest.mark.thorough
 async def test_pruning_holds_up_no_writer_and_waits_for_none(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
@@ -172,6 +175,7 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
         assert (await pruning).runs == 1
 
 
+@pytest.mark.thorough
 async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
     pool: Pool, reader: PostgresReader
 ) -> None:
@@ -230,6 +234,7 @@ async def test_a_pruner_looks_after_all_projects_and_what_is_left_over(pool: Poo
     ]
 
 
+@pytest.mark.thorough
 async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> None:
     run, recorder_id = Moments(), new_id()
     started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
@@ -242,6 +247,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
     assert await rows(pool, leases) == [(0,)]
 
 
+@pytest.mark.thorough
 async def test_a_tombstone_goes_after_a_long_time(pool: Pool) -> None:
     old, new, half = (Moments() for _ in range(3))
     for run in (old, new, half):

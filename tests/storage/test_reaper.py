@@ -9,6 +9,8 @@ from tracer.errors import StoreUnavailable
 from tracer.leases import DEFAULT_TERMS
 from tracer.storage.reaper import Reaper
 
+pytestmark = pytest.mark.thorough
+
 START = datetime.fromisoformat("2026-01-01T12:00:00+00:00")
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.citus_databases import on_one_postgres
+from tests.profiles import scaled
 from tests.storage.old_histories import Happening, Summed, Twins, beginnings, happenings
 from tracer.storage.engine import Pool
 from tracer.tool_stats import TimeRange
@@ -13,18 +14,13 @@ from tracer.tool_stats import TimeRange
 pytestmark = on_one_postgres
 
 
-@pytest.fixture
-def some_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few rows be enough for COPY."""
-    monkeypatch.setattr("tracer.storage.postgres_spans.COPY_ROWS", 3)
-
-
-@settings(max_examples=60)
+@pytest.mark.thorough
+@settings(max_examples=scaled(60))
 @given(before=beginnings, history=happenings)
 async def test_whatever_happens_statistics_are_those_of_the_calls(
-    pool: Pool, some_are_copied: None, before: list[Happening], history: list[Happening]
+    pool: Pool, before: list[Happening], history: list[Happening]
 ) -> None:
-    twins = Twins(pool)
+    twins = Twins(pool, copy_rows=3)
     for each in (*before, Summed(100, 0), *history):
         await twins.happens(each)
     await twins.look(TimeRange())

@@ -57,6 +57,7 @@ async def held(url: str, rows: str) -> AsyncIterator[psycopg.AsyncConnection]:
         yield somebody
 
 
+@pytest.mark.thorough
 async def test_a_write_while_its_hour_is_summed_up_leaves_its_mark(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
@@ -78,6 +79,7 @@ async def test_a_write_while_its_hour_is_summed_up_leaves_its_mark(
     assert await rows(pool, "SELECT FROM changed_hour") == []
 
 
+@pytest.mark.thorough
 async def test_no_hour_is_summed_up_that_a_transaction_may_take_for_young(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
 ) -> None:
@@ -104,6 +106,7 @@ async def test_no_hour_is_summed_up_that_a_transaction_may_take_for_young(
     assert await calls(reader) == 3
 
 
+@pytest.mark.thorough
 async def test_who_saw_what_was_before_another_s_turn_sums_up_nothing(
     pool: Pool, writer: PostgresWriter
 ) -> None:
@@ -124,6 +127,7 @@ async def test_who_saw_what_was_before_another_s_turn_sums_up_nothing(
         await come_late()
 
 
+@pytest.mark.thorough
 async def test_writers_and_summarisers_at_once_leave_nothing_out(
     pool: Pool, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
@@ -172,6 +176,7 @@ async def test_a_summariser_looks_after_all_projects_and_tells_the_log(
     assert summariser.stretches == done
 
 
+@pytest.mark.thorough
 async def test_a_summariser_works_in_the_background_until_it_is_left(
     pool: Pool, writer: PostgresWriter
 ) -> None:

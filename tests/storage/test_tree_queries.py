@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
+from uuid import UUID
 
 from tests.citus_databases import on_one_postgres
 from tests.sample_runs import sample_run
@@ -13,10 +12,10 @@ from tests.trees import read_tree
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.records import Kind
-from tracer.storage import row_records
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.row_records import AT_ONCE
 
 
 async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
@@ -34,15 +33,19 @@ async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
     assert counts == {(3, True): 5, (300, True): 5, (3, False): 6, (300, False): 6}
 
 
-async def test_a_tree_of_many_rows_is_whole_and_in_order_however_few_are_taken_at_once(
-    writer: PostgresWriter, reader: PostgresReader, monkeypatch: pytest.MonkeyPatch
+async def test_tree_with_more_rows_than_one_fetch_is_whole_and_in_order(
+    writer: PostgresWriter, reader: PostgresReader
 ) -> None:
-    run = sample_run(sub_plans=9)
-    await writer.write(run.events)
-    whole = await read_tree(reader, run.root, Payloads.FULL)
-    for few in (1, 2, 10):  # there are ten plans
-        monkeypatch.setattr(row_records, "AT_ONCE", few)
-        assert await read_tree(reader, run.root, Payloads.FULL) == whole
+    for size in (AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE):
+        run = Moments()
+        calls = [run.call_started(number, tool_call_id=new_id()) for number in range(size)]
+        await writer.write([run.plan_started(), *calls])
+        rows = await read_tree(reader, run.root, Payloads.FULL)
+        found = [UUID(row["toolCallId"]) for row in rows.tool_calls]
+        whole = await reader.read_whole_run(run.root)
+
+        assert found == [call.tool_call_id for call in calls], size
+        assert len(whole.records[Kind.TOOL_CALL]) == size
 
 
 async def test_a_whole_run_takes_as_many_queries_at_any_size(

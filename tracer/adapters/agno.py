@@ -86,6 +86,11 @@ def install(tracing: Tracing) -> TakeBack:
     return _take_back
 
 
+def open_plans() -> list[Plan]:
+    """Return the plans of the runs that have not ended."""
+    return list(_runs)
+
+
 def _current_run() -> AgentRun | None:
     work: Work | None = current_work()
     plan = work if isinstance(work, Plan) else getattr(getattr(work, "step", work), "plan", None)

@@ -44,7 +44,7 @@ BATCH_SPANS = 256
 """How many spans are written at once."""
 
 DELAY_SECONDS = 0.1
-"""How long spans wait for others to go with."""
+"""How long spans wait for others of the same batch, by default."""
 
 SHUTDOWN_SECONDS = 30.0
 """How long the shutdown waits for the store."""
@@ -61,15 +61,23 @@ class TracerSpanProcessor(SpanProcessor):
     has their number. The connection is not closed with it.
     """
 
-    def __init__(self, connection: Connection, *, max_waiting: int = MAX_WAITING) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        max_waiting: int = MAX_WAITING,
+        delay_seconds: float = DELAY_SECONDS,
+    ) -> None:
         """Begin to listen.
 
         Args:
             connection: What `tracer.connect()` returns. Closing it waits for the spans a while.
             max_waiting: How many spans may wait.
+            delay_seconds: How long spans wait for others of the same batch.
         """
         self._connection = connection
         self._max_waiting = max_waiting
+        self._delay_seconds = delay_seconds
         self._is_shut = self._is_deaf = False
         self._begin()
         _processors.add(self)
@@ -84,6 +92,8 @@ class TracerSpanProcessor(SpanProcessor):
         self._lost_starts = self._lost_ends = 0
         self._sending: Future[None] | None = None
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+        self._is_hurried = False
+        """Whether to send at once, even if the sending has not begun."""
         self._taken = self._settled = 0
         """How many times all that waited was taken, and how many of these came to their end."""
 
@@ -168,6 +178,7 @@ class TracerSpanProcessor(SpanProcessor):
         self._tell_lost()
 
     def _hurry(self) -> None:
+        self._is_hurried = bool(self._starts or self._ends)
         if self._wake is not None:
             loop, event = self._wake
             loop.call_soon_threadsafe(event.set)
@@ -185,6 +196,8 @@ class TracerSpanProcessor(SpanProcessor):
         wake = asyncio.get_running_loop(), hurry
         with self._lock:
             self._wake = wake
+            if self._is_hurried:
+                hurry.set()
         try:
             # Else a program's instrumentation would trace what we write, and we would write that.
             with suppress_instrumentation():
@@ -206,14 +219,16 @@ class TracerSpanProcessor(SpanProcessor):
             if not self._starts and not self._ends:
                 # Under one lock with the look: whoever puts down a span later starts anew.
                 self._wake = self._sending = None
+                self._is_hurried = False
                 return None
         try:
-            async with asyncio.timeout(DELAY_SECONDS):
+            async with asyncio.timeout(self._delay_seconds):
                 await hurry.wait()
         except TimeoutError:
             pass
         hurry.clear()
         with self._lock:
+            self._is_hurried = False
             taken: list[ReadableSpan] = [*self._ends, *self._starts.values()]
             self._starts.clear()
             self._ends.clear()

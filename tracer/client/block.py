@@ -285,6 +285,11 @@ class Work:
         """Record that it was cancelled."""
         self._end(Status.CANCELLED, reason)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything that was recorded of it is durable."""
+        return self._durable.done()
+
     def wait(self) -> None:
         """Wait until what was recorded of it is durable. Not from an event loop's thread."""
         if self._durable is not DONE:
@@ -292,7 +297,7 @@ class Work:
 
     async def durable(self) -> None:
         """Wait until what was recorded of it is durable."""
-        if not self._durable.done():
+        if not self.is_durable:
             await asyncio.wrap_future(self._durable)
 
     def _end(

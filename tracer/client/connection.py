@@ -11,12 +11,12 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from tracer.client.recorder_thread import OpenSpool, OpenWriter, RecorderThread
+from tracer.client.recorder_thread import MAX_QUEUED, OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
 from tracer.events import Event
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_place
+from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
 from tracer.redaction import Redaction
 from tracer.store import TraceWriter
@@ -48,6 +48,8 @@ class Connection:
         clock: Clock = utc_now,
         ids: IdSource = new_id,
         redaction: Redaction | None = None,
+        patience: float | None = None,
+        max_queued: int = MAX_QUEUED,
     ) -> None:
         """Start the recorder.
 
@@ -59,13 +61,16 @@ class Connection:
             clock: Tells when an event happened.
             ids: Mints ids.
             redaction: What masks secrets; None: the standard.
+            patience: How many seconds an event waits for the store before it is spooled; None: the
+                recorder's default.
+            max_queued: How many `record` calls may be queued; more are dropped and logged.
 
         Raises:
             Exception: Whatever `open_writer` raises.
         """
         self.ids = ids
         self._start: Callable[[], RecorderThread] = partial(
-            RecorderThread, open_writer, open_spool, clock, ids, redaction
+            RecorderThread, open_writer, open_spool, clock, ids, redaction, patience, max_queued
         )
         self._is_buffered = buffered
         self._is_closed = False
@@ -85,6 +90,16 @@ class Connection:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def counts(self) -> RecorderCounts:
+        """What this process's recorder stored, spooled and dropped so far."""
+        return self._thread().recorder.counts
+
+    @property
+    def waiting(self) -> int:
+        """How many `record` calls are not durable yet."""
+        return self._thread().waiting
 
     def stamp(self) -> Stamp:
         """Return what every event starts with: the time and the recorder's id."""

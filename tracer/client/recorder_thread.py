@@ -39,7 +39,7 @@ GATHER_SECONDS = 0.05
 """How long events gather that nobody waits for."""
 
 MAX_QUEUED = 100_000
-"""How many `record` calls may be queued before more of them are dropped: the disk hangs, too."""
+"""How many `record` calls may be queued, by default. More are dropped: the disk may hang, too."""
 
 ENDING_SECONDS = 30.0
 """How long closing waits for the thread's end, which a disk that hangs would put off for ever."""
@@ -65,8 +65,19 @@ class RecorderThread:
         clock: Clock,
         ids: IdSource,
         redaction: Redaction | None = None,
+        patience: float | None = None,
+        max_queued: int = MAX_QUEUED,
     ) -> None:
         """Start it, and wait until it records.
+
+        Args:
+            open_writer: Opens the store, in the thread's event loop.
+            open_spool: Opens the spool.
+            clock: Returns the current time.
+            ids: Mints ids.
+            redaction: What masks secrets; None: the standard.
+            patience: How many seconds an event waits for the store; see `Recorder`.
+            max_queued: How many `record` calls may be queued; more are dropped.
 
         Raises:
             Exception: Whatever opening the store raises.
@@ -78,6 +89,8 @@ class RecorderThread:
         self._clock = clock
         self._ids = ids
         self._redaction = redaction
+        self._patience = patience
+        self._max_queued = max_queued
         self._queue: deque[_Queued] = deque()
         self._taken: Sequence[_Queued] = ()
         self._asked: set[Future[Any]] = set()
@@ -120,7 +133,7 @@ class RecorderThread:
         queued = _Queued(events, durable)
         if self._is_closing:
             _lose(queued, "recorded_after_close")
-        elif len(self._queue) >= MAX_QUEUED:
+        elif len(self._queue) >= self._max_queued:
             _lose(queued, "too_many_events_wait")
         else:
             self._queue.append(queued)
@@ -217,6 +230,7 @@ class RecorderThread:
                 self._open_spool(),
                 clock=self._clock,
                 ids=self._ids,
+                patience=self._patience,
                 redaction=self._redaction,
             ) as self.recorder,
         ):

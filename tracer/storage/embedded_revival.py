@@ -10,15 +10,24 @@ from tracer.logs import get_logger
 from tracer.storage.embedded_postgres import EmbeddedPostgres
 
 LOOK_SECONDS = 2.0
-"""How soon it is noticed that it died."""
+"""How often the server is checked, by default."""
 
 log = get_logger(__name__)
 
 
 @asynccontextmanager
-async def kept_alive(embedded: EmbeddedPostgres) -> AsyncIterator[None]:
-    """Start an embedded Postgres again, while inside, whenever it is found dead."""
-    looking = asyncio.create_task(_keep_looking(embedded), name="tracer-embedded-postgres")
+async def kept_alive(
+    embedded: EmbeddedPostgres, look_seconds: float = LOOK_SECONDS
+) -> AsyncIterator[None]:
+    """Start an embedded Postgres again, while inside, whenever it is found dead.
+
+    Args:
+        embedded: The server.
+        look_seconds: How often to check it.
+    """
+    looking = asyncio.create_task(
+        _keep_looking(embedded, look_seconds), name="tracer-embedded-postgres"
+    )
     try:
         yield
     finally:
@@ -26,10 +35,10 @@ async def kept_alive(embedded: EmbeddedPostgres) -> AsyncIterator[None]:
         await asyncio.wait([looking])
 
 
-async def _keep_looking(embedded: EmbeddedPostgres) -> None:
+async def _keep_looking(embedded: EmbeddedPostgres, look_seconds: float) -> None:
     is_up = True
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(look_seconds)
         try:
             await asyncio.to_thread(embedded.revive)
             is_up = True

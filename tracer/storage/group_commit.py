@@ -62,6 +62,7 @@ class GroupCommit(Generic[Item]):
         write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
         run_of: Callable[[Item], Hashable],
         on_group: OnGroup = lambda _seconds, _items: None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Say how to write.
 
@@ -69,10 +70,12 @@ class GroupCommit(Generic[Item]):
             write: Writes what can be stored of a group, and returns what cannot.
             run_of: Returns what tells the run of an item from others.
             on_group: Is told of each group that was written.
+            patience_seconds: How long a group waits for a larger one.
         """
         self._write = write
         self._run_of = run_of
         self._on_group = on_group
+        self._patience_seconds = patience_seconds
         self._waiting: list[_Waiting[Item]] = []
         self._busy: set[Hashable] = set()
         self._next_turn: asyncio.Handle | None = None
@@ -120,7 +123,7 @@ class GroupCommit(Generic[Item]):
             lane = asyncio.create_task(self._write_group(group), context=Context())
             self._lanes[lane] = min(LARGE_ITEMS, _count(group))
             lane.add_done_callback(partial(self._leave_lane, runs))
-            asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lose_patience, lane)
+            asyncio.get_running_loop().call_later(self._patience_seconds, self._lose_patience, lane)
 
     def _is_worth_a_lane(self) -> bool:
         return _count(self._waiting) >= max(self._lanes.values(), default=0)

@@ -101,13 +101,14 @@ class PostgresSpans:
         clock: Clock,
         leases: PostgresLeases,
         on_group: OnGroup,
+        copy_rows: float = COPY_ROWS,
     ) -> None:
         self._project = project
         self._project_id = project.project_id
         self._clock = clock
         self._leases = leases
         self._known = KnownTraces()
-        self._copy_rows: float = COPY_ROWS
+        self._copy_rows = copy_rows
         self._is_spread = False
         self._together = GroupCommit[Span](
             partial(

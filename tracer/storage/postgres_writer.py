@@ -38,6 +38,7 @@ from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.restore_statements import restore_rows
+from tracer.storage.row_copies import COPY_ROWS
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.upserts import LOCK_RUNS, merging
 from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
@@ -73,6 +74,8 @@ class PostgresWriter:
         on_group: OnCommit = lambda _written, _seconds, _items: None,
         admission: Admission | None = None,
         settings: SettingsOfProject | None = None,
+        write_seconds: float | None = None,
+        copy_rows: float = COPY_ROWS,
     ) -> None:
         """Connect to the database.
 
@@ -85,6 +88,8 @@ class PostgresWriter:
             on_group: Is told of each group of writes.
             admission: What masks secrets; None: the standard.
             settings: What the project keeps of payloads; None: to be read by itself.
+            write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
+            copy_rows: How many new rows of one table are inserted with COPY.
         """
         self._project = project
         self._project_id = project.project_id
@@ -92,8 +97,11 @@ class PostgresWriter:
         self._admission = admission or Admission()
         self._settings = settings or SettingsOfProject(project)
         self._clock = clock
+        self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
         self._leases = PostgresLeases(self._project_id, terms, lease_clock)
-        self._spans = PostgresSpans(self._project, clock, self._leases, partial(on_group, "spans"))
+        self._spans = PostgresSpans(
+            self._project, clock, self._leases, partial(on_group, "spans"), copy_rows
+        )
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
         self._together = GroupCommit[Event](self._write_group, _run_of, partial(on_group, "events"))
@@ -106,7 +114,7 @@ class PostgresWriter:
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with asyncio.timeout(self._write_seconds):
                 size = sum(map(text_size, events))
                 refused = await self._together.write(
                     await self._admitted(self._admission.events, events, size)
@@ -127,7 +135,7 @@ class PostgresWriter:
     async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
         """Store `spans`; see `TraceWriter.write_spans`."""
         with store_errors():
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with asyncio.timeout(self._write_seconds):
                 size = sum(len(span.body) for span in spans)
                 refused = await self._spans.write(
                     await self._admitted(self._admission.spans, spans, size)
