@@ -32,11 +32,16 @@ and numbers. A review comes after that, and goes to the coordinator. Do not plan
 not asked for."""
 
 
-def health_application(diary: Diary) -> Application:
+CONNECT_SECONDS = 30.0
+"""How long the server that tells the time may take to start."""
+
+
+def health_application(diary: Diary, connect_seconds: float = CONNECT_SECONDS) -> Application:
     """Return the health application over a diary, which it opens with its resources.
 
     Args:
         diary: A closed diary; one application opens it at a time.
+        connect_seconds: How long the server that tells the time may take to start.
     """
     server = OwnServer()
 
@@ -53,7 +58,8 @@ def health_application(diary: Diary) -> Application:
         planner_instructions=PLANNER_INSTRUCTIONS,
         resources=opened,
         registry=ToolRegistry(
-            [*diary_tools(diary), *review_tools(), previous_runs_tool(server)], [time_server()]
+            [*diary_tools(diary), *review_tools(), previous_runs_tool(server)],
+            [time_server(connect_seconds)],
         ),
         token_resolver=user_of,
         session_state=STATE_AT_FIRST,
@@ -81,8 +87,12 @@ def review_tools() -> tuple[Tool, ...]:
     return (*checks, interaction_checks)
 
 
-def time_server() -> McpServer:
-    """Return the MCP server that tells the time: `mcp-server-time`, over stdio."""
+def time_server(connect_seconds: float = CONNECT_SECONDS) -> McpServer:
+    """Return the MCP server that tells the time: `mcp-server-time`, over stdio.
+
+    Args:
+        connect_seconds: How long it may take to start.
+    """
     return McpServer(
         McpConfig(
             name="time",
@@ -91,5 +101,6 @@ def time_server() -> McpServer:
             args=("-P", "-m", "mcp_server_time", "--local-timezone", "UTC"),
             tools=frozenset({"get_current_time"}),
             timeout=10,
+            connect_timeout=connect_seconds,
         )
     )

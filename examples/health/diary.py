@@ -49,11 +49,14 @@ class Diary:
     """The diary's tables: closed when made, usable while `open` is entered.
 
     Args:
-        clock: Says what time it is, for entries that bring no time of their own.
+        clock: Returns the time of entries that have none of their own.
+        answer_seconds: How long to wait for a connection before reporting that the database does
+            not answer.
     """
 
-    def __init__(self, clock: Clock = utc_now) -> None:
+    def __init__(self, clock: Clock = utc_now, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.clock = clock
+        self._answer_seconds = answer_seconds
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[DictRow]] | None = None
 
     @asynccontextmanager
@@ -82,7 +85,7 @@ class Diary:
             check=AsyncConnectionPool.check_connection,
             min_size=1,
             max_size=4,
-            timeout=ANSWER_SECONDS,
+            timeout=self._answer_seconds,
             open=False,
         )
         async with pool:

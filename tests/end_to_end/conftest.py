@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,12 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
 
+from tests.api.commands import serving_here
 from tests.databases import fresh_database
+from tests.health.serving import demonstrated, health, served
 from tests.sample_runs import SampleRun
-from tests.servers import tracer_server
 from tracer.events import Event
+from tracer.status import Status
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
@@ -40,12 +41,10 @@ expect.set_options(timeout=PATIENCE)
 
 @dataclass(frozen=True)
 class Site:
-    """A server with a viewer, and the demonstration run in its database."""
+    """A server with a viewer."""
 
     address: str
     database_url: str
-    demo_run: str
-    """The root plan id of the demonstration run."""
 
     async def read(self, path: str) -> dict[str, object]:
         async with httpx2.AsyncClient(base_url=self.address, timeout=60) as client:
@@ -56,35 +55,45 @@ class Site:
         return body
 
 
-def record_demo(database_url: str, home: Path) -> str:
+async def record_demo(database_url: str, home: Path) -> str:
     """Record the demonstration run and return its root plan id."""
-    demo = subprocess.run(
-        [sys.executable, "-m", "api.cli", "demo", "--once"],
-        env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert demo.returncode == 0, demo.stderr
-    return demo.stdout.split()[-1]
+    async with served(database_url, home, health()) as parts:
+        outcome = await demonstrated(parts)
+    assert outcome.status is Status.SUCCEEDED, outcome
+    return str(outcome.root_plan_id)
 
 
 @pytest.fixture(scope="session")
 def site(
     postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """One server for all tests that do not mind each other's runs."""
+    """Return a server that all tests share; each test finds its own runs.
+
+    It runs in a thread of this process: a process would spend seconds on imports.
+    """
     home = tmp_path_factory.mktemp("tracer")
-    with fresh_database(postgres_server_url, _template) as url:
-        demo_run = record_demo(url, home)
-        with tracer_server(url, home) as address:
-            yield Site(address, url, demo_run)
+    with (
+        fresh_database(postgres_server_url, _template) as url,
+        serving_here(url, home) as address,
+    ):
+        yield Site(address, url)
 
 
-@pytest.fixture
-def empty_site(database_url: str, tmp_path: Path) -> Iterator[str]:
-    """The address of a server without a single run."""
-    with tracer_server(database_url, tmp_path) as address:
+@pytest.fixture(scope="session")
+async def demo_run(site: Site, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the root plan id of the demonstration run on the site."""
+    return await record_demo(site.database_url, tmp_path_factory.mktemp("demo"))
+
+
+@pytest.fixture(scope="module")
+def empty_site(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Return the address of a server without a single run."""
+    with (
+        fresh_database(postgres_server_url, _template) as url,
+        serving_here(url, tmp_path_factory.mktemp("empty")) as address,
+    ):
         yield address
 
 
@@ -103,7 +112,7 @@ class Records:
         return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 async def records(site: Site) -> AsyncIterator[Records]:
     async with open_pool(site.database_url) as pool:
         yield Records(PostgresWriter(ProjectPool(pool)))

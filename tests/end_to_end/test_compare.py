@@ -67,6 +67,7 @@ async def test_two_runs_are_aligned_and_what_differs_is_named(
     await expect(page.get_by_role("list", name="Difference")).to_contain_text("2 added")
 
 
+@pytest.mark.thorough
 async def test_only_differences_are_shown_on_demand_and_the_switch_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -83,6 +84,7 @@ async def test_only_differences_are_shown_on_demand_and_the_switch_is_in_the_lin
     await expect(_row(page, left.failed_call)).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_the_treegrid_is_walked_without_a_mouse(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -108,6 +110,7 @@ async def test_the_treegrid_is_walked_without_a_mouse(
     await expect(page.get_by_role("link", name="succeeded").first).to_be_focused()
 
 
+@pytest.mark.thorough
 async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -127,6 +130,7 @@ async def test_next_difference_opens_what_hides_it_and_shows_both_sides(
     await expect_query(page, select=str(left.opening_calls[0]))
 
 
+@pytest.mark.thorough
 async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -158,6 +162,7 @@ async def test_of_texts_that_differ_the_words_that_changed_are_marked_and_said(
     await expect(shown).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_each_side_leads_to_its_record_and_the_sides_can_be_swapped(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -188,6 +193,7 @@ async def test_a_run_is_offered_those_of_its_title_to_compare_with(
     await page.wait_for_url(f"**/compare/{first.root}/{second.root}")
 
 
+@pytest.mark.thorough
 async def test_a_run_compared_with_itself_does_not_differ(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -198,6 +204,7 @@ async def test_a_run_compared_with_itself_does_not_differ(
     await expect(page.get_by_role("button", name="Next difference")).to_be_disabled()
 
 
+@pytest.mark.thorough
 async def test_durations_of_which_one_is_not_known_are_not_called_the_same(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -210,6 +217,7 @@ async def test_durations_of_which_one_is_not_known_are_not_called_the_same(
     await expect(totals.get_by_role("cell").nth(1)).to_have_text("=")
 
 
+@pytest.mark.thorough
 async def test_a_comparison_with_a_run_that_is_not_there_says_which(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -219,6 +227,7 @@ async def test_a_comparison_with_a_run_that_is_not_there_says_which(
     await expect(page.get_by_text(f"There is no run with the id {missing.root}")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_thousands_of_rows_are_a_small_page(page: Page, site: Site, records: Records) -> None:
     left, right = [
         await records.record(sample_run(sub_plans=1_000, title="Long compared")) for _ in range(2)
@@ -237,6 +246,7 @@ async def test_thousands_of_rows_are_a_small_page(page: Page, site: Site, record
     assert await page.evaluate("document.querySelectorAll('*').length") < 3_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("locale", "name"), [("en-US", "Compare"), ("zh-CN", "对比")])
 async def test_the_comparison_speaks_both_languages(
     browser: Browser, site: Site, records: Records, locale: str, name: str
@@ -251,6 +261,7 @@ async def test_the_comparison_speaks_both_languages(
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_small_screen_shows_whole_in_what_records_differ(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -266,6 +277,7 @@ async def test_a_small_screen_shows_whole_in_what_records_differ(
     assert cut == 0
 
 
+@pytest.mark.thorough
 async def test_a_small_screen_shows_an_agents_name_of_one_long_word_whole(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -40,6 +41,7 @@ async def test_a_link_brings_back_selection_open_rows_search_and_time(
     assert await extent(page, run.failed_call) == shown
 
 
+@pytest.mark.thorough
 async def test_back_and_forward_go_through_what_was_selected_and_nothing_else(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -68,6 +70,7 @@ async def test_back_and_forward_go_through_what_was_selected_and_nothing_else(
     await expect(row(page, run.sub_plans[0])).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_walking_by_keys_leaves_no_trail(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root)
@@ -80,6 +83,7 @@ async def test_walking_by_keys_leaves_no_trail(page: Page, site: Site, records: 
     assert await page.evaluate("history.length") == before
 
 
+@pytest.mark.thorough
 async def test_a_chosen_level_is_in_the_link_with_what_differs_from_it(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -97,6 +101,7 @@ async def test_a_chosen_level_is_in_the_link_with_what_differs_from_it(
     await expect(row(page, run.sub_plans[0])).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_a_nonsense_link_is_a_link_to_the_run(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -15,6 +15,9 @@ HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</
 HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"
 NIGHT = "rgb(20, 25, 28)"
 
+QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 0), ("dark", 360, 3)]
+"""Of `_paths`, the list, a comparison and a tool; `test_reading.py` has the run's page."""
+
 
 def _paths(run: SampleRun, other: SampleRun) -> list[str]:
     return [
@@ -35,6 +38,7 @@ async def _open(page: Page, address: str) -> None:
     await page.wait_for_load_state("networkidle")
 
 
+@pytest.mark.thorough
 async def test_no_page_breaks_the_policy(page: Page, site: Site, records: Records) -> None:
     run, other = [await records.record(sample_run()) for _ in range(2)]
     await page.add_init_script(
@@ -69,10 +73,22 @@ async def test_the_policy_lets_nothing_run_that_is_not_the_viewers(page: Page, s
     await context.close()
 
 
-@pytest.mark.parametrize("width", [1440, 360])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width", "number"),
+    [
+        pytest.param(
+            scheme,
+            width,
+            number,
+            marks=() if (scheme, width, number) in QUICK_READINGS else pytest.mark.thorough,
+        )
+        for scheme in ("light", "dark")
+        for width in (1440, 360)
+        for number in range(8)
+    ],
+)
 async def test_axe_finds_nothing_wrong_on_any_page(
-    browser: Browser, site: Site, records: Records, scheme: str, width: int
+    browser: Browser, site: Site, records: Records, scheme: str, width: int, number: int
 ) -> None:
     run = await records.record(sample_run())
     other = await records.record(sample_run(sub_plans=3, finished=False))
@@ -82,13 +98,14 @@ async def test_axe_finds_nothing_wrong_on_any_page(
         locale="zh-CN" if width == 360 else "en-US",
     )
     page = await context.new_page()
-    for path in _paths(run, other):
-        await _open(page, site.address + path)
-        assert await violations(page) == [], path
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+    path = _paths(run, other)[number]
+    await _open(page, site.address + path)
+    assert await violations(page) == [], path
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
     await context.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("width", "height"), [(1440, 600), (360, 800)])
 async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
     page: Page, site: Site, records: Records, width: int, height: int
@@ -121,7 +138,7 @@ async def test_what_is_hostile_is_text_on_every_page(
 
     pages = ("/", "/tools?last=all", f"/compare/{run.root}", f"/compare/{run.root}/{other.root}")
     for path in pages:
-        await _open(page, site.address + path)
+        await page.goto(site.address + path)
         await expect(page.get_by_text("<img src=x").first).to_be_visible()
         text = await page.locator("main").inner_text()
         assert "\x1b" not in text, path
@@ -135,6 +152,7 @@ async def test_what_is_hostile_is_text_on_every_page(
     await expect(page.get_by_role("heading", name="<img src=x").first).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, site: Site) -> None:
     await page.goto(site.address)
     background = "getComputedStyle(document.body).backgroundColor"
@@ -170,6 +188,7 @@ async def test_the_pages_are_reached_by_keyboard_and_skipped_to(page: Page, site
     await expect(page.get_by_role("status").filter(has_text="Tools · Tracer")).to_have_count(1)
 
 
+@pytest.mark.thorough
 async def test_the_tab_says_that_a_listed_run_goes_on(
     page: Page, site: Site, records: Records
 ) -> None:

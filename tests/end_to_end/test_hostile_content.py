@@ -4,6 +4,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -62,6 +63,7 @@ async def test_what_an_agent_recorded_is_shown_as_text(
     assert await page.locator("main img, main script").count() == 0
 
 
+@pytest.mark.thorough
 async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_in_no_time(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -89,6 +91,7 @@ async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_i
         assert await page.evaluate("window.harmed") is None
 
 
+@pytest.mark.thorough
 async def test_a_result_of_megabytes_is_loaded_on_demand(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -117,6 +120,7 @@ async def test_a_result_of_megabytes_is_loaded_on_demand(
     assert await shown.inner_text() == result
 
 
+@pytest.mark.thorough
 async def test_placeholders_and_records_without_a_place_are_shown_and_explained(
     page: Page, site: Site, records: Records
 ) -> None:

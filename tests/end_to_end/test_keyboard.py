@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -47,6 +48,7 @@ async def test_j_and_k_go_from_failure_to_failure_and_take_the_keyboard_along(
         await _expect_selected(page, where)
 
 
+@pytest.mark.thorough
 async def test_a_failure_that_is_closed_away_is_opened_to(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -60,6 +62,7 @@ async def test_a_failure_that_is_closed_away_is_opened_to(
     await expect(row(page, run.failed_call)).to_be_in_viewport()
 
 
+@pytest.mark.thorough
 async def test_p_leads_to_the_tool_call_above(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root, select=run.sub_plans[1])
@@ -71,6 +74,7 @@ async def test_p_leads_to_the_tool_call_above(page: Page, site: Site, records: R
     await _expect_selected(page, run.opening_calls[1])
 
 
+@pytest.mark.thorough
 async def test_a_star_opens_all_rows_beside_the_selected_one(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -86,6 +90,7 @@ async def test_a_star_opens_all_rows_beside_the_selected_one(
         await expect(row(page, plan)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -116,6 +121,7 @@ async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
     await expect(row(page, run.sub_plans[0])).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_the_list_of_keys_opens_and_closes_by_keyboard_and_turns_them_off(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -153,6 +159,7 @@ async def test_no_key_acts_while_text_is_typed_in_a_field(
     await expect(bar(page, run.root)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -167,6 +174,7 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
     await expect(bar(page, run.root)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_with_shift_a_letter_that_acts_begins_a_name_in_the_tree(
     page: Page, site: Site, records: Records
 ) -> None:

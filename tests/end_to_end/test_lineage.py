@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -33,13 +34,15 @@ async def test_a_sub_plan_leads_to_the_tool_call_that_triggered_it_and_back(
     await expect(selected(page)).to_have_attribute("data-key", str(call))
 
 
-async def test_every_sub_plan_of_the_demonstration_names_its_tool(page: Page, site: Site) -> None:
-    tree = await site.read(f"/api/plans/{site.demo_run}/tree")
+async def test_every_sub_plan_of_the_demonstration_names_its_tool(
+    page: Page, site: Site, demo_run: str
+) -> None:
+    tree = await site.read(f"/api/plans/{demo_run}/tree")
     sub_plans = _sub_plans(tree)
     assert len(sub_plans) >= 4
 
     for sub_plan in sub_plans:
-        await open_run(page, site.address, site.demo_run, select=sub_plan["planId"])
+        await open_run(page, site.address, demo_run, select=sub_plan["planId"])
         opener = sub_plan["parentActToolCall"]
         assert isinstance(opener, dict)
         heading = details(page).get_by_role("heading", name=f"Triggered by tool: {opener['name']}")
@@ -47,6 +50,7 @@ async def test_every_sub_plan_of_the_demonstration_names_its_tool(page: Page, si
         await expect(row(page, sub_plan["planId"])).to_be_in_viewport()
 
 
+@pytest.mark.thorough
 async def test_the_breadcrumbs_lead_from_the_root_plan_down_to_a_record(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -102,6 +106,7 @@ async def test_an_unknown_id_is_not_found_and_leads_back(page: Page, site: Site)
     await expect(page.get_by_role("table")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_a_selection_that_the_run_does_not_have_says_so(
     page: Page, site: Site, records: Records
 ) -> None:

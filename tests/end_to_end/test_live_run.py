@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -109,6 +110,7 @@ async def test_an_update_takes_away_neither_selection_nor_focus_nor_what_is_clos
     assert first != last
 
 
+@pytest.mark.thorough
 async def test_an_update_leaves_the_row_that_is_looked_at_where_it_is(
     page: Page, site: Site, records: Records
 ) -> None:

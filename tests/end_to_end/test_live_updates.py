@@ -42,6 +42,7 @@ async def recording(site: Site) -> AsyncIterator[LiveRecording]:
         yield recording
 
 
+@pytest.mark.thorough
 async def test_every_record_appears_though_the_server_is_restarted_in_between(
     page: Page, database_url: str, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ async def test_every_record_appears_though_the_server_is_restarted_in_between(
         server.process.wait(timeout=60)
 
 
+@pytest.mark.thorough
 async def test_neither_selection_nor_scroll_nor_focus_is_lost_while_rows_come(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:
@@ -101,7 +103,7 @@ async def test_where_no_stream_comes_through_the_page_asks_instead(
     await page.route("**/events?*", no_stream)
     await recording.begin(calls=1)
     await open_run(page, site.address, recording.root)
-    await recording.go_on(0.1)
+    await recording.write(*recording.call())
 
     await expect(row(page, recording.calls[-1])).to_be_visible()
     await expect(page.get_by_role("alert")).to_have_count(0)
@@ -117,6 +119,7 @@ async def test_the_page_of_a_run_that_is_deleted_says_so(
     await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_thousands_of_changes_leave_nothing_in_memory(
     page: Page, site: Site, recording: LiveRecording
 ) -> None:

@@ -13,6 +13,8 @@ from tests.sample_runs import sample_run
 NAMES = "Room for the names and for the waterfall"
 TREE = "Room for the tree and for the details"
 
+pytestmark = pytest.mark.thorough
+
 
 def _divider(page: Page, name: str) -> Locator:
     return page.get_by_role("separator", name=name)

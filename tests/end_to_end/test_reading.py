@@ -11,6 +11,7 @@ from tests.end_to_end.tree_page import open_run
 from tests.sample_runs import sample_run
 
 
+@pytest.mark.thorough
 async def test_a_reader_who_prefers_chinese_gets_it(browser: Browser, site: Site) -> None:
     context = await browser.new_context(locale="zh-CN")
     page = await context.new_page()
@@ -31,6 +32,7 @@ async def test_a_chosen_language_is_kept(page: Page, site: Site, records: Record
     await expect(page.get_by_role("heading", name="由工具触发：check")).to_be_visible()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_wrong(
@@ -58,6 +60,7 @@ async def test_axe_finds_nothing_wrong(
     await context.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [1440, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_axe_finds_nothing_wrong_while_the_server_is_away_and_when_it_is_back(
@@ -81,7 +84,7 @@ async def test_axe_finds_nothing_wrong_while_the_server_is_away_and_when_it_is_b
     await context.close()
 
 
-@pytest.mark.parametrize("width", [1440, 360])
+@pytest.mark.parametrize("width", [1440, pytest.param(360, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("scheme", "language"), [("light", "en-US"), ("dark", "zh-CN")])
 async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
     browser: Browser, site: Site, records: Records, scheme: str, language: str, width: int
@@ -111,6 +114,7 @@ async def test_axe_finds_nothing_wrong_with_search_waterfall_menu_and_keys(
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_small_screen_scrolls_only_what_is_made_to_scroll(
     page: Page, site: Site, records: Records
 ) -> None:

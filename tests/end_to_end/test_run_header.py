@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -10,6 +11,8 @@ from tests.sample_runs import START, sample_run
 from tracer.events import PlanFinished, PlanStarted
 from tracer.ids import new_id
 from tracer.status import Status
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_a_run_names_its_conversation_and_whom_it_is_about(

@@ -21,11 +21,11 @@ async def test_an_empty_list_tells_how_to_record_a_first_run(page: Page, empty_s
 
 
 async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
-    page: Page, site: Site
+    page: Page, site: Site, demo_run: str
 ) -> None:
-    run = await site.read(f"/api/runs/{site.demo_run}")
+    run = await site.read(f"/api/runs/{demo_run}")
     await page.goto(f"{site.address}/?agent={run['agentName']}")
-    link = page.locator(f'a[href="/runs/{site.demo_run}"]')
+    link = page.locator(f'a[href="/runs/{demo_run}"]')
     row = page.get_by_role("row").filter(has=link)
 
     for text in ("succeeded", str(run["agentName"]), str(run["toolCalls"])):
@@ -43,6 +43,7 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
     await expect(page.get_by_role("link", name="Just recorded")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, site: Site) -> None:
     await page.goto(site.address)
     await expect(page.get_by_role("table")).to_be_visible()
@@ -54,6 +55,7 @@ async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, s
     await expect(page.get_by_role("alert")).to_have_count(0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
 async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
     browser: Browser, site: Site, records: Records, language: str
@@ -84,6 +86,7 @@ async def test_the_list_fits_every_width_and_shows_what_little_runs_cost(
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_going_back_to_the_list_leads_to_where_it_was_left(
     page: Page, site: Site, records: Records
 ) -> None:

@@ -53,6 +53,7 @@ async def test_filters_narrow_the_list_and_are_in_the_link(
     await expect(page.get_by_label("Status")).to_have_value("")
 
 
+@pytest.mark.thorough
 async def test_runs_are_found_by_agent_tool_and_time(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -74,6 +75,7 @@ async def test_runs_are_found_by_agent_tool_and_time(
     await expect(_run(page, old)).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -94,6 +96,7 @@ async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
     await expect(_run(page, run)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_resetting_the_filters_leaves_no_range_of_time_and_keeps_the_keyboard(
     page: Page, site: Site
 ) -> None:
@@ -107,6 +110,7 @@ async def test_resetting_the_filters_leaves_no_range_of_time_and_keeps_the_keybo
         assert await page.evaluate("document.activeElement !== document.body"), query
 
 
+@pytest.mark.thorough
 async def test_runs_are_found_by_session_subject_and_tag(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -138,6 +142,7 @@ async def test_runs_are_found_by_session_subject_and_tag(
     await expect_query(page, session="shift-1", subject=None, tag="late")
 
 
+@pytest.mark.thorough
 async def test_where_no_run_matches_the_filters_can_be_reset(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -150,6 +155,7 @@ async def test_where_no_run_matches_the_filters_can_be_reset(
     await expect_query(page, q=None, status=None)
 
 
+@pytest.mark.thorough
 async def test_older_runs_come_by_scrolling_and_each_once(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -172,6 +178,7 @@ async def test_older_runs_come_by_scrolling_and_each_once(
     await expect(page.get_by_role("button", name="Show more")).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_new_runs_wait_above_whoever_reads_further_down(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -210,6 +217,7 @@ async def test_two_runs_are_picked_by_keyboard_and_compared_with_the_older_one_o
     await expect(page.get_by_role("treegrid")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> None:
     await _open(page, site.address)
     await page.get_by_role("checkbox", name="Other traces").check()
@@ -218,6 +226,7 @@ async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> 
     await expect(page.get_by_role("table")).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_the_empty_list_offers_lines_for_this_very_server(
     page: Page, empty_site: str
 ) -> None:
@@ -234,6 +243,7 @@ async def test_the_empty_list_offers_lines_for_this_very_server(
     await expect(page.get_by_role("checkbox", name="Other traces")).to_be_checked()
 
 
+@pytest.mark.thorough
 async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -246,6 +256,7 @@ async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
     await expect(moment).to_have_attribute("title", "Feb 3, 2026, 04:05:06.789 AM UTC")
 
 
+@pytest.mark.thorough
 async def test_what_is_picked_is_in_the_link_and_outlives_filters_and_going_back(
     page: Page, site: Site, records: Records
 ) -> None:

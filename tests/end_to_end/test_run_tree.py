@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -40,8 +41,11 @@ async def test_the_tree_nests_plan_step_think_act_tool_call_and_sub_plan(
     assert ["failed" in each.text for each in shown].count(True) == 1
 
 
-async def test_the_demonstration_is_open_as_far_as_fits_the_screen(page: Page, site: Site) -> None:
-    await open_run(page, site.address, site.demo_run)
+@pytest.mark.thorough
+async def test_the_demonstration_is_open_as_far_as_fits_the_screen(
+    page: Page, site: Site, demo_run: str
+) -> None:
+    await open_run(page, site.address, demo_run)
     height = await page.get_by_role("tree").evaluate("tree => tree.clientHeight")
 
     shown = await rows(page)
@@ -49,6 +53,7 @@ async def test_the_demonstration_is_open_as_far_as_fits_the_screen(page: Page, s
     assert len(shown) <= height / ROW_HEIGHT
 
 
+@pytest.mark.thorough
 async def test_each_row_says_its_place_among_its_siblings(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -88,6 +93,7 @@ async def test_the_whole_tree_can_be_walked_by_keyboard(
         await expect_focus(page, where)
 
 
+@pytest.mark.thorough
 async def test_left_closes_an_open_row_and_right_opens_it_again(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -103,6 +109,7 @@ async def test_left_closes_an_open_row_and_right_opens_it_again(
     await expect(row(page, run.failed_call)).to_be_visible()
 
 
+@pytest.mark.thorough
 async def test_the_arrow_opens_a_row_and_the_rest_of_it_selects(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -118,6 +125,7 @@ async def test_the_arrow_opens_a_row_and_the_rest_of_it_selects(
     await expect_query(page, select=str(run.step))
 
 
+@pytest.mark.thorough
 async def test_in_a_run_of_a_thousand_records_only_what_is_seen_is_in_the_page(
     page: Page, site: Site, records: Records
 ) -> None:

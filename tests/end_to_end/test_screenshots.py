@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, ViewportSize, expect
 
+from tests.api.commands import serving_here
 from tests.end_to_end.conftest import ROOT, record_demo
-from tests.servers import tracer_server
 
 IMAGES = ROOT / "docs" / "images"
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TRACER_SCREENSHOTS"), reason="changes files, so only when it is asked for"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(
+        not os.environ.get("TRACER_SCREENSHOTS"), reason="TRACER_SCREENSHOTS is not set"
+    ),
+]
 
 
 async def _take(page: Page, address: str, ready: Locator, name: str) -> None:
@@ -28,12 +31,12 @@ async def _take(page: Page, address: str, ready: Locator, name: str) -> None:
 async def test_the_main_views_are_pictured(
     browser: Browser, database_url: str, tmp_path: Path
 ) -> None:
-    runs = [record_demo(database_url, tmp_path) for _ in range(3)]
+    runs = [await record_demo(database_url, tmp_path) for _ in range(3)]
     context = await browser.new_context(
         viewport=ViewportSize(width=1280, height=800), locale="en-US", timezone_id="UTC"
     )
     page = await context.new_page()
-    with tracer_server(database_url, tmp_path) as address:
+    with serving_here(database_url, tmp_path) as address:
         last = f"{address}/runs/{runs[-1]}"
         await _take(page, address, page.get_by_role("table"), "list")
         await _take(page, last, page.get_by_role("tree"), "run")

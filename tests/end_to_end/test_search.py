@@ -55,6 +55,7 @@ async def test_hits_are_counted_and_marked_in_the_tree_the_waterfall_and_the_det
     )
 
 
+@pytest.mark.thorough
 async def test_case_and_accents_do_not_matter_and_enter_goes_from_hit_to_hit(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -73,6 +74,7 @@ async def test_case_and_accents_do_not_matter_and_enter_goes_from_hit_to_hit(
     await expect(selected(page)).to_have_attribute("data-key", str(run.opening_calls[0]))
 
 
+@pytest.mark.thorough
 async def test_a_hit_that_is_closed_away_is_counted_on_its_row_and_opened_to(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -88,6 +90,7 @@ async def test_a_hit_that_is_closed_away_is_counted_on_its_row_and_opened_to(
     await expect(row(page, run.sub_plans[77])).to_be_in_viewport()
 
 
+@pytest.mark.thorough
 async def test_escape_ends_the_search_and_returns_to_the_tree(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -103,6 +106,7 @@ async def test_escape_ends_the_search_and_returns_to_the_tree(
     await expect_query(page, q=None)
 
 
+@pytest.mark.thorough
 async def test_what_only_the_start_of_is_searched_is_said(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -114,6 +118,7 @@ async def test_what_only_the_start_of_is_searched_is_said(
     await expect(page.get_by_role("search")).to_contain_text("1 record has long texts")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("language", "none"), [("en-US", "no hits"), ("zh-CN", "无匹配")])
 async def test_a_search_without_hits_says_so_in_both_languages(
     browser: Browser, site: Site, records: Records, language: str, none: str

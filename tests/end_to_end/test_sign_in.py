@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.end_to_end.axe import violations
 from tests.sample_runs import sample_run
-from tests.servers import tracer_server
 from tracer.access import NewKey, Scope
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.engine import open_pool
@@ -36,7 +36,7 @@ def closed(
     home = tmp_path_factory.mktemp("closed")
     with fresh_database(postgres_server_url, _template) as url:
         run = asyncio.run(_prepare(url))
-        with tracer_server(url, home) as address:
+        with serving_here(url, home) as address:
             yield Closed(address, url, run)
 
 
@@ -49,7 +49,7 @@ async def _prepare(url: str) -> str:
     return str(run.root)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def keys(closed: Closed) -> AsyncIterator[ApiKeys]:
     async with open_pool(closed.database_url) as pool:
         yield ApiKeys(ProjectPool(pool))
@@ -90,7 +90,8 @@ async def test_a_link_leads_to_the_sign_in_and_back_and_out_again(
     assert await page.context.cookies() == []
 
 
-async def test_a_revoked_key_leads_who_looks_back_to_the_sign_in(
+@pytest.mark.thorough
+async def test_a_revoked_key_leads_back_to_the_sign_in(
     page: Page, closed: Closed, keys: ApiKeys, key: NewKey
 ) -> None:
     await page.goto(f"{closed.address}/sign-in")
@@ -103,8 +104,15 @@ async def test_a_revoked_key_leads_who_looks_back_to_the_sign_in(
     await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
 
 
-@pytest.mark.parametrize("language", ["en", "zh-CN"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "language"),
+    [
+        ("light", "en"),
+        ("dark", "zh-CN"),
+        pytest.param("light", "zh-CN", marks=pytest.mark.thorough),
+        pytest.param("dark", "en", marks=pytest.mark.thorough),
+    ],
+)
 async def test_the_page_keeps_the_policy_and_is_accessible(
     browser: Browser, closed: Closed, key: NewKey, language: str, scheme: str
 ) -> None:

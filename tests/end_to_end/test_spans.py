@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import httpx2
+import pytest
 from playwright.async_api import Page, expect
 
 from tests.end_to_end.axe import violations
@@ -50,6 +51,7 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
     await expect(details(page)).to_contain_text("nobody recorded it")
 
 
+@pytest.mark.thorough
 async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_times(
     page: Page, site: Site
 ) -> None:
@@ -82,6 +84,7 @@ async def test_the_original_spans_of_a_record_can_be_opened(
     assert await violations(page) == []
 
 
+@pytest.mark.thorough
 async def test_a_run_without_spans_offers_none(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run(sub_plans=0))
     await open_run(page, site.address, run.root, select=run.failed_call)

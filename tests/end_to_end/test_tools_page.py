@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.end_to_end.conftest import Records, Site
@@ -57,6 +58,7 @@ async def test_each_tool_is_shown_with_how_its_calls_went(
     await expect(cells).to_contain_text(["4", "1", "25%", "2", "4s", "4s"])
 
 
+@pytest.mark.thorough
 async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -68,6 +70,7 @@ async def test_the_runs_that_called_a_tool_are_those_of_the_range_of_time(
     await expect_query(page, **{"tool": "ranged_tool", "from": since})
 
 
+@pytest.mark.thorough
 async def test_the_table_is_sorted_by_keyboard_and_the_order_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -118,6 +121,7 @@ async def _run_of(site: Site, call: UUID) -> object:
     return (await site.read(f"/api/tool-calls/{call}"))["rootPlanId"]
 
 
+@pytest.mark.thorough
 async def test_a_tools_charts_can_be_read_as_a_table(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -136,6 +140,7 @@ async def test_a_tools_charts_can_be_read_as_a_table(
     await expect(table.get_by_role("row").last).to_contain_text("3s")
 
 
+@pytest.mark.thorough
 async def test_a_time_narrows_the_statistics_and_is_in_the_link(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -159,6 +164,7 @@ async def test_a_time_narrows_the_statistics_and_is_in_the_link(
     await expect(_row(page, "old_tool").get_by_role("cell").first).to_have_text("1")
 
 
+@pytest.mark.thorough
 async def test_a_link_to_a_tool_that_was_never_called_says_so(page: Page, site: Site) -> None:
     await page.goto(f"{site.address}/tools?tool=no/such%20tool")
 

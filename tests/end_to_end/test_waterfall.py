@@ -40,6 +40,7 @@ async def test_bars_show_when_each_record_ran_and_parallel_calls_side_by_side(
     assert opener[0] < sub_plan[0] < sub_plan[1] < opener[1]
 
 
+@pytest.mark.thorough
 async def test_a_bar_tells_own_time_from_that_of_sub_plans_and_marks_the_critical_path(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -56,6 +57,7 @@ async def test_a_bar_tells_own_time_from_that_of_sub_plans_and_marks_the_critica
         await expect(details(page)).to_contain_text(words)
 
 
+@pytest.mark.thorough
 async def test_no_bar_is_too_small_to_be_seen_and_odd_times_break_nothing(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -80,6 +82,7 @@ async def test_no_bar_is_too_small_to_be_seen_and_odd_times_break_nothing(
     assert (await extent(page, later))[1] <= lane["x"] + lane["width"] + 1
 
 
+@pytest.mark.thorough
 async def test_what_runs_grows_with_the_time(page: Page, site: Site, records: Records) -> None:
     run = sample_run(finished=False, start=datetime.now(UTC))
     await records.record(run)
@@ -136,6 +139,7 @@ async def _lane(page: Page, key: object) -> tuple[float, float, float]:
     return box["x"], box["width"], box["y"] + box["height"] / 2
 
 
+@pytest.mark.thorough
 async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -161,6 +165,7 @@ async def test_dragging_the_rows_moves_in_time_and_selects_nothing(
     await expect_query(page, time="0-40", select=str(run.opening_calls[1]))
 
 
+@pytest.mark.thorough
 async def test_where_all_the_time_is_shown_a_stroke_over_the_rows_is_a_click(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -175,6 +180,7 @@ async def test_where_all_the_time_is_shown_a_stroke_over_the_rows_is_a_click(
     await expect_query(page, time=None, select=str(run.failed_call))
 
 
+@pytest.mark.thorough
 async def test_a_finger_moves_in_time_sideways(
     browser: Browser, site: Site, records: Records
 ) -> None:
@@ -199,6 +205,7 @@ async def test_a_finger_moves_in_time_sideways(
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_the_waterfall_can_be_hidden_and_is_at_first_on_a_small_screen(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -218,6 +225,7 @@ async def test_the_waterfall_can_be_hidden_and_is_at_first_on_a_small_screen(
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.thorough
 async def test_a_closed_row_says_how_many_failures_it_hides(
     page: Page, site: Site, records: Records
 ) -> None:
@@ -229,13 +237,14 @@ async def test_a_closed_row_says_how_many_failures_it_hides(
     await expect(row(page, run.step)).to_contain_text("1 failure below")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_the_time_scale_has_two_names_or_more_and_each_is_whole(
-    page: Page, site: Site, width: int
+    page: Page, site: Site, demo_run: str, width: int
 ) -> None:
     await page.set_viewport_size({"width": width, "height": 800})
     # The last of the names is near the end, where it has no room after its line.
-    await page.goto(f"{site.address}/runs/{site.demo_run}?waterfall=on&time=0-104")
+    await page.goto(f"{site.address}/runs/{demo_run}?waterfall=on&time=0-104")
     names = page.locator("[data-axis] .tick")
     await expect(names.nth(1)).to_be_visible()
     outside = await names.evaluate_all(

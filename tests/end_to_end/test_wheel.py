@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from tests.servers import tracer_server
 
 ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.thorough
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:

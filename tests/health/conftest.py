@@ -1,8 +1,7 @@
 """Fixtures of the health application's tests."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,6 @@ from health.diary import Diary
 from tests.health.nurse import CallNurse, nurse_over
 from tracer.clock import stepping_clock
 from tracer.runtime.application import Surroundings
-from tracer.tools.executors.mcp import McpConfig
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _patient_with_servers() -> Iterator[None]:
-    """The server that tells the time is no test's matter: it may take long to start."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("health.agents.McpConfig", partial(McpConfig, connect_timeout=300.0))
-        yield
 
 
 @pytest.fixture

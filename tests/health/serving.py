@@ -22,10 +22,12 @@ from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunOutcome
 from tracer.settings import Settings
 
+CONNECT_SECONDS = 300.0  # the machine may be busy
+
 
 def health(model: ChatModel | None = None) -> Application:
-    """Return an application over a diary of its own, with its own model unless another is given."""
-    application = health_application(Diary())
+    """Return the application over a new diary, with `model` instead of its own if given."""
+    application = health_application(Diary(), CONNECT_SECONDS)
     return application if model is None else replace(application, model=model)
 
 

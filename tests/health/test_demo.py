@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -12,7 +13,7 @@ from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
 from tracer.assembly import parts
 from tracer.context import identity
-from tracer.runtime.launcher import RunOutcome
+from tracer.runtime.launcher import RunLauncher, RunOutcome
 from tracer.settings import Settings
 from tracer.status import Status
 
@@ -270,7 +271,8 @@ async def test_the_entries_are_the_callers_and_the_records_do_not_say_whose(reco
     assert TOKEN_ID not in str(rounds)
 
 
-async def test_a_second_run_on_the_same_database_is_a_run_of_its_own(
+@pytest.mark.thorough
+async def test_two_runs_on_one_database_are_separate_runs(
     database_url: str, tmp_path: Path
 ) -> None:
     await play(database_url, tmp_path)
@@ -282,7 +284,8 @@ async def test_a_second_run_on_the_same_database_is_a_run_of_its_own(
     assert sorted(await fetch(database_url, told)) == [(1,), (2,)]
 
 
-async def test_a_conversation_goes_on_counting_and_its_next_run_is_told(
+@pytest.mark.thorough
+async def test_a_conversations_state_continues_in_its_next_run(
     database_url: str, tmp_path: Path
 ) -> None:
     async with served(database_url, tmp_path, health()) as made:
@@ -306,7 +309,8 @@ async def test_a_conversation_goes_on_counting_and_its_next_run_is_told(
     assert second - first == 7
 
 
-async def test_without_a_model_the_demonstration_can_be_run_again_and_again(
+@pytest.mark.thorough
+async def test_without_a_model_the_demonstration_can_be_repeated(
     database_url: str, tmp_path: Path
 ) -> None:
     async with served(database_url, tmp_path, health()) as made:
@@ -315,20 +319,38 @@ async def test_without_a_model_the_demonstration_can_be_run_again_and_again(
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 3
 
 
-async def test_without_a_server_and_without_a_caller_the_tools_refuse_in_words(
-    database_url: str, tmp_path: Path
+@dataclass(frozen=True)
+class Alone:
+    """The application without a server and without a caller."""
+
+    launcher: RunLauncher
+    database_url: str
+
+
+@pytest.fixture(scope="module")
+async def alone(
+    postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Alone]:
+    """Return the application over a database of its own."""
+    home = tmp_path_factory.mktemp("alone")
+    with fresh_database(postgres_server_url, _template) as url:
+        async with parts(Settings(home=home), url, health()) as made:
+            yield Alone(made.launcher, url)
+
+
+async def test_without_a_server_and_a_caller_the_tools_report_what_is_missing(
+    alone: Alone,
 ) -> None:
-    async with parts(Settings(home=tmp_path), database_url, health()) as made:
-        outcome = await made.launcher.run(REQUEST)
+    outcome = await alone.launcher.run(REQUEST)
 
     found = await fetch(
-        database_url,
+        alone.database_url,
         """
         SELECT DISTINCT reason, error_message FROM act_tool_info
         WHERE status = 'failed' ORDER BY 1
         """,
     )
-    [(entries,)] = await fetch(database_url, "SELECT count(*) FROM health.blood_pressure")
+    [(entries,)] = await fetch(alone.database_url, "SELECT count(*) FROM health.blood_pressure")
     assert outcome.status is Status.SUCCEEDED
     assert [reason for reason, _ in found] == ["missing_identity", "tool_error"]
     assert "with identity(…)" in found[0][1]
@@ -336,11 +358,8 @@ async def test_without_a_server_and_without_a_caller_the_tools_refuse_in_words(
     assert entries == 0
 
 
-async def test_without_a_model_another_request_fails_and_says_what_to_do(
-    database_url: str, tmp_path: Path
-) -> None:
-    async with parts(Settings(home=tmp_path), database_url, health()) as made:
-        outcome = await made.launcher.run("What is the weather like?")
+async def test_without_a_model_another_request_fails_and_names_the_setting(alone: Alone) -> None:
+    outcome = await alone.launcher.run("What is the weather like?")
 
     assert outcome.status is Status.FAILED
     assert outcome.error is not None

@@ -4,13 +4,14 @@ from typing import Any, LiteralString
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from health.diary import Diary, NoSuchRecord
 from health.tables import SYMPTOM as SYMPTOM_TABLE
 from tests.health.entries import SYMPTOM
 from tests.health.nurse import OTHER_PATIENT, CallNurse, nurse_over, rows
+from tests.profiles import scaled
 from tracer.errors import StoreUnavailable
 from tracer.ids import new_id
 from tracer.runtime.application import Surroundings
@@ -60,12 +61,12 @@ async def fetch(database_url: str, query: LiteralString) -> list[Any]:
         return [row for (row,) in await (await connection.execute(query)).fetchall()]
 
 
-async def open_one(database_url: str) -> None:
-    async with Diary().open(Surroundings(database_url)):
+async def open_one(database_url: str, diary: Diary | None = None) -> None:
+    async with (diary or Diary()).open(Surroundings(database_url)):
         pass
 
 
-async def test_processes_that_open_at_once_create_the_tables_once(database_url: str) -> None:
+async def test_concurrent_opens_create_the_tables_once(database_url: str) -> None:
     await asyncio.gather(*(open_one(database_url) for _ in range(8)))
 
     tables = await fetch(
@@ -74,7 +75,7 @@ async def test_processes_that_open_at_once_create_the_tables_once(database_url: 
     assert tables == ["blood_pressure", "health_event", "medication", "symptom"]
 
 
-async def test_a_diary_whose_entries_had_a_patient_id_goes_on(
+async def test_a_diary_with_patient_ids_is_migrated_on_opening(
     database_url: str, tmp_path: Path
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -92,7 +93,7 @@ async def test_a_diary_whose_entries_had_a_patient_id_goes_on(
     assert [each["symptom_name"] for each in theirs] == ["cough"]
 
 
-async def test_a_former_diary_and_a_new_one_have_the_same_tables(
+async def test_a_migrated_diary_has_the_tables_of_a_new_one(
     database_url: str, empty_database_url: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
@@ -109,7 +110,7 @@ async def test_a_former_diary_and_a_new_one_have_the_same_tables(
         assert await fetch(database_url, query) == await fetch(empty_database_url, query)
 
 
-async def test_what_was_recorded_outlives_the_application(
+async def test_entries_survive_closing_and_opening_the_diary(
     diary: Diary, database_url: str, call_nurse: CallNurse
 ) -> None:
     async with diary.open(Surroundings(database_url)):
@@ -118,23 +119,19 @@ async def test_what_was_recorded_outlives_the_application(
         assert rows(await call_nurse("query_symptom")) == [recorded]
 
 
-async def test_an_application_whose_database_is_not_there_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("health.diary.ANSWER_SECONDS", 0.5)
-
+async def test_opening_a_diary_without_a_database_raises() -> None:
     with pytest.raises(StoreUnavailable):
-        await open_one("postgresql://127.0.0.1:1/none")
+        await open_one("postgresql://127.0.0.1:1/none", Diary(answer_seconds=0.5))
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=scaled(30))
 @given(
     steps=st.lists(
         st.tuples(st.integers(0, 2), st.none() | st.integers(0, 12), st.text("ab", min_size=1)),
         max_size=12,
     )
 )
-async def test_in_whatever_order_users_write_each_finds_their_own_as_they_left_it(
+async def test_users_find_only_their_own_entries_in_any_order_of_writes(
     opened: Diary, steps: list[tuple[int, int | None, str]]
 ) -> None:
     users = [str(new_id()) for _ in range(3)]  # others than in the examples before

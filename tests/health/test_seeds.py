@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import psycopg
 
-from health.agents import health_application
 from health.diary import Diary
 from tests.health.entries import READING
 from tests.health.listening import ListeningModel
 from tests.health.nurse import OTHER_PATIENT, PATIENT, CallNurse, refusal, rows
+from tests.health.serving import health
 from tracer.assembly import parts
 from tracer.context import identity
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
@@ -44,9 +43,8 @@ async def test_000_blood_pressure_is_recorded_for_a_user_whom_the_model_does_not
     told = {"systolic": 120, "diastolic": 80}
     turns = [Turn(calls=[call("record_blood_pressure", told)]), Turn(text="已记录血压120/80。")]
     model = ListeningModel(ScriptedModel([Script(turns, request=SAID, agent="nurse")]))
-    application = replace(health_application(Diary()), model=model)
 
-    async with parts(Settings(home=tmp_path), database_url, application) as made:
+    async with parts(Settings(home=tmp_path), database_url, health(model)) as made:
         with identity(token_id=USER):
             outcome = await made.launcher.run(SAID, agent="nurse", session_id=SESSION)
 
@@ -68,7 +66,7 @@ async def test_000_blood_pressure_is_recorded_for_a_user_whom_the_model_does_not
 
 
 def test_001_the_twelve_tools_are_registered_with_their_parameters() -> None:
-    registry = health_application(Diary()).registry
+    registry = health().registry
     records = [
         each for each in registry if each.name.split("_", 1)[0] in ("record", "query", "update")
     ]
@@ -82,7 +80,7 @@ def test_001_the_twelve_tools_are_registered_with_their_parameters() -> None:
             assert (properties["limit"]["default"], properties["offset"]["default"]) == (10, 0)
 
 
-async def test_001_an_update_of_another_users_record_is_refused(
+async def test_001_an_update_of_another_users_record_is_rejected(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     reading = rows(await call_nurse("record_blood_pressure", **READING))

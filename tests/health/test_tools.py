@@ -1,7 +1,6 @@
 from typing import Any
 
 import psycopg
-import pytest
 
 from health.agents import diary_tools
 from health.diary import Diary
@@ -10,59 +9,63 @@ from tests.health.nurse import OTHER_PATIENT, CallNurse, refusal, rows
 from tracer.status import Status
 
 
-@pytest.mark.parametrize("noun", WHOLE)
-async def test_what_is_recorded_is_found_by_query(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_query_returns_the_recorded_entry_to_its_patient_only(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    time = time_of(noun)
-    told = WHOLE[noun] | {time: "2026-03-01T20:00:00+08:00"}
+    found = {}
+    expected: dict[str, object] = {}
+    for noun, entry in WHOLE.items():
+        told = entry | {time_of(noun): "2026-03-01T20:00:00+08:00"}
+        recorded = rows(await call_nurse(f"record_{noun}", **told))
+        queried = rows(await call_nurse(f"query_{noun}"))
+        of_other = rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT))
+        found[noun] = recorded, queried, of_other
+        stored = told | {"record_id": 1, time_of(noun): "2026-03-01T12:00:00Z"}
+        expected[noun] = stored, [stored], []
 
-    recorded = rows(await call_nurse(f"record_{noun}", **told))
-
-    assert recorded == told | {"record_id": 1, time: "2026-03-01T12:00:00Z"}
-    assert rows(await call_nurse(f"query_{noun}")) == [recorded]
+    assert found == expected
 
 
-@pytest.mark.parametrize("noun", LEAST)
-async def test_an_entry_without_a_time_is_for_now(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_an_entry_without_a_time_has_the_current_time(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    recorded = rows(await call_nurse(f"record_{noun}", **LEAST[noun]))
+    found = {}
+    for noun, entry in LEAST.items():
+        recorded = rows(await call_nurse(f"record_{noun}", **entry))
+        # The clock moves on by a millisecond each time that it is read.
+        found[noun] = recorded[time_of(noun)][:19], recorded["notes"]
 
-    assert recorded[time_of(noun)] == "2026-03-02T08:30:00Z"
-    assert recorded["notes"] is None
+    assert found == dict.fromkeys(LEAST, ("2026-03-02T08:30:00", None))
 
 
-@pytest.mark.parametrize("noun", WHOLE)
-async def test_a_patient_sees_nothing_of_another(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_a_forged_user_id_reaches_only_the_callers_diary(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    await call_nurse(f"record_{noun}", **WHOLE[noun])
+    failures = []
+    for number, name in enumerate(["user_id", "userId", "USER-ID", "patient_id", "Patient Id"], 1):
+        forged = {name: OTHER_PATIENT}
+        await call_nurse("record_symptom", symptom_name="mine", **forged)
+        own = rows(await call_nurse("query_symptom", **forged))
+        others = rows(await call_nurse("query_symptom", by=OTHER_PATIENT))
+        if (len(own), others) != (number, []):
+            failures.append(f"{name}: expected {number} and [], got {len(own)} and {others}")
 
-    assert rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT)) == []
+    assert failures == []
 
 
-@pytest.mark.parametrize("name", ["user_id", "userId", "USER-ID", "patient_id", "Patient Id"])
-async def test_who_names_another_patient_reaches_their_own_diary_only(
-    name: str, opened: Diary, call_nurse: CallNurse
+async def test_a_token_that_cannot_be_a_user_id_is_rejected(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    await call_nurse("record_symptom", symptom_name="mine", **{name: OTHER_PATIENT})
+    tokens = ["half \ud83d", "NUL \0", "  ", "x" * 201]
+    reasons = [
+        refusal(await call_nurse("record_symptom", by=token, symptom_name="dizziness"))[0]
+        for token in tokens
+    ]
 
-    assert rows(await call_nurse("query_symptom", by=OTHER_PATIENT)) == []
-    [symptom] = rows(await call_nurse("query_symptom", **{name: OTHER_PATIENT}))
-    assert symptom["symptom_name"] == "mine"
-
-
-@pytest.mark.parametrize("by", ["half \ud83d", "NUL \0", "  ", "x" * 201])
-async def test_a_token_that_can_be_nobodys_is_refused(
-    by: str, opened: Diary, call_nurse: CallNurse
-) -> None:
-    reason, _ = refusal(await call_nurse("record_symptom", by=by, symptom_name="dizziness"))
-
-    assert reason == "missing_identity"
+    assert reasons == ["missing_identity"] * len(tokens)
 
 
-def test_no_tool_tells_a_model_that_there_is_a_user_id(diary: Diary) -> None:
+def test_tool_schemas_do_not_mention_the_user_id(diary: Diary) -> None:
     for tool in diary_tools(diary):
         seen = f"{tool.description} {tool.parameters}".lower()
 
@@ -71,35 +74,39 @@ def test_no_tool_tells_a_model_that_there_is_a_user_id(diary: Diary) -> None:
         assert list(tool.hidden) == ["user_id"], tool.name
 
 
-@pytest.mark.parametrize("noun", WHOLE)
-async def test_the_newest_come_first_and_pages_follow_each_other(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_query_returns_the_newest_entries_first_in_pages(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    for day in (3, 1, 2, 2):
-        time = {time_of(noun): f"2026-02-0{day}T00:00:00Z"}
-        await call_nurse(f"record_{noun}", **WHOLE[noun], **time)
-
-    async def page(**which: Any) -> list[int]:
+    async def page(noun: str, **which: Any) -> list[int]:
         found = rows(await call_nurse(f"query_{noun}", **which))
         return [each["record_id"] for each in found]
 
-    assert await page() == [1, 4, 3, 2]
-    assert await page(limit=2) == [1, 4]
-    assert await page(limit=2, offset=2) == [3, 2]
-    assert await page(offset=4) == []
+    pages = {}
+    for noun in WHOLE:
+        for day in (3, 1, 2, 2):
+            time = {time_of(noun): f"2026-02-0{day}T00:00:00Z"}
+            await call_nurse(f"record_{noun}", **WHOLE[noun], **time)
+        pages[noun] = [
+            await page(noun),
+            await page(noun, limit=2),
+            await page(noun, limit=2, offset=2),
+            await page(noun, offset=4),
+        ]
+
+    assert pages == {key: [[1, 4, 3, 2], [1, 4], [3, 2], []] for key in WHOLE}
 
 
-@pytest.mark.parametrize("noun", ["blood_pressure", "health_event", "symptom"])
-async def test_since_leaves_out_what_came_before(
-    noun: str, opened: Diary, call_nurse: CallNurse
-) -> None:
-    for day in (1, 2, 3):
-        time = {time_of(noun): f"2026-02-0{day}T00:00:00Z"}
-        await call_nurse(f"record_{noun}", **WHOLE[noun], **time)
+async def test_since_excludes_older_entries(opened: Diary, call_nurse: CallNurse) -> None:
+    nouns = ["blood_pressure", "health_event", "symptom"]
+    found = {}
+    for noun in nouns:
+        for day in (1, 2, 3):
+            time = {time_of(noun): f"2026-02-0{day}T00:00:00Z"}
+            await call_nurse(f"record_{noun}", **WHOLE[noun], **time)
+        newer = rows(await call_nurse(f"query_{noun}", since="2026-02-02T08:00:00+08:00"))
+        found[noun] = [each["record_id"] for each in newer]
 
-    found = rows(await call_nurse(f"query_{noun}", since="2026-02-02T08:00:00+08:00"))
-
-    assert [each["record_id"] for each in found] == [3, 2]
+    assert found == {key: [3, 2] for key in nouns}
 
 
 async def test_medication_is_found_by_name_in_any_case(
@@ -142,21 +149,20 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("noun", "change", "reason", "said"), REFUSED)
-async def test_what_cannot_be_is_refused_in_words_and_leaves_nothing(
-    noun: str,
-    change: dict[str, Any],
-    reason: str,
-    said: str,
-    opened: Diary,
-    call_nurse: CallNurse,
+async def test_impossible_entries_are_rejected_with_a_message_and_not_stored(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    outcome = await call_nurse(f"record_{noun}", **WHOLE[noun] | change)
+    failures = []
+    for noun, change, reason, message in REFUSED:
+        outcome = await call_nurse(f"record_{noun}", **WHOLE[noun] | change)
+        told = (outcome.error and outcome.error.message) or ""
+        if (outcome.status, outcome.reason) != (Status.FAILED, reason) or message not in told:
+            got = f"{outcome.status}, {outcome.reason}: {told[:100]!r}"
+            failures.append(f"{noun} {change}: expected {reason}: {message!r}, got {got}")
+    stored = {noun: rows(await call_nurse(f"query_{noun}")) for noun in WHOLE}
 
-    assert outcome.status is Status.FAILED
-    assert outcome.reason == reason
-    assert said in (refusal(outcome)[1] or "")
-    assert rows(await call_nurse(f"query_{noun}")) == []
+    assert failures == []
+    assert stored == {noun: [] for noun in WHOLE}
 
 
 async def test_a_patients_clock_may_run_a_little_ahead(
@@ -167,7 +173,7 @@ async def test_a_patients_clock_may_run_a_little_ahead(
     assert ahead.status is Status.SUCCEEDED
 
 
-async def test_a_tool_of_a_closed_diary_fails_in_words(call_nurse: CallNurse) -> None:
+async def test_a_tool_of_a_closed_diary_reports_that_it_is_closed(call_nurse: CallNurse) -> None:
     reason, said = refusal(await call_nurse("query_symptom"))
 
     assert reason == "tool_error"

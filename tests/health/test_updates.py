@@ -1,8 +1,6 @@
 import asyncio
 from typing import Any
 
-import pytest
-
 from health.diary import Diary
 from tests.health.entries import READING, WHOLE
 from tests.health.nurse import OTHER_PATIENT, PATIENT, CallNurse, refusal, rows
@@ -18,18 +16,20 @@ CHANGES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("noun", "change"), CHANGES)
-async def test_an_update_changes_what_is_given_and_leaves_the_rest(
-    noun: str, change: dict[str, Any], opened: Diary, call_nurse: CallNurse
+async def test_an_update_changes_only_the_given_fields_of_one_entry(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    before = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
-    other = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
+    failures = []
+    for noun, change in CHANGES:
+        before = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
+        other = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
+        changed = rows(await call_nurse(f"update_{noun}", record_id=before["record_id"], **change))
+        found = rows(await call_nurse(f"query_{noun}", limit=2))
+        newest = sorted(found, key=lambda each: each["record_id"])
+        if (changed, newest) != (before | change, [changed, other]):
+            failures.append(f"{noun} {change}: got {newest}")
 
-    changed = rows(await call_nurse(f"update_{noun}", record_id=before["record_id"], **change))
-
-    assert changed == before | change
-    found = rows(await call_nurse(f"query_{noun}"))
-    assert sorted(found, key=lambda each: each["record_id"]) == [changed, other]
+    assert failures == []
 
 
 async def test_an_events_time_can_be_corrected_but_not_into_the_future(
@@ -45,24 +45,23 @@ async def test_an_events_time_can_be_corrected_but_not_into_the_future(
     assert "no offset" in (refusal(await moved("2026-03-01T08:00:00"))[1] or "")
 
 
-@pytest.mark.parametrize("noun", WHOLE)
-async def test_another_patients_record_is_refused_as_one_that_is_not_there(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_another_patients_record_is_rejected_like_a_missing_record(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    mine = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
+    for noun in WHOLE:
+        mine = rows(await call_nurse(f"record_{noun}", **WHOLE[noun]))
+        not_theirs, not_there = [
+            await call_nurse(
+                f"update_{noun}", by=OTHER_PATIENT, record_id=record_id, notes="stolen"
+            )
+            for record_id in (mine["record_id"], 4_711)
+        ]
 
-    async def changed(record_id: int) -> Any:
-        return await call_nurse(
-            f"update_{noun}", by=OTHER_PATIENT, record_id=record_id, notes="stolen"
-        )
-
-    not_theirs, not_there = await changed(mine["record_id"]), await changed(4_711)
-
-    assert not_theirs.reason == "no_such_record"
-    assert refusal(not_theirs) == refusal(not_there)
-    assert not_theirs.for_model == not_there.for_model
-    assert rows(await call_nurse(f"query_{noun}")) == [mine]
-    assert rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT)) == []
+        assert not_theirs.reason == "no_such_record", noun
+        assert refusal(not_theirs) == refusal(not_there), noun
+        assert not_theirs.for_model == not_there.for_model, noun
+        assert rows(await call_nurse(f"query_{noun}")) == [mine], noun
+        assert rows(await call_nurse(f"query_{noun}", by=OTHER_PATIENT)) == [], noun
 
 
 async def test_naming_the_owner_does_not_open_another_patients_record(
@@ -78,53 +77,56 @@ async def test_naming_the_owner_does_not_open_another_patients_record(
     assert rows(await call_nurse("query_symptom")) == [mine]
 
 
-@pytest.mark.parametrize("noun", WHOLE)
-async def test_an_update_of_nothing_is_refused_and_says_what_there_is_to_change(
-    noun: str, opened: Diary, call_nurse: CallNurse
+async def test_an_update_without_changes_is_rejected_and_lists_the_fields(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
-    await call_nurse(f"record_{noun}", **WHOLE[noun])
+    for noun in WHOLE:
+        await call_nurse(f"record_{noun}", **WHOLE[noun])
 
-    reason, said = refusal(await call_nurse(f"update_{noun}", record_id=1))
+        reason, message = refusal(await call_nurse(f"update_{noun}", record_id=1))
 
-    assert reason == "invalid_arguments"
-    assert set(WHOLE[noun]) <= set((said or "").replace(",", " ").replace(".", " ").split())
-
-
-@pytest.mark.parametrize("record_id", [0, -1, 2**63, "first", None])
-async def test_what_is_no_record_id_is_refused(
-    record_id: object, opened: Diary, call_nurse: CallNurse
-) -> None:
-    outcome = await call_nurse("update_symptom", record_id=record_id, severity="mild")
-
-    assert outcome.reason == "invalid_arguments"
+        assert reason == "invalid_arguments", noun
+        words = (message or "").replace(",", " ").replace(".", " ").split()
+        assert set(WHOLE[noun]) <= set(words), noun
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"systolic": 95}, "would not be above"),
-        ({"diastolic": 152}, "would not be above"),
-        ({"systolic": 95, "notes": "lower"}, "would not be above"),
-        ({"systolic": 80, "diastolic": 120}, "were swapped"),
-        ({"systolic": 100, "diastolic": 100}, "were swapped"),
-    ],
-)
-async def test_after_an_update_too_the_systolic_value_is_above_the_diastolic_one(
-    change: dict[str, Any], said: str, opened: Diary, call_nurse: CallNurse
+async def test_an_invalid_record_id_is_rejected(opened: Diary, call_nurse: CallNurse) -> None:
+    record_ids: list[object] = [0, -1, 2**63, "first", None]
+    outcomes = [
+        await call_nurse("update_symptom", record_id=record_id, severity="mild")
+        for record_id in record_ids
+    ]
+
+    assert [each.reason for each in outcomes] == ["invalid_arguments"] * len(record_ids)
+
+
+IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
+    ({"systolic": 95}, "would not be above"),
+    ({"diastolic": 152}, "would not be above"),
+    ({"systolic": 95, "notes": "lower"}, "would not be above"),
+    ({"systolic": 80, "diastolic": 120}, "were swapped"),
+    ({"systolic": 100, "diastolic": 100}, "were swapped"),
+]
+
+
+async def test_an_update_that_makes_a_reading_impossible_is_rejected(
+    opened: Diary, call_nurse: CallNurse
 ) -> None:
     before = rows(await call_nurse("record_blood_pressure", **READING))
+    failures = []
+    for change, message in IMPOSSIBLE:
+        outcome = await call_nurse("update_blood_pressure", record_id=1, **change)
+        told = (outcome.error and outcome.error.message) or ""
+        if outcome.reason != "tool_error" or message not in told:
+            failures.append(f"{change}: expected {message!r}, got {outcome.reason}: {told[:100]!r}")
+        if leaked := [text for text in (PATIENT, "Failing row") if text in str(outcome)]:
+            failures.append(f"{change}: the outcome contains {leaked}")
 
-    outcome = await call_nurse("update_blood_pressure", record_id=1, **change)
-
-    assert outcome.reason == "tool_error"
-    assert outcome.error is not None
-    assert said in (outcome.error.message or "")
-    assert PATIENT not in str(outcome)
-    assert "Failing row" not in str(outcome)
+    assert failures == []
     assert rows(await call_nurse("query_blood_pressure")) == [before]
 
 
-async def test_updates_that_fit_one_by_one_and_not_together_are_not_both_made(
+async def test_of_concurrent_updates_that_exclude_each_other_one_succeeds(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_blood_pressure", systolic=150, diastolic=90)
@@ -139,7 +141,7 @@ async def test_updates_that_fit_one_by_one_and_not_together_are_not_both_made(
     assert (reading["systolic"], reading["diastolic"]) in [(110, 90), (150, 120)]
 
 
-async def test_side_by_side_updates_of_different_fields_are_all_kept(
+async def test_concurrent_updates_of_different_fields_are_all_applied(
     opened: Diary, call_nurse: CallNurse
 ) -> None:
     await call_nurse("record_blood_pressure", **READING)

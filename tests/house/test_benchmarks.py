@@ -31,7 +31,8 @@ def results(ratio: float) -> Results:
     )
 
 
-def test_the_cheap_parts_run_in_their_short_form_and_write_their_figures(tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_quick_benchmarks_write_their_figures(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     parts = ["recording", "single"]
     options = [text for part in parts for text in ("--only", part)]

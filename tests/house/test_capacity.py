@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from benchmarks.capacity import main
 from benchmarks.capacity_model import (
     BUSY,
     ROOM,
@@ -22,7 +21,6 @@ from benchmarks.capacity_model import (
     prices_from,
 )
 from benchmarks.figures import Results
-from tests.house.project_files import ROOT
 
 USUAL = Price(110, 70, 2_500, 1_200, 200)
 LARGER = Price(130, 110, 3_500, 2_000, 200)
@@ -57,7 +55,9 @@ def test_half_the_runs_need_half() -> None:
     assert half.servers == -(-all_of_them.servers // 2)
 
 
-def test_prices_are_read_from_a_file_of_results_and_say_what_a_load_needs(tmp_path: Path) -> None:
+def test_the_needs_of_a_load_are_printed_from_a_results_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures = [figure for way in WAYS for figure in figures_of(way, PRICES)]
     by_name = {figure.name: figure for figure in figures}
     ways: tuple[Way, ...] = WAYS
@@ -74,12 +74,8 @@ def test_prices_are_read_from_a_file_of_results_and_say_what_a_load_needs(tmp_pa
         failures={},
         seconds={},
     ).save(path)
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.capacity", path, "--agents", "1000"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "1,000 agents" in ran.stdout
-    assert "disk gb" in ran.stdout
+    main(path, agents=1_000)
+
+    printed = capsys.readouterr().out
+    assert "1,000 agents" in printed
+    assert "disk gb" in printed

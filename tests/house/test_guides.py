@@ -26,8 +26,8 @@ import pytest
 
 from tests.adapters.outline import outline
 from tests.adapters.recording import PLENTY_SECONDS
+from tests.api.commands import serving_here
 from tests.databases import fresh_database
-from tests.servers import tracer_server
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
@@ -140,10 +140,10 @@ async def _run(example: Example, guide: str, names: dict[str, Any]) -> None:
 def server_url(
     postgres_server_url: str, _template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """A server for all sections: starting one takes longer than most of them."""
+    """Return the address of a server that all sections share."""
     with (
         fresh_database(postgres_server_url, _template) as database_url,
-        tracer_server(database_url, tmp_path_factory.mktemp("server")) as url,
+        serving_here(database_url, tmp_path_factory.mktemp("server")) as url,
     ):
         yield url
 
