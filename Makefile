@@ -98,7 +98,7 @@ bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOO
 		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(OUT),--out $(OUT))
 
 torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
-	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --timeout 0 -rP --show-capture=stdout \
+	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --thorough --timeout 0 -rP --show-capture=stdout \
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/end_to_end/test_live_updates.py tests/api/test_shutdown.py
 

@@ -15,6 +15,7 @@ from api.accounting import Accounting
 from api.event_schemas import event_components
 from api.gate import Access, Gate
 from api.intake import Intake
+from api.live import DEFAULT_SETTINGS, StreamSettings
 from api.live_schemas import live_components
 from api.metrics import Metrics
 from api.own_spans import OwnSpans
@@ -77,6 +78,7 @@ def create_app(
     intake: Intake | None = None,
     access: Access | None = None,
     spans: OwnSpans | None = None,
+    stream_settings: StreamSettings = DEFAULT_SETTINGS,
 ) -> FastAPI:
     """Return the application.
 
@@ -85,6 +87,7 @@ def create_app(
         intake: What bounds the requests that record; one of its own unless given.
         access: Who is let in; unless given, whom the parts know.
         spans: Makes the server's own spans; unless given, there are none.
+        stream_settings: Limits and waiting times of the event streams of runs.
     """
     app = FastAPI(
         title="Tracer",
@@ -102,6 +105,7 @@ def create_app(
     if access is None:
         access = Access(callers=None if parts is None else parts.callers)
     app.state.spans = spans = spans or OwnSpans()
+    app.state.stream_settings = stream_settings
     app.state.metrics = counts = Metrics()
     app.state.places = KnownPlaces()
     if parts is not None and parts.stores is not None:

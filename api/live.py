@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from dataclasses import dataclass
 from uuid import UUID
 
 import msgspec
@@ -19,19 +20,34 @@ from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunChanges, TraceReader
 
-MOST_CHANGES = 2_000
-"""Who is further behind reads the tree anew, which is less work for both."""
-
+MAX_CHANGES = 2_000
 GAP_SECONDS = 0.03
-"""The least time between two messages; what happens meanwhile comes in one."""
-
 RETRY_SECONDS = 1.0
-
 PING_SECONDS = 15.0
-"""After so long without a message a comment says that the connection lives."""
 
 RECONNECT_MS = 1_000
 """How long a client waits before it comes back."""
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """Limits and waiting times of the event stream of a run."""
+
+    max_changes: int = MAX_CHANGES
+    """The most changes in a message. A client that lacks more is told to read the whole tree, which
+    is less work for both sides."""
+
+    gap_seconds: float = GAP_SECONDS
+    """The shortest time between two messages. Changes in between share a message."""
+
+    retry_seconds: float = RETRY_SECONDS
+    """The time between two attempts to read from a store that does not answer."""
+
+    ping_seconds: float = PING_SECONDS
+    """The time without a message after which a comment shows that the connection is alive."""
+
+
+DEFAULT_SETTINGS = StreamSettings()
 
 
 async def run_events(
@@ -41,6 +57,7 @@ async def run_events(
     root_plan_id: UUID,
     after: int,
     check_caller: CheckCaller,
+    settings: StreamSettings = DEFAULT_SETTINGS,
 ) -> AsyncGenerator[bytes]:
     """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
 
@@ -53,6 +70,7 @@ async def run_events(
         root_plan_id: The run.
         after: The revision that the client has.
         check_caller: Raises `NotIdentified` where the client may not read it any more.
+        settings: Limits and waiting times.
     """
     yield format_sse_event(retry=RECONNECT_MS)
     is_stale = False
@@ -60,7 +78,7 @@ async def run_events(
         woken.clear()
         try:
             await check_caller()
-            changes = await reader.read_changes(root_plan_id, after, MOST_CHANGES)
+            changes = await reader.read_changes(root_plan_id, after, settings.max_changes)
         except NotIdentified:
             return  # who comes back is told why
         except RecordNotFound:
@@ -70,15 +88,15 @@ async def run_events(
             # The client keeps what it has: a stream that ended here would only come back.
             yield KEEPALIVE_COMMENT if is_stale else _STALE
             is_stale = True
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(settings.retry_seconds)
             continue
         if is_stale or changes.is_reset or changes.revision != after:
             yield _event(changes)
             is_stale = False
             after = changes.revision
-            await asyncio.sleep(GAP_SECONDS)
+            await asyncio.sleep(settings.gap_seconds)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PING_SECONDS):
+            async with asyncio.timeout(settings.ping_seconds):
                 await woken.wait()
         if not woken.is_set():  # nothing happened, but the caller may not be known any more
             yield KEEPALIVE_COMMENT

@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from api.gate import CheckCaller
 from api.intake import Intake
+from api.live import StreamSettings
 from api.metrics import Metrics
 from api.own_spans import OwnSpans
 from api.placed_spans import KnownPlaces
@@ -141,6 +142,12 @@ async def metrics_of(request: Request) -> Metrics:
     return metrics
 
 
+async def _stream_settings(request: Request) -> StreamSettings:
+    settings = request.app.state.stream_settings
+    assert isinstance(settings, StreamSettings)
+    return settings
+
+
 async def _places(request: Request) -> KnownPlaces:
     places = request.app.state.places
     assert isinstance(places, KnownPlaces)
@@ -161,4 +168,5 @@ CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]
+LiveSettings = Annotated[StreamSettings, Depends(_stream_settings)]
 Places = Annotated[KnownPlaces, Depends(_places)]

@@ -21,14 +21,15 @@ from tracer.storage.reaper import Reaper
 from tracer.storage.summariser import Summariser
 
 ANSWER_SECONDS = 2.0
-"""How long counting may take: Prometheus does not wait for long."""
+"""How long counting may take by default: Prometheus does not wait for long."""
 
 
-async def server_figures(parts: Parts) -> list[Metric]:
+async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -> list[Metric]:
     """Return what there is to tell of a server; what can't be read now is left out.
 
     Args:
         parts: The server's.
+        answer_seconds: How long the database may take to count leases.
     """
     told = [_labelled("tracer_build_info", "1. The labels say what runs.", _BUILD, _build())]
     if parts.stores is not None:
@@ -43,7 +44,7 @@ async def server_figures(parts: Parts) -> list[Metric]:
         told += _of_summariser(parts.summariser)
     if parts.recorder is not None:
         told += [each async for each in _of_recorder(parts.recorder)]
-    return told + [each async for each in _of_database(parts)]
+    return told + [each async for each in _of_database(parts, answer_seconds)]
 
 
 _BUILD = ("version", "schema_revision")
@@ -160,12 +161,12 @@ async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
     )
 
 
-async def _of_database(parts: Parts) -> AsyncIterator[Metric]:
+async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Metric]:
     is_ready, leases = True, None
     try:
         await parts.reader.check()
         if parts.stores is not None:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(answer_seconds):
                 leases = await parts.stores.count_leases()
     except (StoreUnavailable, SchemaOutOfDate, TimeoutError):
         is_ready = False

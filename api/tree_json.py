@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,10 @@ def tree_json(top: PlanNode | dict[str, Any], children: Sequence[str] = _CHILDRE
 
 
 def tree_parts(
-    top: PlanNode | dict[str, Any], children: Sequence[str] = _CHILDREN
+    top: PlanNode | dict[str, Any],
+    children: Sequence[str] = _CHILDREN,
+    calls_at_once: int = CALLS_AT_ONCE,
+    encode: Callable[[object], bytes] = msgspec.json.encode,
 ) -> Iterator[bytes]:
     """Yield a tree as JSON, however deep it is. What was yielded is kept no longer.
 
@@ -34,6 +37,8 @@ def tree_parts(
         top: Its top: a node, or a dictionary. Of dictionaries nobody knows how much lies below, so
             they are one part, unless they nest deeper than can be written in one call.
         children: Where its nodes have those below them, as lists.
+        calls_at_once: How many tool calls below a node are written in one call, at most.
+        encode: Encodes a value as JSON; raises `RecursionError` if the value nests too deeply.
     """
     waiting: list[Any] = [top]
     del top
@@ -45,18 +50,18 @@ def tree_parts(
         levels = 0
         if isinstance(item, tuple):
             item, levels = item
-        elif isinstance(item, dict) or item.cumulative.tool_calls <= CALLS_AT_ONCE:
+        elif isinstance(item, dict) or item.cumulative.tool_calls <= calls_at_once:
             try:
-                yield msgspec.json.encode(item)
+                yield encode(item)
                 continue
             except RecursionError:  # it is written node by node
                 levels = LEVELS_AT_ONCE
         fields = _fields(item)
         below = {name: fields.pop(name) for name in children if name in fields}
         if not any(below.values()):
-            yield msgspec.json.encode(item)
+            yield encode(item)
             continue
-        yield msgspec.json.encode(fields)[:-1]
+        yield encode(fields)[:-1]
         waiting.append(b"}")
         while below:
             name, nodes = below.popitem()

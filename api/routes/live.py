@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from api.live import run_events
 from api.live_schemas import RUN_STREAM
-from api.parts import CallerCheck, Reader, Watch
+from api.parts import CallerCheck, LiveSettings, Reader, Watch
 from api.problems import documented
 from api.routes.parameters import RootPlanId
 from tracer.records import Kind
@@ -49,6 +49,7 @@ async def watch_run(
     reader: Reader,
     watch: Watch,
     check_caller: CallerCheck,
+    settings: LiveSettings,
     woken: Annotated[asyncio.Event, Depends(_watched)],
     after: Annotated[
         int, Query(ge=0, le=_LARGEST, description="The `revision` of the tree that you have.")
@@ -64,5 +65,5 @@ async def watch_run(
     to fold them into a tree.
     """
     start = after if last_event_id is None else last_event_id
-    events = run_events(reader, watch, woken, root_plan_id, start, check_caller)
+    events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)
     return _Stream(events, headers=_UNBUFFERED)

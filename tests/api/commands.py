@@ -1,33 +1,117 @@
-"""Several commands in one process: to start one takes longer than what they do."""
+"""The `tracer` command, run in this process or in one of its own."""
 
 from __future__ import annotations
 
-import json
+import gc
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-CARRY_OUT = """
-import json, sys
+from anyio.from_thread import start_blocking_portal
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
 from api.cli import commands
-for arguments in json.loads(sys.argv[1]):
-    commands(arguments, standalone_mode=False)
-    print("<end>", flush=True)
-"""
+from api.serving import DEFAULT_HOST, FREE_PORT, served
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.settings import Settings
 
 
-def said_by(home: Path, database_url: str, *commands: str) -> list[str]:
-    """Return what each of some commands prints, to standard output and error alike."""
+@dataclass(frozen=True)
+class Result:
+    """What a command printed, and its exit code."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class Tracer(Protocol):
+    """Runs the `tracer` command."""
+
+    def __call__(
+        self, home: Path, *arguments: str, stdin: str | bytes = b"", **environment: str
+    ) -> Result: ...
+
+
+def tracer(home: Path, *arguments: str, stdin: str | bytes = b"", **environment: str) -> Result:
+    """Run `tracer` with `arguments` in this process; the test must not be asynchronous.
+
+    An exception that the command should have reported is raised here.
+
+    Args:
+        home: Its `TRACER_HOME`.
+        arguments: The command and its arguments.
+        stdin: Its standard input.
+        environment: Further environment variables.
+    """
+    with process_settings_restored():
+        done = CliRunner().invoke(
+            commands,
+            arguments,
+            input=stdin,
+            env={"TRACER_HOME": str(home), **environment},
+            catch_exceptions=False,
+        )
+    return Result(done.exit_code, done.stdout_bytes.decode(), done.stderr)
+
+
+def tracer_process(
+    home: Path, *arguments: str, stdin: str | bytes = b"", **environment: str
+) -> Result:
+    """Run `tracer` with `arguments` in a process of its own; see `tracer`."""
     done = subprocess.run(
-        [sys.executable, "-c", CARRY_OUT, json.dumps([each.split() for each in commands])],
-        env={**os.environ, "TRACER_HOME": str(home), "TRACER_DATABASE_URL": database_url},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        [sys.executable, "-m", "api.cli", *arguments],
+        env={**os.environ, "TRACER_HOME": str(home), **environment},
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
-    *said, _ = done.stdout.split("<end>\n")
-    return said
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@contextmanager
+def serving_here(
+    database_url: str,
+    home: Path,
+    *,
+    host: str = DEFAULT_HOST,
+    port: int = FREE_PORT,
+    first_key: bool = False,
+) -> Iterator[str]:
+    """Serve an application without scripts in a thread of this process; yield the address."""
+    idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
+    settings = Settings(home=home, database_url=SecretStr(database_url))
+    serving = served(settings, idle, host, port, first_key=first_key)
+    with (
+        process_settings_restored(),
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(serving) as server,
+    ):
+        yield server.address
+
+
+@contextmanager
+def process_settings_restored() -> Iterator[None]:
+    """Restore the process-wide settings that a command may change."""
+    root = logging.getLogger()
+    level, handlers, path = root.level, root.handlers[:], sys.path[:]
+    thresholds = gc.get_threshold()
+    root.handlers[:] = []  # `configure_logs` closes the handlers that it finds
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        sys.path[:] = path
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -16,6 +16,9 @@ import pytest
 import uvicorn
 
 from api.app import create_app
+from api.live import DEFAULT_SETTINGS, StreamSettings
+from tests.api import commands
+from tests.api.commands import Tracer
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
 from tracer.logs import configure_logs
@@ -25,7 +28,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.engine import open_pool
+from tracer.storage.engine import ANSWER_SECONDS, open_pool
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
@@ -67,22 +70,40 @@ async def measure() -> str:
 
 @asynccontextmanager
 async def serving_parts(
-    database_url: str, home: Path, model: ScriptedModel, tools: Sequence[Tool] = (measure,)
+    database_url: str,
+    home: Path,
+    model: ScriptedModel,
+    tools: Sequence[Tool] = (measure,),
+    patience: float | None = None,
+    write_seconds: float | None = None,
+    answer_seconds: float = ANSWER_SECONDS,
 ) -> AsyncIterator[Parts]:
-    """Give the parts of a server whose application is one agent, the nurse."""
+    """Give the parts of a server whose application is one agent, the nurse.
+
+    Args:
+        database_url: Its database.
+        home: The directory of the recorder's spool.
+        model: Answers the nurse.
+        tools: The nurse's tools.
+        patience: How many seconds the recorder waits for the store; None: the default.
+        write_seconds: How many seconds a write may take; None: the default.
+        answer_seconds: How many seconds to wait for a connection to the database.
+    """
     nurse = Agent(name="nurse", instructions="Measure. So far: {messages}.", tools=tuple(tools))
     application = Application(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
-    async with open_pool(database_url) as pool:
+    async with open_pool(database_url, answer_seconds=answer_seconds) as pool:
         reader = PostgresReader(ProjectPool(pool))
         async with (
             RunWatch(reader) as watch,
             notifications(pool, database_url, watch) as written,
         ):
-            writer = PostgresWriter(ProjectPool(pool), on_written=written)
+            writer = PostgresWriter(
+                ProjectPool(pool), on_written=written, write_seconds=write_seconds
+            )
             async with (
-                Recorder(writer, Spool(home / "spool.sqlite3")) as recorder,
+                Recorder(writer, Spool(home / "spool.sqlite3"), patience=patience) as recorder,
                 RunLauncher(
                     application,
                     recorder,
@@ -103,10 +124,21 @@ async def client_of(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @asynccontextmanager
-async def on_loopback(parts: Parts) -> AsyncIterator[str]:
+async def parts_without_database(home: Path) -> AsyncIterator[Parts]:
+    """Give the parts of a server whose database does not answer, and that notices soon."""
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+    async with serving_parts(nowhere, home, ScriptedModel([]), answer_seconds=0.1) as parts:
+        yield parts
+
+
+@asynccontextmanager
+async def on_loopback(
+    parts: Parts, stream_settings: StreamSettings = DEFAULT_SETTINGS
+) -> AsyncIterator[str]:
     """Serve parts, and give the address: a client in this process could not leave half way."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(create_app(parts), log_config=None))
+        app = create_app(parts, stream_settings=stream_settings)
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -136,3 +168,9 @@ def log() -> Iterator[io.StringIO]:
     yield stream
     root.setLevel(level)
     root.handlers[:] = handlers
+
+
+@pytest.fixture(params=["here", pytest.param("process", marks=pytest.mark.thorough)])
+def tracer(request: pytest.FixtureRequest) -> Tracer:
+    """The `tracer` command, run in this process and, in the thorough profile, in its own."""
+    return commands.tracer if request.param == "here" else commands.tracer_process

@@ -63,14 +63,14 @@ class Folded:
     rows: dict[tuple[str, str], Node] = field(default_factory=dict)
 
     def fold(self, message: Message) -> None:
-        assert message.event == "message"
-        assert message.id is not None
-        assert message.id > self.revision
+        assert message.event == "message", f"expected changes, got {message.event!r}"
+        revision = message.id or 0
+        assert revision > self.revision, f"expected more than {self.revision}, got {revision}"
         for each in message.data["removed"]:
             self.rows.pop((each["kind"], each["id"]), None)
         for row in message.data["changed"]:
             self.rows[row["kind"], row[ID_NAMES[row["kind"]]]] = row
-        self.revision = message.id
+        self.revision = revision
 
     async def until(self, messages: AsyncIterator[Message], revision: int) -> None:
         """Fold messages in until the run is as far as `revision`."""

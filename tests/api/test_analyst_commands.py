@@ -8,15 +8,17 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from tests.api.test_cli import tracer
+from tests.api.commands import Tracer
 from tests.citus_databases import without_analysts
 
 
 @without_analysts
-def test_analysts_are_let_in_listed_and_removed(database_url: str, tmp_path: Path) -> None:
+def test_analysts_are_added_listed_and_removed(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
     def analysts(*arguments: str) -> str:
         done = tracer(tmp_path, "analysts", *arguments, TRACER_DATABASE_URL=database_url)
-        assert done.returncode == 0, done.stderr
+        assert done.code == 0, done.stderr
         return done.stdout
 
     parts = urlsplit(database_url)

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import psycopg
+import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
@@ -27,6 +28,7 @@ from tracer.storage.projects import project_made
 TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}
 
 
+@pytest.mark.thorough
 async def test_a_restored_database_answers_byte_for_byte_as_the_old_one(
     database_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:

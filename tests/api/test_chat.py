@@ -155,21 +155,19 @@ async def test_a_run_that_fails_ends_the_stream_with_its_reason(
     assert "stack" not in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "code"),
-    [
+async def test_invalid_message_is_refused_before_the_stream_starts(
+    database_url: str, tmp_path: Path
+) -> None:
+    cases: list[tuple[dict[str, object], int, str]] = [
         ({"message": "Hi", "user_id": ALICE, "agent": "nobody"}, 400, "bad_request"),
         ({"message": "  ", "user_id": ALICE}, 400, "bad_request"),
         ({"message": "Hi"}, 422, "invalid_request"),
         ({"message": "Hi", "user_id": ""}, 422, "invalid_request"),
         ({"message": "Hi", "user_id": [ALICE]}, 422, "invalid_request"),
-    ],
-)
-async def test_what_cannot_be_carried_out_is_refused_before_anything_is_streamed(
-    database_url: str, tmp_path: Path, asked: dict[str, object], status: int, code: str
-) -> None:
+    ]
     async with serving(database_url, tmp_path, [], []) as client:
-        answer = await client.post("/api/v1/chat", json=asked)
+        for body, status, code in cases:
+            answer = await client.post("/api/v1/chat", json=body)
 
-    assert (answer.status_code, answer.json()["code"]) == (status, code)
-    assert ALICE not in answer.text
+            assert (answer.status_code, answer.json()["code"]) == (status, code), body
+            assert ALICE not in answer.text

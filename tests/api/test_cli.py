@@ -15,26 +15,16 @@ import httpx2
 import psycopg
 import pytest
 
+from tests.api.commands import Tracer
 from tests.servers import ADDRESS, start_server
 
 
-def tracer(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "api.cli", *arguments],
-        env={**os.environ, "TRACER_HOME": str(home), **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def test_demo_once_records_the_run_and_prints_its_root_plan_id(
-    database_url: str, tmp_path: Path
+def test_demo_once_prints_the_root_plan_id_of_a_recorded_run(
+    tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
     done = tracer(tmp_path, "demo", "--once", TRACER_DATABASE_URL=database_url)
 
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     root_plan_id = UUID(done.stdout.strip())
     with psycopg.connect(database_url) as connection:
         row = connection.execute(
@@ -43,67 +33,82 @@ def test_demo_once_records_the_run_and_prints_its_root_plan_id(
     assert row == ("succeeded",)
 
 
-def test_demo_once_answers_programs_in_json(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_demo_once_prints_json_on_request(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
     done = tracer(tmp_path, "demo", "--once", "--json", TRACER_DATABASE_URL=database_url)
 
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["status"] == "succeeded"
     assert UUID(answer["rootPlanId"])
 
 
-def test_migrate_makes_the_schema(empty_database_url: str, tmp_path: Path) -> None:
+def test_migrate_creates_the_schema(
+    tracer: Tracer, empty_database_url: str, tmp_path: Path
+) -> None:
     done = tracer(tmp_path, "migrate", TRACER_DATABASE_URL=empty_database_url)
 
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     with psycopg.connect(empty_database_url) as connection:
         assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
 
 
-def test_a_request_that_the_application_can_not_answer_ends_in_a_recorded_failure(
-    database_url: str, tmp_path: Path
+def test_request_without_a_scripted_answer_is_recorded_as_failed(
+    tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
-    done = tracer(tmp_path, "run", "What is the meaning?", TRACER_DATABASE_URL=database_url)
+    done = tracer(
+        tmp_path,
+        *("run", "What is the meaning?"),
+        TRACER_APP="tests.api.ward:application",
+        TRACER_DATABASE_URL=database_url,
+    )
 
-    assert done.returncode == 1
+    assert done.code == 1
     assert "failed" in done.stderr
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT status::text FROM run").fetchone() == ("failed",)
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
+def test_invalid_setting_is_reported_in_a_sentence_that_names_it(
+    tracer: Tracer, tmp_path: Path
+) -> None:
+    unreachable = "postgresql://nobody@127.0.0.1:1/x?connect_timeout=1"
+    cases = [
         ("TRACER_APP", "nowhere:application", "TRACER_APP"),
         ("TRACER_APP", "health:nothing", "TRACER_APP"),
         ("TRACER_APP", "nonsense", "TRACER_APP"),
         ("TRACER_MODEL", "nonsense", "TRACER_MODEL"),
         ("TRACER_DATABASE_URL", "mysql://x", "TRACER_DATABASE_URL"),
-        ("TRACER_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/x?connect_timeout=1", "database"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence_that_names_it(
-    tmp_path: Path, variable: str, value: str, said: str
+        ("TRACER_DATABASE_URL", unreachable, "database"),
+    ]
+    failures = []
+    for variable, value, expected in cases:
+        environment = {"TRACER_DATABASE_URL": unreachable, variable: value}
+        done = tracer(tmp_path, "run", "hello", **environment)
+        if done.code != 1 or expected not in done.stderr or "Traceback" in done.stderr:
+            failures.append(
+                f"{variable}={value}: expected exit code 1 and {expected!r} in the message, "
+                f"got {done.code} and {done.stderr[:200]!r}"
+            )
+
+    assert failures == []
+
+
+def test_taken_port_is_reported_with_the_option_that_changes_it(
+    tracer: Tracer, database_url: str, tmp_path: Path
 ) -> None:
-    environment = {"TRACER_DATABASE_URL": "postgresql://127.0.0.1:1/x", variable: value}
-
-    done = tracer(tmp_path, "run", "hello", **environment)
-
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_port_that_is_taken_is_said_to_be(database_url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = tracer(tmp_path, "serve", "--port", str(port), TRACER_DATABASE_URL=database_url)
 
-    assert done.returncode == 1
+    assert done.code == 1
     assert "--port" in done.stderr
 
 
-def test_demo_serves_the_run_that_it_recorded_and_ends_politely(
+@pytest.mark.thorough
+def test_demo_process_serves_its_run_and_exits_0_on_sigterm(
     database_url: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
@@ -133,14 +138,27 @@ def test_demo_serves_the_run_that_it_recorded_and_ends_politely(
     assert "Traceback" not in log.read_text()
 
 
-@pytest.mark.parametrize(("told", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_server_that_is_told_to_end_has_done_its_work(
-    database_url: str, tmp_path: Path, told: signal.Signals, code: int
+def test_server_process_prints_its_address_and_exits_0_on_sigterm(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TRACER_APP", "tests.api.ward:application")
+    server = start_server(database_url, tmp_path)
+    try:
+        answer = httpx2.get(f"{server.address}/readyz", timeout=60)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(timeout=60) == 0
+    finally:
+        server.process.kill()
+    assert answer.status_code == 200
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
+
+
+@pytest.mark.thorough
+def test_server_process_exits_130_on_ctrl_c(database_url: str, tmp_path: Path) -> None:
     process = start_server(database_url, tmp_path).process
     try:
-        process.send_signal(told)
-        assert process.wait(timeout=60) == code
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
     finally:
         process.kill()
     assert "Traceback" not in (tmp_path / "server.log").read_text()
@@ -163,7 +181,8 @@ application = Application(name="hung", agents=(Agent("worker", "Work.", (hang,))
 """
 
 
-def test_a_tool_that_hangs_does_not_keep_the_process(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.thorough
+def test_process_exits_although_a_tool_hangs(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "hung.py").write_text(HUNG)
     process = subprocess.Popen(
         [sys.executable, "-m", "api.cli", "run", "Go", "--agent", "worker"],

@@ -8,30 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
-from tests.api.test_cli import HUNG, tracer
-from tests.servers import tracer_server
+from tests.api import commands, ward
+from tests.api.commands import Result, Tracer, serving_here
+from tests.api.test_cli import HUNG
 
-WARD = """
-from tracer.runtime.agent import Agent
-from tracer.runtime.application import Application
-from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.definition import tool
-
-@tool
-def measure() -> str:
-    return "121/79"
-
-script = Script([Turn(calls=[call("measure")]), Turn(text="121/79: well.")])
-application = Application(
-    name="ward", agents=(Agent("nurse", "Measure.", (measure,)),), model=ScriptedModel([script])
-)
-"""
+APP = "tests.api.ward:application"
 
 
 @pytest.fixture
@@ -39,54 +28,87 @@ def home(tmp_path: Path) -> Path:
     """The directory of the program that records, which is not the server's."""
     folder = tmp_path / "program"
     folder.mkdir()
-    (folder / "ward.py").write_text(WARD)
-    (folder / "hung.py").write_text(HUNG)
     return folder
 
 
-def run(home: Path, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    asked = ("run", "How is p-1?", "--agent", "nurse", "--json")
-    known = {"TRACER_APP": "ward:application", "PYTHONPATH": str(home), "TRACER_URL": url}
-    return tracer(home, *asked, **{**known, **environment})
+def run(tracer: Tracer, home: Path, url: str, **environment: str) -> Result:
+    command = ("run", "How is p-1?", "--agent", "nurse", "--json")
+    return tracer(home, *command, **{"TRACER_APP": APP, "TRACER_URL": url, **environment})
 
 
-def test_a_run_is_recorded_on_the_server_without_a_database_here(
-    database_url: str, tmp_path: Path, home: Path
+def listed_run(url: str) -> Any:
+    """Return the only run once the server lists it; the program may have spooled its start."""
+    soon = Retrying(
+        retry=retry_if_result(lambda runs: not runs),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(60),
+    )
+    [found] = soon(lambda: httpx2.get(f"{url}/api/runs", timeout=60).json()["items"])
+    return found
+
+
+def test_run_is_recorded_on_the_server_without_a_local_database(
+    tracer: Tracer, database_url: str, tmp_path: Path, home: Path
 ) -> None:
-    with tracer_server(database_url, tmp_path) as url:
-        done = run(home, url, TRACER_API_KEY="k3y")
-        assert done.returncode == 0, done.stderr
+    with serving_here(database_url, tmp_path) as url:
+        done = run(tracer, home, url, TRACER_API_KEY="k3y")
+        assert done.code == 0, done.stderr
         answer = json.loads(done.stdout)
         tree = httpx2.get(f"{url}/api/plans/{answer['rootPlanId']}/tree", timeout=60).json()
 
     [think_act, _] = tree["agentExecutions"][0]["thinkActs"]
     assert answer["summary"] == tree["summary"] == "121/79: well."
     assert [call["result"] for call in think_act["toolCalls"]] == ["121/79"]
-    assert sorted(each.name for each in home.iterdir() if each.is_dir()) == ["spool"]
+    assert [each.name for each in home.iterdir()] == ["spool"]
 
 
-def test_what_is_recorded_while_the_server_is_away_comes_with_the_next_run(
-    database_url: str, tmp_path: Path, home: Path
+def test_run_recorded_without_the_server_is_sent_by_the_next_run(
+    tracer: Tracer, database_url: str, tmp_path: Path, home: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    alone = run(home, f"http://127.0.0.1:{port}")
-    with tracer_server(database_url, tmp_path, "--port", str(port)) as url:
-        later = run(home, url)
+    alone = run(tracer, home, f"http://127.0.0.1:{port}")
+    with serving_here(database_url, tmp_path, port=port) as url:
+        later = run(tracer, home, url)
         runs = httpx2.get(f"{url}/api/runs", timeout=60).json()["items"]
 
-    assert alone.returncode == 0, alone.stderr
-    assert later.returncode == 0, later.stderr
+    assert alone.code == 0, alone.stderr
+    assert later.code == 0, later.stderr
     ids = {json.loads(done.stdout)["rootPlanId"] for done in (alone, later)}
     assert {(each["rootPlanId"], each["status"]) for each in runs} == {
         (each, "succeeded") for each in ids
     }
 
 
-def test_a_wish_to_cancel_reaches_the_program_over_http(
+def cancelled_once_waiting(url: str) -> int:
+    """Cancel the only run when its tool waits, and return the status of the answer."""
+    assert ward.waiting.wait(60)
+    root_plan_id = listed_run(url)["rootPlanId"]
+    return httpx2.post(f"{url}/api/runs/{root_plan_id}/cancel", timeout=60).status_code
+
+
+def test_cancel_request_over_http_ends_the_run(
     database_url: str, tmp_path: Path, home: Path
 ) -> None:
-    with tracer_server(database_url, tmp_path) as url:
+    ward.waiting.clear()
+    with serving_here(database_url, tmp_path) as url, ThreadPoolExecutor(1) as threads:
+        cancelling = threads.submit(cancelled_once_waiting, url)
+        done = commands.tracer(
+            home, "run", "Wait.", "--agent", "nurse", TRACER_APP=APP, TRACER_URL=url
+        )
+        assert cancelling.result() == 202
+        ended = listed_run(url)
+
+    assert done.code == 1
+    assert (ended["status"], ended["reason"]) == ("cancelled", "cancel_requested")
+
+
+@pytest.mark.thorough
+def test_cancel_request_over_http_ends_a_process_whose_tool_hangs(
+    database_url: str, tmp_path: Path, home: Path
+) -> None:
+    (home / "hung.py").write_text(HUNG)
+    with serving_here(database_url, tmp_path) as url:
         process = subprocess.Popen(
             [sys.executable, "-m", "api.cli", "run", "Go", "--agent", "worker"],
             env={
@@ -102,13 +124,7 @@ def test_a_wish_to_cancel_reaches_the_program_over_http(
         )
         assert process.stdout is not None
         assert process.stdout.readline() == "hanging\n"
-        # What the server was too slow for comes out of the spool.
-        soon = Retrying(
-            retry=retry_if_result(lambda runs: not runs),
-            wait=wait_fixed(0.1),
-            stop=stop_after_delay(60),
-        )
-        [running] = soon(lambda: httpx2.get(f"{url}/api/runs", timeout=60).json()["items"])
+        running = listed_run(url)
         httpx2.post(f"{url}/api/runs/{running['rootPlanId']}/cancel", timeout=60)
         try:
             process.communicate(timeout=120)
@@ -121,18 +137,22 @@ def test_a_wish_to_cancel_reaches_the_program_over_http(
     assert (ended["status"], ended["reason"]) == ("cancelled", "cancel_requested")
 
 
-def test_an_application_with_tables_of_its_own_says_that_it_needs_a_database(home: Path) -> None:
-    done = run(home, "http://127.0.0.1:1", TRACER_APP="health:application")
+def test_application_with_its_own_tables_is_refused_without_a_database(
+    tracer: Tracer, home: Path
+) -> None:
+    done = run(tracer, home, "http://127.0.0.1:1", TRACER_APP="health:application")
 
-    assert done.returncode == 1
+    assert done.code == 1
     assert "TRACER_DATABASE_URL" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["serve", "demo", "migrate"])
-def test_commands_that_keep_records_do_not_take_a_server_for_them(home: Path, command: str) -> None:
+def test_command_that_needs_a_database_refuses_a_server_address(
+    tracer: Tracer, home: Path, command: str
+) -> None:
     done = tracer(home, command, TRACER_URL="http://127.0.0.1:1")
 
-    assert done.returncode == 1
+    assert done.code == 1
     assert "Unset TRACER_URL" in done.stderr
     assert "Traceback" not in done.stderr

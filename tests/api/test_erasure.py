@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
-from tests.api.commands import said_by
+from tests.api.commands import Result, Tracer
 from tests.api.conftest import Api
 from tests.api.projects import two_projects
 from tests.storage.deletions import rich_run
@@ -22,24 +21,42 @@ async def record(api: Api, *events: Event) -> None:
     assert (await api.writer.write(events)).refused == []
 
 
-@pytest.mark.parametrize(
-    "subject", ["p-1", "ward/7 ü?#", "a%2Fb", ".", "..", "/", "a//b/../c", "a+b&c=d"]
-)
-async def test_a_subject_is_erased_and_the_rest_is_counted(api: Api, subject: str) -> None:
-    run, events = rich_run(calls=2, subject=subject)
-    other = Moments()
-    await record(api, *events, other.plan_started())
+SUBJECTS = ("p-1", "ward/7 ü?#", "a%2Fb", ".", "..", "/", "a//b/../c", "a+b&c=d")
 
-    answer = await api.client.delete("/api/subjects", params={"subject": subject})
+
+async def test_erasing_a_subject_deletes_its_runs_only_and_counts_them(api: Api) -> None:
+    runs = {}
+    for subject in SUBJECTS:
+        run, events = rich_run(calls=2, subject=subject)
+        runs[subject] = run.root
+        await record(api, *events)
+    other = Moments()
+    await record(api, other.plan_started())
+
+    failures = []
+    for subject, root in runs.items():
+        found = [
+            (await api.client.delete("/api/subjects", params={"subject": subject})).json()["runs"]
+            for _ in range(2)
+        ]
+        found.append((await api.get(f"/api/runs/{root}")).status_code)
+        found.append((await api.get(f"/api/runs/{other.root}")).status_code)
+        if found != [1, 0, 404, 200]:
+            failures.append(f"{subject!r}: expected [1, 0, 404, 200], got {found}")
+
+    assert failures == []
+
+
+async def test_answer_counts_what_was_erased(api: Api) -> None:
+    _, events = rich_run(calls=2, subject="p-1")
+    await record(api, *events)
+
+    answer = await api.client.delete("/api/subjects", params={"subject": "p-1"})
 
     assert (answer.status_code, answer.json()) == (
         200,
         {"runs": 1, "records": 13, "spans": 0, "left": 0},
     )
-    assert (await api.get(f"/api/runs/{run.root}")).status_code == 404
-    assert (await api.get(f"/api/runs/{other.root}")).status_code == 200
-    again = await api.client.delete("/api/subjects", params={"subject": subject})
-    assert again.json() == {"runs": 0, "records": 0, "spans": 0, "left": 0}
 
 
 async def test_nobody_erases_everybody_who_has_no_name(api: Api) -> None:
@@ -60,28 +77,35 @@ async def test_a_subject_of_another_project_stays(database_url: str, tmp_path: P
         assert run.json()["subject"] == doors.other.canary
 
 
-async def test_the_commands_delete_and_say_what_is_left(database_url: str, tmp_path: Path) -> None:
+def test_commands_delete_runs_and_report_the_numbers(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
     _, events = rich_run(calls=1, subject="p-1")
     single, old = Moments(), Moments()
+    events += [single.plan_started(), old.plan_started(), old.plan_finished()]
+    asyncio.run(written(database_url, events))
+
+    def command(line: str) -> Result:
+        return tracer(tmp_path, *line.split(), TRACER_DATABASE_URL=database_url)
+
+    both = command(f"erase --run {single.root} --subject p-1")
+    erased = command(f"erase --run {single.root}")
+    counted = command("erase --subject p-1 --json")
+    none = command("erase --subject=")
+    foreseen = command("prune --older-than 0 --dry-run --json")
+    pruned = command("prune --older-than 0")
+
+    codes = [each.code for each in (both, erased, counted, none, foreseen, pruned)]
+    assert codes == [1, 0, 0, 1, 0, 0]
+    assert "either a subject or a run" in both.stderr
+    assert "Deleted: 1 runs, 1 records" in erased.stderr
+    assert json.loads(counted.stdout) == {"runs": 1, "records": 9, "spans": 0, "left": 0}
+    assert "--subject" in none.stderr
+    assert json.loads(foreseen.stdout) == [{"project": "default", "wouldDelete": 1}]
+    assert "default: 1 runs deleted, 1 records" in pruned.stderr
+
+
+async def written(database_url: str, events: list[Event]) -> None:
     async with open_pool(database_url) as pool:
-        writer = PostgresWriter(ProjectPool(pool))
-        events += [single.plan_started(), old.plan_started(), old.plan_finished()]
-        assert (await writer.write(events)).refused == []
-
-    both, erased, counted, none, foreseen, pruned = said_by(
-        tmp_path,
-        database_url,
-        f"erase --run {single.root} --subject p-1",
-        f"erase --run {single.root}",
-        "erase --subject p-1 --json",
-        "erase --subject=",
-        "prune --older-than 0 --dry-run --json",
-        "prune --older-than 0",
-    )
-
-    assert "either a subject or a run" in both
-    assert "Deleted: 1 runs, 1 records" in erased
-    assert json.loads(counted) == {"runs": 1, "records": 9, "spans": 0, "left": 0}
-    assert "--subject" in none
-    assert json.loads(foreseen) == [{"project": "default", "wouldDelete": 1}]
-    assert "default: 1 runs deleted, 1 records" in pruned
+        answer = await PostgresWriter(ProjectPool(pool)).write(events)
+    assert answer.refused == []

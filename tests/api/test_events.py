@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from api.event_bodies import MAX_EVENTS, MAX_FIELDS
 from api.request_bodies import MAX_BYTES
-from tests.api.conftest import Api, client_of, serving_parts
+from tests.api.conftest import Api, client_of, parts_without_database
 from tests.sample_runs import sample_run
 from tracer.events import Event, event_json
 from tracer.ids import new_id
-from tracer.runtime.scripted_model import ScriptedModel
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -71,26 +70,21 @@ async def refused(api: Api, body: bytes | str, headers: dict[str, str]) -> tuple
     return response.status_code, problem["code"]
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", ["json", "ndjson"])
-async def test_a_run_sent_over_http_is_read_as_one_that_was_written(
-    api: Api, kind: str, packed: bool
-) -> None:
-    run = sample_run()
-    sent = wire(run.events)
-    body = json.dumps({"events": sent}).encode() if kind == "json" else lines(*sent)
-    headers = JSON if kind == "json" else NDJSON
-    if packed:
-        body, headers = gzip.compress(body), {**headers, **GZIP}
+async def test_run_sent_over_http_reads_like_one_written_to_the_store(api: Api) -> None:
+    written = await api.record(sample_run())
+    expected = shape(await api.read(f"/api/plans/{written.root}/tree"))
+    for headers in (JSON, NDJSON, {**JSON, **GZIP}, {**NDJSON, **GZIP}):
+        run = sample_run()
+        sent = wire(run.events)
+        is_json = headers["Content-Type"] == JSON["Content-Type"]
+        body = json.dumps({"events": sent}).encode() if is_json else lines(*sent)
+        if "Content-Encoding" in headers:
+            body = gzip.compress(body)
 
-    answer = await answered(api, body, headers)
+        answer = await answered(api, body, headers)
 
-    assert answer == {"stored": len(sent), "refused": []}
-    tree = await api.read(f"/api/plans/{run.root}/tree")
-    other = sample_run()
-    await api.record(other)
-    written = await api.read(f"/api/plans/{other.root}/tree")
-    assert shape(tree) == shape(written)
+        assert answer == {"stored": len(sent), "refused": []}, headers
+        assert shape(await api.read(f"/api/plans/{run.root}/tree")) == expected, headers
 
 
 def shape(node: Any) -> Any:
@@ -150,14 +144,14 @@ async def test_a_bad_event_is_refused_with_its_index_and_its_neighbours_are_stor
 
 
 async def test_refusals_keep_their_order_across_batches(api: Api) -> None:
-    events: list[object] = [plan_started() for _ in range(2500)]
-    for index in (0, 999, 1000, 1001, 2499):
+    events: list[object] = [plan_started() for _ in range(1010)]
+    for index in (0, 999, 1000, 1001, 1009):
         events[index] = {"index": index}
 
     answer = await answered(api, json.dumps({"events": events}), JSON)
 
-    assert answer["stored"] == 2495
-    assert [each["index"] for each in answer["refused"]] == [0, 999, 1000, 1001, 2499]
+    assert answer["stored"] == 1005
+    assert [each["index"] for each in answer["refused"]] == [0, 999, 1000, 1001, 1009]
 
 
 async def test_events_sent_twice_are_recorded_once(api: Api) -> None:
@@ -174,45 +168,53 @@ async def test_events_sent_twice_are_recorded_once(api: Api) -> None:
     assert shape(second) == shape(first)
 
 
+UNREADABLE: list[tuple[bytes, dict[str, str], int, str]] = [
+    (b"", JSON, 400, "bad_request"),
+    (b"", NDJSON, 400, "bad_request"),
+    (b"\n \n", NDJSON, 400, "bad_request"),
+    (b"{", JSON, 400, "bad_request"),
+    (b"\xff\xfe", JSON, 400, "bad_request"),
+    (b"[]", JSON, 400, "bad_request"),
+    (b"null", JSON, 400, "bad_request"),
+    (b"{}", JSON, 400, "bad_request"),
+    (b'{"events": {}}', JSON, 400, "bad_request"),
+    (b'{"events": [], "event": []}', JSON, 400, "bad_request"),
+    (b'{"events": [NaN]}', JSON, 400, "bad_request"),
+    (b"[" * 100_000, JSON, 400, "bad_request"),
+    (b"{}", {}, 415, "unknown_format"),
+    (b"{}", {"Content-Type": "text/plain"}, 415, "unknown_format"),
+    (b"{}", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unknown_format"),
+    (b"{}", {**JSON, "Content-Encoding": "br"}, 415, "unknown_format"),
+    (b"{}", {**JSON, "Content-Encoding": "gzip, gzip"}, 415, "unknown_format"),
+    (b"{}", {**JSON, **GZIP}, 400, "bad_request"),
+    (b"", {**JSON, **GZIP}, 400, "bad_request"),
+    (gzip.compress(b'{"events": []}', mtime=0)[:-9], {**JSON, **GZIP}, 400, "bad_request"),
+    (gzip.compress(b'{"events": []}', mtime=0) + b"rest", {**JSON, **GZIP}, 400, "bad_request"),
+    (gzip.compress(b" " * (MAX_BYTES + 1), mtime=0), {**JSON, **GZIP}, 413, "too_large"),
+    (lines(*[0] * (MAX_EVENTS + 1)), NDJSON, 413, "too_large"),
+    (json.dumps({"events": [0] * (MAX_EVENTS + 1)}).encode(), JSON, 413, "too_large"),
+]
+
+
+async def test_unreadable_body_is_refused_as_a_whole(api: Api) -> None:
+    failures = []
+    for body, headers, status, code in UNREADABLE:
+        found = await refused(api, body, headers)
+        if found != (status, code):
+            failures.append(
+                f"{body[:40]!r} ({len(body)} bytes) with {headers}: "
+                f"expected {(status, code)}, got {found}"
+            )
+
+    assert failures == []
+    assert (await api.read("/api/runs"))["items"] == []
+
+
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "code"),
-    [
-        (b"", JSON, 400, "bad_request"),
-        (b"", NDJSON, 400, "bad_request"),
-        (b"\n \n", NDJSON, 400, "bad_request"),
-        (b"{", JSON, 400, "bad_request"),
-        (b"\xff\xfe", JSON, 400, "bad_request"),
-        (b"[]", JSON, 400, "bad_request"),
-        (b"null", JSON, 400, "bad_request"),
-        (b"{}", JSON, 400, "bad_request"),
-        (b'{"events": {}}', JSON, 400, "bad_request"),
-        (b'{"events": [], "event": []}', JSON, 400, "bad_request"),
-        (b'{"events": [NaN]}', JSON, 400, "bad_request"),
-        (b"[" * 100_000, JSON, 400, "bad_request"),
-        (b"{}", {}, 415, "unknown_format"),
-        (b"{}", {"Content-Type": "text/plain"}, 415, "unknown_format"),
-        (b"{}", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unknown_format"),
-        (b"{}", {**JSON, "Content-Encoding": "br"}, 415, "unknown_format"),
-        (b"{}", {**JSON, "Content-Encoding": "gzip, gzip"}, 415, "unknown_format"),
-        (b"{}", {**JSON, **GZIP}, 400, "bad_request"),
-        (b"", {**JSON, **GZIP}, 400, "bad_request"),
-        (gzip.compress(b'{"events": []}', mtime=0)[:-9], {**JSON, **GZIP}, 400, "bad_request"),
-        (gzip.compress(b'{"events": []}', mtime=0) + b"rest", {**JSON, **GZIP}, 400, "bad_request"),
-        (gzip.compress(b" " * (MAX_BYTES + 1), mtime=0), {**JSON, **GZIP}, 413, "too_large"),
-        (lines(*[0] * (MAX_EVENTS + 1)), NDJSON, 413, "too_large"),
-        (json.dumps({"events": [0] * (MAX_EVENTS + 1)}).encode(), JSON, 413, "too_large"),
-    ],
+    "headers",
+    [JSON, pytest.param(NDJSON, marks=pytest.mark.thorough), {**NDJSON, **GZIP}],
 )
-async def test_a_body_that_cannot_be_read_is_refused_as_a_whole(
-    api: Api, body: bytes, headers: dict[str, str], status: int, code: str
-) -> None:
-    assert await refused(api, body, headers) == (status, code)
-
-
-@pytest.mark.parametrize("headers", [JSON, NDJSON, {**NDJSON, **GZIP}])
-async def test_a_body_that_never_ends_is_not_read_to_its_end(
-    api: Api, headers: dict[str, str]
-) -> None:
+async def test_endless_body_is_read_up_to_the_limit_only(api: Api, headers: dict[str, str]) -> None:
     read = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -284,27 +286,31 @@ STRANGE: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "event", [event for _, event in STRANGE], ids=[name for name, _ in STRANGE]
-)
-async def test_a_strange_event_is_refused_by_itself(api: Api, event: dict[str, Any]) -> None:
-    answer = await answered(api, lines(event, plan_started()), NDJSON)
+async def test_invalid_event_is_refused_alone_and_shortly(api: Api) -> None:
+    failures = []
+    for name, event in STRANGE:
+        answer = await answered(api, lines(event, plan_started()), NDJSON)
+        indices = [each["index"] for each in answer["refused"]]
+        if (answer["stored"], indices) != (1, [0]) or len(answer["refused"][0]["detail"]) >= 200:
+            failures.append(
+                f"{name}: expected event 0 refused in less than 200 characters and event 1 stored, "
+                f"got {str(answer)[:300]}"
+            )
 
-    assert answer["stored"] == 1
-    assert [each["index"] for each in answer["refused"]] == [0]
-    assert len(answer["refused"][0]["detail"]) < 200
+    assert failures == []
 
 
-@pytest.mark.parametrize("depth", [400, 900, 1000, 1020, 100_000])
-async def test_deep_nesting_is_stored_or_refused(api: Api, depth: int) -> None:
-    event = lines(thought_started(messages=[])).replace(
-        b'"messages": []', b'"messages": ' + b"[" * depth + b"]" * depth
-    )
+async def test_deeply_nested_event_is_stored_or_refused_alone(api: Api) -> None:
+    failures = []
+    for depth in (400, 900, 1000, 1020, 100_000):
+        event = lines(thought_started(messages=[])).replace(
+            b'"messages": []', b'"messages": ' + b"[" * depth + b"]" * depth
+        )
+        answer = await answered(api, event + b"\n" + lines(plan_started()), NDJSON)
+        if answer["stored"] + len(answer["refused"]) != 2 or answer["stored"] < 1:
+            failures.append(f"depth {depth}: expected 1 or 2 stored, got {str(answer)[:300]}")
 
-    answer = await answered(api, event + b"\n" + lines(plan_started()), NDJSON)
-
-    assert answer["stored"] + len(answer["refused"]) == 2
-    assert answer["stored"] >= 1
+    assert failures == []
 
 
 async def test_constants_that_json_does_not_have_are_refused_with_their_line(api: Api) -> None:
@@ -358,9 +364,8 @@ async def test_no_value_in_any_field_breaks_the_server(
 
 
 async def test_a_store_that_is_away_answers_503_and_when_to_come_again(tmp_path: Path) -> None:
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
     async with (
-        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
     ):
         response = await client.post("/api/events", content=lines(plan_started()), headers=NDJSON)

@@ -20,6 +20,7 @@ from api.routes.traces import MAX_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.made_traces import made
+from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tracer.events import event_json
 from tracer.otel.encode import encode_json, encode_protobuf
@@ -34,7 +35,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
 }
 HARMLESS = {200, 400, 413, 415}
 
-fuzzed = settings(max_examples=150)
+fuzzed = settings(max_examples=scaled(150))
 
 
 async def post(
@@ -118,6 +119,7 @@ async def test_no_damaged_capture_breaks_the_server(api: Api, sent: Sent) -> Non
     assert response.headers["content-type"] == sent.media_type
 
 
+@pytest.mark.thorough
 async def test_what_damaged_captures_left_in_the_store_can_be_read(api: Api) -> None:
     for name in NAMES[::4]:
         for number, body in enumerate(bodies(name)):
@@ -139,6 +141,7 @@ async def test_no_damaged_events_break_the_server(api: Api, sent: Sent) -> None:
     [("/v1/traces", PROTOBUF, MAX_BYTES), ("/api/events", NDJSON, MAX_EVENT_BYTES)],
 )
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
+@pytest.mark.thorough
 async def test_of_a_hundred_megabytes_no_more_is_read_than_may_be(
     api: Api, path: str, media_type: str, most: int, encoding: str
 ) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, MutableMapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, MutableMapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from api import live
 from api.app import create_app
 from api.gate import nothing_to_check
+from api.live import DEFAULT_SETTINGS, StreamSettings
 from api.live_schemas import RunChanges as RunChangesSchema
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
@@ -57,15 +58,23 @@ class Live:
         return Folded(top["revision"], flattened(top))
 
 
-@pytest.fixture
-async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Live]:
+@asynccontextmanager
+async def live_server(
+    database_url: str, home: Path, stream_settings: StreamSettings = DEFAULT_SETTINGS
+) -> AsyncIterator[Live]:
     async with (
         asyncio.timeout(4 * PATIENCE),
-        serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
-        on_loopback(parts) as address,
+        serving_parts(database_url, home, ScriptedModel([])) as parts,
+        on_loopback(parts, stream_settings) as address,
         httpx2.AsyncClient(base_url=address, timeout=PATIENCE) as client,
     ):
         yield Live(client, parts)
+
+
+@pytest.fixture
+async def here(database_url: str, tmp_path: Path) -> AsyncIterator[Live]:
+    async with live_server(database_url, tmp_path) as server:
+        yield server
 
 
 async def test_what_is_recorded_after_the_tree_was_read_comes_and_folds_into_it(
@@ -134,19 +143,20 @@ async def test_several_clients_see_the_same(here: Live) -> None:
     assert pages == [await here.tree(run.root)] * 5
 
 
-async def test_who_is_too_far_behind_is_told_to_begin_anew_and_goes_on_from_there(
-    here: Live, monkeypatch: pytest.MonkeyPatch
+async def test_client_that_lacks_too_many_changes_gets_a_reset_and_continues(
+    database_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(live, "MOST_CHANGES", 10)
     run = sample_run(sub_plans=10)
-    revision = await here.record(*run.events[:-2])
-    async with watching(here.client, run.root) as messages:
-        reset = await anext(messages)
-        assert (reset.event, reset.id, reset.data) == ("reset", revision, {"revision": revision})
-        page = await here.tree(run.root)
-        await page.until(messages, await here.record(*run.events[-2:]))
+    async with live_server(database_url, tmp_path, StreamSettings(max_changes=10)) as server:
+        revision = await server.record(*run.events[:-2])
+        async with watching(server.client, run.root) as messages:
+            reset = await anext(messages)
+            assert (reset.event, reset.id) == ("reset", revision)
+            assert reset.data == {"revision": revision}
+            page = await server.tree(run.root)
+            await page.until(messages, await server.record(*run.events[-2:]))
 
-    assert page == await here.tree(run.root)
+        assert page == await server.tree(run.root)
 
 
 async def test_a_revision_that_the_run_never_had_begins_anew(here: Live) -> None:
@@ -168,16 +178,14 @@ async def test_the_stream_of_a_run_that_is_deleted_says_so_and_ends(here: Live) 
     assert told == ["deleted"]
 
 
-async def test_a_connection_on_which_nothing_happens_says_that_it_lives(
-    here: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
+async def test_idle_stream_sends_pings(database_url: str, tmp_path: Path) -> None:
     run = sample_run()
-    await here.record(*run.events)
-    async with here.client.stream("GET", f"/api/runs/{run.root}/events") as answer:
-        lines = answer.aiter_lines()
-        assert await anext(lines) == f"retry: {live.RECONNECT_MS}"
-        comments = [line async for line in _up_to_a_comment(lines)]
+    async with live_server(database_url, tmp_path, StreamSettings(ping_seconds=0.05)) as server:
+        await server.record(*run.events)
+        async with server.client.stream("GET", f"/api/runs/{run.root}/events") as answer:
+            lines = answer.aiter_lines()
+            assert await anext(lines) == f"retry: {live.RECONNECT_MS}"
+            comments = [line async for line in _up_to_a_comment(lines)]
     assert comments[-1] == ": ping"
 
 
@@ -254,15 +262,13 @@ class WatchedStore(MemoryStore):
             raise StoreUnavailable()
 
 
-async def test_who_watches_is_told_when_the_store_goes_away_and_comes_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(live, "RETRY_SECONDS", 0.01)
+async def test_stream_reports_a_store_outage_and_its_end() -> None:
+    settings = StreamSettings(retry_seconds=0.01)
     run, store = Moments(), WatchedStore()
     await store.write([run.plan_started()])
     async with asyncio.timeout(PATIENCE), RunWatch(store, poll_seconds=0.01) as watch:
         with watch.watching(run.root) as woken:
-            messages = live.run_events(store, watch, woken, run.root, 1, nothing_to_check)
+            messages = live.run_events(store, watch, woken, run.root, 1, nothing_to_check, settings)
             assert await anext(messages) == f"retry: {live.RECONNECT_MS}\n\n".encode()
             next_message = asyncio.ensure_future(anext(messages))
             while store.polls < 3:  # noqa: ASYNC110 - the first wakes in any case
@@ -275,10 +281,7 @@ async def test_who_watches_is_told_when_the_store_goes_away_and_comes_back(
             await messages.aclose()
 
 
-async def test_for_a_client_that_takes_nothing_no_more_is_read_until_it_leaves(
-    here: Live, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "GAP_SECONDS", 0)
+async def test_nothing_more_is_read_for_a_client_that_does_not_receive(here: Live) -> None:
     run, store = Moments(), WatchedStore()
     await store.write([run.plan_started()])
     is_full, leaves = asyncio.Event(), asyncio.Event()
@@ -293,7 +296,10 @@ async def test_for_a_client_that_takes_nothing_no_more_is_read_until_it_leaves(
             await asyncio.Event().wait()
 
     async with RunWatch(store) as watch:
-        app = create_app(replace(here.parts, reader=store, watch=watch))
+        app = create_app(
+            replace(here.parts, reader=store, watch=watch),
+            stream_settings=StreamSettings(gap_seconds=0),
+        )
         path = f"/api/runs/{run.root}/events"
         asked = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": []}
         stream = asyncio.ensure_future(app(asked, receive, send))
@@ -320,7 +326,14 @@ async def test_a_client_that_leaves_is_forgotten(here: Live) -> None:
 
 
 @asynccontextmanager
-async def tracer_process(database_url: str, home: Path) -> AsyncIterator[httpx2.AsyncClient]:
+async def other_server(database_url: str, home: Path) -> AsyncIterator[httpx2.AsyncClient]:
+    """Give a client of a second server in this process."""
+    async with live_server(database_url, home) as server:
+        yield server.client
+
+
+@asynccontextmanager
+async def server_process(database_url: str, home: Path) -> AsyncIterator[httpx2.AsyncClient]:
     """Give a client of a server in a process of its own, which has to end as it is asked to."""
     await asyncio.to_thread(home.mkdir)
     server = await asyncio.to_thread(start_server, database_url, home)
@@ -334,15 +347,21 @@ async def tracer_process(database_url: str, home: Path) -> AsyncIterator[httpx2.
     assert "graceful shutdown exceeded" not in log
 
 
+@pytest.mark.parametrize(
+    "start", [other_server, pytest.param(server_process, marks=pytest.mark.thorough)]
+)
 async def test_what_one_server_records_reaches_the_clients_of_another(
-    here: Live, database_url: str, tmp_path: Path
+    start: Callable[[str, Path], AbstractAsyncContextManager[httpx2.AsyncClient]],
+    here: Live,
+    database_url: str,
+    tmp_path: Path,
 ) -> None:
     run = sample_run(sub_plans=5)
     await here.record(run.events[0])
     page = Folded()
     async with (
         AsyncExitStack() as streams,
-        tracer_process(database_url, tmp_path / "other") as other,
+        start(database_url, tmp_path / "other") as other,
     ):
         messages = await streams.enter_async_context(watching(other, run.root))
         for event in run.events[1:]:

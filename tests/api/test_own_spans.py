@@ -20,8 +20,9 @@ from opentelemetry.trace import SpanKind
 
 from api.app import create_app
 from api.own_spans import AGENT, ENDPOINTS, PROTOCOLS, OwnSpans, own_spans, wanted_exporter
-from tests.api.conftest import serving_parts
+from tests.api.conftest import parts_without_database, serving_parts
 from tests.sample_runs import sample_run
+from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
@@ -42,16 +43,16 @@ class Made:
         return {span.name: span for span in self._exporter.get_finished_spans()}
 
 
-async def asked(
-    database_url: str, home: Path, spans: OwnSpans, *requests: tuple[str, str, dict[str, Any]]
+async def send(
+    parts: Parts, spans: OwnSpans, *requests: tuple[str, str, dict[str, Any]]
 ) -> list[int]:
-    async with serving_parts(database_url, home, ScriptedModel([])) as parts:
-        transport = httpx2.ASGITransport(create_app(parts, spans=spans), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
-            return [
-                (await client.request(method, path, **given)).status_code
-                for method, path, given in requests
-            ]
+    """Send requests to a server that makes `spans`, and return the statuses."""
+    transport = httpx2.ASGITransport(create_app(parts, spans=spans), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
+        return [
+            (await client.request(method, path, **given)).status_code
+            for method, path, given in requests
+        ]
 
 
 async def test_a_request_and_what_it_asks_of_the_store_are_spans_without_payloads(
@@ -62,14 +63,14 @@ async def test_a_request_and_what_it_asks_of_the_store_are_spans_without_payload
     ndjson = {"Content-Type": "application/x-ndjson"}
     parent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
 
-    await asked(
-        database_url,
-        tmp_path,
-        made.spans,
-        ("POST", "/api/events", {"content": body, "headers": ndjson}),
-        ("GET", "/api/runs", {"params": {"q": "canary-hush"}, "headers": parent}),
-        ("GET", "/canary-hush", {}),
-    )
+    async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
+        await send(
+            parts,
+            made.spans,
+            ("POST", "/api/events", {"content": body, "headers": ndjson}),
+            ("GET", "/api/runs", {"params": {"q": "canary-hush"}, "headers": parent}),
+            ("GET", "/canary-hush", {}),
+        )
 
     told = made.finished()
     assert {"POST /api/events", "store write", "GET /api/runs", "store list_runs", "GET"} == {*told}
@@ -91,11 +92,11 @@ async def test_a_request_and_what_it_asks_of_the_store_are_spans_without_payload
     assert "canary" not in "".join(span.to_json() for span in told.values())
 
 
-async def test_what_fails_is_said_by_its_kind_alone(tmp_path: Path) -> None:
+async def test_failed_span_holds_the_kind_of_the_error_only(tmp_path: Path) -> None:
     made = Made()
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
 
-    await asked(nowhere, tmp_path, made.spans, ("GET", "/api/runs", {}))
+    async with parts_without_database(tmp_path) as parts:
+        await send(parts, made.spans, ("GET", "/api/runs", {}))
 
     told = made.finished()
     for name, error in (("GET /api/runs", "503"), ("store list_runs", "StoreUnavailable")):
@@ -132,16 +133,13 @@ async def test_what_another_server_sends_of_itself_makes_no_spans(
 ) -> None:
     made = Made()
 
-    await asked(
-        database_url,
-        tmp_path,
-        made.spans,
-        ("POST", "/v1/traces", {"headers": {"User-Agent": AGENT}}),
-    )
+    async with serving_parts(database_url, tmp_path, ScriptedModel([])) as parts:
+        await send(parts, made.spans, ("POST", "/v1/traces", {"headers": {"User-Agent": AGENT}}))
 
     assert made.finished() == {}
 
 
+@pytest.mark.thorough
 def test_what_else_traces_the_process_is_not_told_of_requests() -> None:
     told = subprocess.run(
         [sys.executable, "-c", TRACED_PROCESS], capture_output=True, text=True, check=True
@@ -172,26 +170,29 @@ print([span.name for span in exporter.get_finished_spans()])
 """
 
 
-@pytest.mark.parametrize(
-    ("environment", "exporter"),
-    [
-        ({}, None),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, "otlp_proto_http"),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, "otlp_proto_http"),
-        ({"OTEL_TRACES_EXPORTER": "otlp"}, "otlp_proto_http"),
-        ({"OTEL_TRACES_EXPORTER": "console"}, "console"),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, None),
-        ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, None),
-        (
-            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-            "otlp_proto_grpc",
-        ),
-    ],
-)
-def test_the_environment_says_where_spans_go(
-    environment: dict[str, str], exporter: str | None
-) -> None:
-    assert wanted_exporter(environment) == exporter
+EXPORTERS: list[tuple[dict[str, str], str | None]] = [
+    ({}, None),
+    ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, "otlp_proto_http"),
+    ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, "otlp_proto_http"),
+    ({"OTEL_TRACES_EXPORTER": "otlp"}, "otlp_proto_http"),
+    ({"OTEL_TRACES_EXPORTER": "console"}, "console"),
+    ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, None),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, None),
+    (
+        {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        "otlp_proto_grpc",
+    ),
+]
+
+
+def test_environment_selects_the_exporter() -> None:
+    failures = [
+        f"{environment}: expected {exporter}, got {found}"
+        for environment, exporter in EXPORTERS
+        if (found := wanted_exporter(environment)) != exporter
+    ]
+
+    assert failures == []
 
 
 async def test_a_missing_exporter_is_said_in_a_sentence() -> None:

@@ -15,12 +15,11 @@ import pytest
 
 from api.app import create_app
 from api.intake import Intake
-from tests.api.conftest import serving_parts
+from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
 from tracer.assembly import Parts
 from tracer.errors import TooBusy
 from tracer.ids import new_id
-from tracer.runtime.scripted_model import ScriptedModel
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 JSON = {"Content-Type": "application/json"}
@@ -54,8 +53,7 @@ class Busy:
 @asynccontextmanager
 async def busy(home: Path, intake: Intake) -> AsyncIterator[Busy]:
     store = CommandedStore()
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
-    async with serving_parts(nowhere, home, ScriptedModel([])) as parts:
+    async with parts_without_database(home) as parts:
         app = create_app(Parts(parts.reader, store, parts.launcher, parts.watch), intake)
         transport = httpx2.ASGITransport(app)
         async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
@@ -195,6 +193,7 @@ async def test_a_body_that_stops_coming_gives_its_room_to_others(tmp_path: Path,
     assert not is_refused(next_one)
 
 
+@pytest.mark.thorough
 async def test_a_body_that_keeps_coming_is_waited_for(tmp_path: Path) -> None:
     async def slow() -> AsyncIterator[bytes]:
         for _ in range(8):

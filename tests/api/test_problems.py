@@ -4,28 +4,38 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+import httpx2
+import psycopg
 
 from api.schemas import PLAN_ID
-from tests.api.conftest import Api, client_of, serving_parts
+from tests.api.conftest import Api, client_of, parts_without_database, serving_parts
 from tests.sample_runs import sample_run
+from tracer.events import event_json
 from tracer.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel
 
 
-@pytest.mark.parametrize("cursor", ["x", "%%%", "bnVsbA", "W10", "null", "é", "WyJhIiwiYiJd"])
-async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
-    for path in ("/api/runs", "/api/tool-calls"):
-        response = await api.get(path, cursor=cursor)
+async def test_malformed_cursor_is_refused(api: Api) -> None:
+    failures = []
+    for cursor in ("x", "%%%", "bnVsbA", "W10", "null", "é", "WyJhIiwiYiJd"):
+        for path in ("/api/runs", "/api/tool-calls"):
+            response = await api.get(path, cursor=cursor)
+            problem = response.json()
+            if (response.status_code, problem.get("code")) != (
+                400,
+                "bad_cursor",
+            ) or "start without one" not in problem["detail"]:
+                failures.append(
+                    f"{path}, cursor {cursor!r}: expected 400 bad_cursor with advice, "
+                    f"got {response.status_code} {response.text[:200]}"
+                )
 
-        assert response.status_code == 400
-        assert response.json()["code"] == "bad_cursor"
-        assert "start without one" in response.json()["detail"]
+    assert failures == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_invalid_value_is_refused_with_its_place(api: Api) -> None:
+    failures = []
+    for path in (
         "/api/runs/not-an-id",
         "/api/runs?limit=0",
         "/api/runs?limit=many",
@@ -33,14 +43,18 @@ async def test_a_malformed_cursor_is_refused(api: Api, cursor: str) -> None:
         "/api/runs?status=dead",
         f"/api/plans/{PLAN_ID}/tree?depth=0",
         f"/api/plans/{PLAN_ID}/tree?payloads=some",
-    ],
-)
-async def test_a_request_that_makes_no_sense_says_where(api: Api, path: str) -> None:
-    response = await api.get(path)
+    ):
+        response = await api.get(path)
+        problem = response.json()
+        if (response.status_code, problem.get("code")) != (422, "invalid_request") or not problem[
+            "errors"
+        ]:
+            failures.append(
+                f"{path}: expected 422 invalid_request with errors, "
+                f"got {response.status_code} {response.text[:200]}"
+            )
 
-    assert response.status_code == 422
-    assert response.json()["code"] == "invalid_request"
-    assert response.json()["errors"]
+    assert failures == []
 
 
 async def test_an_unknown_path_is_a_problem_too(api: Api) -> None:
@@ -72,18 +86,16 @@ async def test_a_misspelt_parameter_does_not_vanish(api: Api) -> None:
         assert "parameter" in response.json()["detail"]
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/runs", "/api/tool-calls", "/api/stats/tools", "/api/stats/tools/measure"]
-)
-async def test_a_range_of_time_that_ends_before_it_begins_is_refused(api: Api, path: str) -> None:
+async def test_time_range_that_ends_before_it_begins_is_refused(api: Api) -> None:
     earlier, later = "2026-01-01T00:00:00Z", "2026-01-01T01:00:01+01:00"
-    response = await api.get(path, **{"from": later, "to": earlier})
+    for path in ("/api/runs", "/api/tool-calls", "/api/stats/tools", "/api/stats/tools/measure"):
+        response = await api.get(path, **{"from": later, "to": earlier})
 
-    assert response.status_code == 400
-    assert response.json()["code"] == "bad_request"
-    assert response.json()["detail"].startswith("'from' is later than 'to'")
-    for fine in ({"from": earlier, "to": later}, {"from": later, "to": later}):
-        assert (await api.get(path, **fine)).status_code != 400
+        assert response.status_code == 400, path
+        assert response.json()["code"] == "bad_request", path
+        assert response.json()["detail"].startswith("'from' is later than 'to'"), path
+        for fine in ({"from": earlier, "to": later}, {"from": later, "to": later}):
+            assert (await api.get(path, **fine)).status_code != 400, path
 
 
 async def test_an_unknown_path_and_method_say_what_to_do(api: Api) -> None:
@@ -108,9 +120,8 @@ async def test_text_with_a_nul_byte_is_looked_for_like_any_other(api: Api) -> No
 
 
 async def test_a_database_that_is_down_is_said_to_be(tmp_path: Path) -> None:
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
     async with (
-        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
     ):
         ready = await client.get("/readyz")
@@ -122,6 +133,27 @@ async def test_a_database_that_is_down_is_said_to_be(tmp_path: Path) -> None:
     assert ready.headers["retry-after"] == "1"
     assert listed.status_code == 503
     assert alive.status_code == 200
+
+
+async def test_write_that_waits_too_long_for_the_database_is_refused(
+    database_url: str, tmp_path: Path
+) -> None:
+    body = b"\n".join(map(event_json, sample_run().events))
+
+    async def record(client: httpx2.AsyncClient) -> httpx2.Response:
+        headers = {"Content-Type": "application/x-ndjson"}
+        return await client.post("/api/events", content=body, headers=headers)
+
+    async with (
+        serving_parts(database_url, tmp_path, ScriptedModel([]), write_seconds=0.1) as parts,
+        client_of(parts) as client,
+        await psycopg.AsyncConnection.connect(database_url) as elsewhere,
+    ):
+        await elsewhere.execute("LOCK TABLE run IN EXCLUSIVE MODE")
+        refused = await record(client)
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert refused.headers["retry-after"] == "1"
 
 
 async def test_a_database_without_the_schema_is_said_to_be(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -16,22 +15,22 @@ import pytest
 
 from api.openapi import DOCS
 from api.schemas import PLAN_ID
-from tests.servers import tracer_server
+from tests.api.commands import serving_here
 from tracer.ids import new_id
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_path: Path) -> None:
+def test_shell_example_records_a_run(database_url: str, tmp_path: Path) -> None:
     page = (DOCS / "protocol.md").read_text(encoding="utf-8")
     [(recording, answer), (renewing, lease)] = re.findall(
         r"```sh\n(.*?)```\n\n```json\n(.*?)```", page, re.DOTALL
     )
 
-    with tracer_server(database_url, tmp_path) as url:
-        recorded = await _in_shell(recording, TRACER_URL=url)
-        renewed = await _in_shell(renewing, TRACER_URL=url, RECORDER_ID=str(new_id()))
+    with serving_here(database_url, tmp_path) as url:
+        recorded = _in_shell(recording, TRACER_URL=url)
+        renewed = _in_shell(renewing, TRACER_URL=url, RECORDER_ID=str(new_id()))
         tree = httpx2.get(f"{url}/api/plans/{PLAN_ID}/tree", timeout=60).json()
 
     assert recorded == json.loads(answer)
@@ -49,10 +48,9 @@ async def test_the_example_records_a_run_from_a_shell(database_url: str, tmp_pat
     assert tree["unplaced"] == []
 
 
-async def _in_shell(script: str, **environment: str) -> Any:
+def _in_shell(script: str, **environment: str) -> Any:
     """Return what a script prints as JSON."""
-    done = await asyncio.to_thread(
-        subprocess.run,
+    done = subprocess.run(
         ["sh", "-eu"],
         input=script,
         env={**os.environ, **environment},
@@ -64,15 +62,16 @@ async def _in_shell(script: str, **environment: str) -> Any:
     return json.loads(done.stdout)
 
 
-async def test_the_example_in_typescript_records_a_run(database_url: str, tmp_path: Path) -> None:
-    await _run(
+@pytest.mark.thorough
+def test_typescript_example_records_a_run(database_url: str, tmp_path: Path) -> None:
+    _run(
         *(ROOT / "web/node_modules/.bin/tsc", ROOT / "examples/typescript/record.ts"),
         *("--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "commonjs"),
         *("--lib", "es2022,dom", "--outDir", tmp_path),
         cwd=tmp_path,
     )
-    with tracer_server(database_url, tmp_path) as url:
-        said = await _run("node", "record.js", cwd=tmp_path, TRACER_URL=url)
+    with serving_here(database_url, tmp_path) as url:
+        said = _run("node", "record.js", cwd=tmp_path, TRACER_URL=url)
         tree = httpx2.get(f"{url}/api/plans/{said.strip()}/tree", timeout=60).json()
 
     [step] = tree["agentExecutions"]
@@ -95,9 +94,8 @@ async def test_the_example_in_typescript_records_a_run(database_url: str, tmp_pa
     assert (tree["cumulative"]["inputTokens"], tree["cumulative"]["toolCalls"]) == (300, 3)
 
 
-async def _run(*command: Path | str, cwd: Path, **environment: str) -> str:
-    done = await asyncio.to_thread(
-        subprocess.run,
+def _run(*command: Path | str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
         command,
         cwd=cwd,
         env={**os.environ, **environment},

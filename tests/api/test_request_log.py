@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from api.accounting import request_id
-from tests.api.conftest import Api, client_of, serving_parts
+from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
 from tracer.events import event_json
 from tracer.ids import new_id
 from tracer.logs import configure_logs
-from tracer.runtime.scripted_model import ScriptedModel
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -76,9 +75,8 @@ async def test_what_one_run_s_recorder_sends_is_told_with_both_their_ids(
 async def test_every_line_of_a_request_has_its_id_and_a_problem_its_code(
     tmp_path: Path, stream: io.StringIO
 ) -> None:
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
     async with (
-        serving_parts(nowhere, tmp_path, ScriptedModel([])) as away,
+        parts_without_database(tmp_path) as away,
         client_of(away) as client,
     ):
         answer = await client.get("/api/runs", headers={"X-Request-Id": "mine-1"})
@@ -94,9 +92,8 @@ async def test_every_line_of_a_request_has_its_id_and_a_problem_its_code(
 async def test_a_crash_is_answered_and_told_with_the_request_s_id(
     tmp_path: Path, stream: io.StringIO
 ) -> None:
-    nowhere = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
     async with (
-        serving_parts(nowhere, tmp_path, ScriptedModel([])) as parts,
+        parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
     ):
         object.__setattr__(parts, "reader", None)  # a mistake of ours
@@ -112,33 +109,30 @@ async def test_a_crash_is_answered_and_told_with_the_request_s_id(
     assert crashed["level"] == "error"
 
 
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        ({"x-request-id": "abc-1.2:3"}, "abc-1.2:3"),
-        ({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, TRACE),
-        ({"x-request-id": "a", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, "a"),
-        ({"x-request-id": "two words"}, None),
-        ({"x-request-id": "x" * 65}, None),
-        ({"x-request-id": 'a"}\n{'}, None),
-        ({"traceparent": f"00-{'0' * 32}-b7ad6b7169203331-01"}, None),
-        ({"traceparent": f"ff-{TRACE}-b7ad6b7169203331-01"}, None),
-        ({"traceparent": TRACE}, None),
-        ({}, None),
-    ],
-)
-def test_a_request_keeps_the_id_that_it_comes_with_if_it_is_one(
-    headers: dict[str, str], expected: str | None
-) -> None:
-    given = [(name.encode(), value.encode()) for name, value in headers.items()]
+REQUEST_IDS: list[tuple[dict[str, str], str | None]] = [
+    ({"x-request-id": "abc-1.2:3"}, "abc-1.2:3"),
+    ({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, TRACE),
+    ({"x-request-id": "a", "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}, "a"),
+    ({"x-request-id": "two words"}, None),
+    ({"x-request-id": "x" * 65}, None),
+    ({"x-request-id": 'a"}\n{'}, None),
+    ({"traceparent": f"00-{'0' * 32}-b7ad6b7169203331-01"}, None),
+    ({"traceparent": f"ff-{TRACE}-b7ad6b7169203331-01"}, None),
+    ({"traceparent": TRACE}, None),
+    ({}, None),
+]
 
-    found = request_id(given)
 
-    if expected is None:
-        assert len(found) == 32
-        assert found != request_id(given)
-    else:
-        assert found == expected
+def test_valid_request_id_of_the_client_is_used_else_a_new_one() -> None:
+    failures = []
+    for headers, expected in REQUEST_IDS:
+        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
+        found, again = request_id(sent), request_id(sent)
+        is_new = len(found) == 32 and found != again
+        if found != expected and not (expected is None and is_new):
+            failures.append(f"{headers}: expected {expected or 'a new id'!r}, got {found!r}")
+
+    assert failures == []
 
 
 async def test_nothing_of_what_is_sent_or_looked_for_is_in_the_log(

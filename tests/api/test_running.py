@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx2
 import psycopg
-import pytest
 
 from tests.api.conftest import client_of, serving_parts
 from tracer.runtime.scripted_model import Gate, Script, ScriptedModel, Turn, call
@@ -21,10 +20,13 @@ ENDED = ("succeeded", "failed", "cancelled")
 
 @asynccontextmanager
 async def serving(
-    database_url: str, spool: Path, model: ScriptedModel
+    database_url: str, spool: Path, model: ScriptedModel, patience: float | None = None
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """Give a client of a server that runs one agent, the nurse."""
-    async with serving_parts(database_url, spool, model) as parts, client_of(parts) as client:
+    """Give a client of a server that runs one agent, the nurse; see `serving_parts`."""
+    async with (
+        serving_parts(database_url, spool, model, patience=patience) as parts,
+        client_of(parts) as client,
+    ):
         yield client
 
 
@@ -160,12 +162,11 @@ async def test_a_given_plans_steps_go_to_the_agent_that_the_run_is_given_to(
     assert refused.status_code == 400
 
 
-async def test_a_run_that_the_store_has_not_got_yet_is_answered_all_the_same(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_started_run_is_answered_before_the_store_has_it(
+    database_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tracer.recorder.recorder.PATIENCE_SECONDS", 0.1)
     model = ScriptedModel([Script([Turn(text="done")])])
-    async with serving(database_url, tmp_path, model) as client:
+    async with serving(database_url, tmp_path, model, patience=0.1) as client:
         async with await psycopg.AsyncConnection.connect(database_url) as elsewhere:
             await elsewhere.execute("LOCK TABLE run IN EXCLUSIVE MODE")
             answer = await client.post("/api/runs", json={"request": "Hello", "agent": "nurse"})

@@ -18,6 +18,8 @@ from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 
+pytestmark = pytest.mark.thorough
+
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,"
     "response_headers_conformance,response_schema_conformance,negative_data_rejection,"

@@ -6,22 +6,28 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from uuid import UUID
 
 import httpx2
 import psycopg
 import pytest
+from pydantic import SecretStr
 
-from api.serving import DRAIN_SECONDS
+from api.serving import DRAIN_SECONDS, served
+from tests.api.commands import process_settings_restored
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
 from tests.storage.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
 from tracer.events import event_json
 from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.settings import Settings
 
 PLENTY_SECONDS = 60.0
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -57,34 +63,70 @@ async def ended(process: Server) -> float:
     return time.monotonic() - begin
 
 
-async def test_writes_in_hand_are_answered_and_streams_end_when_the_server_is_told_to(
+@asynccontextmanager
+async def ending_server(database_url: str, home: Path) -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """Give the address of a server in this process, and the event that ends it when set."""
+    idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
+    settings = Settings(home=home, database_url=SecretStr(database_url))
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ending = asyncio.Event()
+
+    async def serve() -> None:
+        async with served(settings, idle) as server:
+            address.set_result(server.address)
+            await ending.wait()
+
+    with process_settings_restored():
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(serve())
+            yield await address, ending
+
+
+async def test_ending_server_answers_writes_in_hand_and_closes_streams(
     database_url: str, tmp_path: Path
 ) -> None:
-    watched, written = sample_run(finished=False), sample_run(finished=False)
+    async with (
+        ending_server(database_url, tmp_path) as (address, ending),
+        httpx2.AsyncClient(base_url=address, timeout=PLENTY_SECONDS) as client,
+    ):
+        await check_end(client, database_url, ending.set)
+
+
+@pytest.mark.thorough
+async def test_terminated_process_answers_writes_in_hand_and_closes_streams(
+    database_url: str, tmp_path: Path
+) -> None:
     with server(database_url, tmp_path) as told:
         async with httpx2.AsyncClient(base_url=told.address, timeout=PLENTY_SECONDS) as client:
-            assert [await post(client, each) for each in (watched, written)] == [200, 200]
-            async with client.stream("GET", f"/api/runs/{watched.root}/events") as stream:
-                messages = stream.aiter_lines()
-                await anext(messages)
-                with held(database_url, written.root) as holding:
-                    writing = asyncio.create_task(post(client, written))
-                    await until_waiting(database_url, 1)
-                    told.process.send_signal(signal.SIGTERM)
-                    async for _ in messages:  # up to its orderly end
-                        pass
-                    assert not writing.done()
-                    holding.commit()
-                assert await writing == 200
+            await check_end(client, database_url, told.process.terminate)
             await ended(told)
             with pytest.raises(httpx2.ConnectError):
-                await post(client, written)
+                await post(client, sample_run())
 
     log = (tmp_path / "server.log").read_text()
     assert "Traceback" not in log
     assert "recorder_closed" in log
 
 
+async def check_end(client: httpx2.AsyncClient, database_url: str, end: Callable[[], None]) -> None:
+    """Check what becomes of a stream and of a write that waits when the server ends."""
+    watched, written = sample_run(finished=False), sample_run(finished=False)
+    assert [await post(client, each) for each in (watched, written)] == [200, 200]
+    async with client.stream("GET", f"/api/runs/{watched.root}/events") as stream:
+        messages = stream.aiter_lines()
+        await anext(messages)
+        with held(database_url, written.root) as holding:
+            writing = asyncio.create_task(post(client, written))
+            await until_waiting(database_url, 1)
+            end()
+            async for _ in messages:  # up to its orderly end
+                pass
+            assert not writing.done()
+            holding.commit()
+        assert await writing == 200
+
+
+@pytest.mark.thorough
 @pytest.mark.skipif(not IS_LONG, reason="takes as long as the deadline")
 async def test_a_write_that_does_not_end_holds_up_no_longer_than_the_deadline(
     database_url: str, tmp_path: Path

@@ -6,8 +6,6 @@ import json
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from tests.api.conftest import Api
 from tests.otel.captured import spans_of
 from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
@@ -148,13 +146,12 @@ async def test_spans_come_a_page_at_a_time(api: Api) -> None:
     assert seen == whole
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "12", "zz-00", "1-zz"])
-async def test_a_cursor_of_another_list_is_refused(api: Api, cursor: str) -> None:
+async def test_malformed_cursor_is_refused(api: Api) -> None:
     run = await api.record(sample_run())
+    for cursor in ("", "x", "12", "zz-00", "1-zz"):
+        response = await api.get(f"/api/runs/{run.root}/spans", cursor=cursor)
 
-    response = await api.get(f"/api/runs/{run.root}/spans", cursor=cursor)
-
-    assert (response.status_code, response.json()["code"]) == (400, "bad_cursor")
+        assert (response.status_code, response.json()["code"]) == (400, "bad_cursor"), cursor
 
 
 async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
-import os
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
@@ -14,8 +13,8 @@ import httpx2
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from tests.api.commands import Result, Tracer
 from tests.api.conftest import Api
-from tests.api.test_cli import tracer
 from tests.otel.captured import spans_of
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.stores import memory_stores, serving
@@ -30,30 +29,53 @@ from tracer.transfer.exporting import Format
 
 
 @pytest.fixture
-async def run(database_url: str) -> SampleRun:
+def run(database_url: str) -> SampleRun:
     """A run in the database."""
     sample = sample_run()
-    async with open_pool(database_url) as pool:
-        await PostgresWriter(ProjectPool(pool)).write(sample.events)
+
+    async def write() -> None:
+        async with open_pool(database_url) as pool:
+            await PostgresWriter(ProjectPool(pool)).write(sample.events)
+
+    asyncio.run(write())
     return sample
 
 
-async def exported(database_url: str, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:
-    async with open_pool(database_url) as pool:
-        return await export_of(PostgresReader(ProjectPool(pool)), run_id, wanted)
+def exported(database_url: str, run_id: UUID, wanted: Format = Format.JSONL) -> bytes:
+    """Return the export of a run, made without the command."""
+
+    async def export() -> bytes:
+        async with open_pool(database_url) as pool:
+            return await export_of(PostgresReader(ProjectPool(pool)), run_id, wanted)
+
+    return asyncio.run(export())
 
 
-def imported(
-    home: Path, database_url: str, *files: Path | str, given: bytes = b""
-) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "api.cli", "import", *map(str, files)],
-        env={**os.environ, "TRACER_HOME": str(home), "TRACER_DATABASE_URL": database_url},
-        input=given,
-        capture_output=True,
-        timeout=120,
-        check=False,
-    )
+@dataclass(frozen=True)
+class Database:
+    """The commands `export` and `import` on one database."""
+
+    tracer: Tracer
+    home: Path
+    url: str
+
+    def exports(self, *arguments: str) -> Result:
+        return self.tracer(self.home, "export", *arguments, TRACER_DATABASE_URL=self.url)
+
+    def imports(self, file: Path | str, stdin: bytes = b"") -> Result:
+        return self.tracer(
+            self.home, "import", str(file), stdin=stdin, TRACER_DATABASE_URL=self.url
+        )
+
+
+@pytest.fixture
+def source(tracer: Tracer, database_url: str, tmp_path: Path) -> Database:
+    return Database(tracer, tmp_path, database_url)
+
+
+@pytest.fixture
+def target(tracer: Tracer, empty_database_url: str, tmp_path: Path) -> Database:
+    return Database(tracer, tmp_path, empty_database_url)
 
 
 async def test_the_api_gives_a_run_as_json_lines(api: Api) -> None:
@@ -126,43 +148,41 @@ async def test_what_is_not_there_is_not_exported(api: Api) -> None:
     assert wrong.status_code == 422
 
 
-@pytest.mark.parametrize("wanted", ["jsonl", "otlp", "otlp-json"])
-async def test_the_commands_move_a_run_to_another_database(
-    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path, wanted: str
+@pytest.mark.parametrize(
+    "wanted",
+    [Format.JSONL, Format.OTLP, pytest.param(Format.OTLP_JSON, marks=pytest.mark.thorough)],
+)
+def test_exported_file_is_imported_into_another_database(
+    run: SampleRun, source: Database, target: Database, tmp_path: Path, wanted: Format
 ) -> None:
     file = tmp_path / "run"
-    done = tracer(
-        tmp_path,
-        *("export", str(run.root), "--format", wanted, "--output", str(file)),
-        TRACER_DATABASE_URL=database_url,
-    )
-    assert done.returncode == 0, done.stderr
-    assert file.read_bytes() == await exported(database_url, run.root, Format(wanted))
+    done = source.exports(str(run.root), "--format", wanted, "--output", str(file))
+    assert done.code == 0, done.stderr
+    assert file.read_bytes() == exported(source.url, run.root, wanted)
 
-    moved = imported(tmp_path, empty_database_url, file)
+    moved = target.imports(file)
 
-    assert moved.returncode == 0, moved.stderr
-    assert await exported(empty_database_url, run.root, Format(wanted)) == file.read_bytes()
+    assert moved.code == 0, moved.stderr
+    assert exported(target.url, run.root, wanted) == file.read_bytes()
 
 
-async def test_what_is_exported_to_standard_output_is_imported_from_standard_input_packed(
-    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path
+def test_compressed_export_is_imported_from_standard_input(
+    run: SampleRun, source: Database, target: Database
 ) -> None:
-    done = tracer(tmp_path, "export", str(run.root), TRACER_DATABASE_URL=database_url)
-    assert done.returncode == 0, done.stderr
+    done = source.exports(str(run.root))
+    assert done.code == 0, done.stderr
 
-    given = gzip.compress(done.stdout.encode())
-    moved = imported(tmp_path, empty_database_url, "-", given=given)
+    moved = target.imports("-", gzip.compress(done.stdout.encode()))
 
-    assert moved.returncode == 0, moved.stderr
-    assert b"refused: 0" in moved.stderr
-    assert await exported(empty_database_url, run.root) == done.stdout.encode()
+    assert moved.code == 0, moved.stderr
+    assert "refused: 0" in moved.stderr
+    assert exported(target.url, run.root) == done.stdout.encode()
 
 
-async def test_good_lines_are_stored_and_bad_ones_told_with_their_numbers(
-    run: SampleRun, database_url: str, empty_database_url: str, tmp_path: Path
+def test_import_stores_good_lines_and_reports_the_numbers_of_bad_ones(
+    run: SampleRun, source: Database, target: Database, tmp_path: Path
 ) -> None:
-    file = await exported(database_url, run.root)
+    file = exported(source.url, run.root)
     first, *rest = file.splitlines(keepends=True)
     bad = [
         b"nonsense\n",
@@ -172,26 +192,25 @@ async def test_good_lines_are_stored_and_bad_ones_told_with_their_numbers(
     broken = tmp_path / "broken.jsonl"
     broken.write_bytes(b"".join([first, *bad, *rest, first[:20]]))
 
-    moved = imported(tmp_path, empty_database_url, broken)
+    moved = target.imports(broken)
 
-    assert moved.returncode == 1
-    said = moved.stderr.decode()
+    assert moved.code == 1
     for number in (2, 3, 4, len(rest) + 5):
-        assert f"line {number}: " in said
-    assert "refused: 4" in said
-    assert await exported(empty_database_url, run.root) == file
+        assert f"line {number}: " in moved.stderr
+    assert "refused: 4" in moved.stderr
+    assert exported(target.url, run.root) == file
 
 
-def test_what_can_not_be_exported_or_read_is_one_sentence(
-    database_url: str, tmp_path: Path
+def test_unknown_run_and_unreadable_file_are_reported_in_a_sentence(
+    source: Database, tmp_path: Path
 ) -> None:
-    missing = tracer(tmp_path, "export", str(new_id()), TRACER_DATABASE_URL=database_url)
-    nowhere = imported(tmp_path, database_url, tmp_path / "nothing")
+    missing = source.exports(str(new_id()))
+    nowhere = source.imports(tmp_path / "nothing")
 
-    assert (missing.returncode, nowhere.returncode) == (1, 1)
+    assert (missing.code, nowhere.code) == (1, 1)
     assert "There is no run" in missing.stderr
-    assert b"Can't read" in nowhere.stderr
-    assert "Traceback" not in missing.stderr + nowhere.stderr.decode()
+    assert "Can't read" in nowhere.stderr
+    assert "Traceback" not in missing.stderr + nowhere.stderr
 
 
 async def test_a_run_of_spans_is_posted_again_byte_for_byte(api: Api) -> None:

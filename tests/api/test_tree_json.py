@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from api import tree_json
 from api.large_answers import PART_BYTES, JsonInParts
-from api.tree_json import tree_parts
+from api.tree_json import LEVELS_AT_ONCE, tree_parts
 from tests.trees import plain
 from tracer.lineage import TreeRows, build_tree
 from tracer.nodes import NODES, PlanNode, ToolCallNode
@@ -47,27 +44,22 @@ def tree(above: list[int]) -> tuple[PlanNode, list[ToolCallNode]]:
     return build_tree(TreeRows([plan], [step], [], calls), "p"), calls
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(above=above, at_once=st.integers(-1, 5))
-def test_the_parts_of_a_tree_are_the_tree(
-    monkeypatch: pytest.MonkeyPatch, above: list[int], at_once: int
-) -> None:
-    monkeypatch.setattr(tree_json, "CALLS_AT_ONCE", at_once)
+def test_joined_parts_are_the_whole_tree(above: list[int], at_once: int) -> None:
     top, _ = tree(above)
     whole = json.loads(msgspec.json.encode(plain(top)))
 
-    parts = list(tree_parts(top))
+    parts = list(tree_parts(top, calls_at_once=at_once))
 
     assert json.loads(b"".join(parts)) == whole
     assert len(parts) > 1 or len(above) <= at_once
 
 
-def test_what_was_written_of_a_tree_is_kept_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_json, "CALLS_AT_ONCE", 1)
+def test_nodes_are_released_once_they_are_written() -> None:
     top, calls = tree([30] * 10)
     first = calls[0]
     del calls
-    parts = tree_parts(top)
+    parts = tree_parts(top, calls_at_once=1)
     del top
     held = sys.getrefcount(first)
 
@@ -107,24 +99,21 @@ async def test_others_get_their_turn_between_the_parts_of_an_answer() -> None:
     assert (b"content-type", b"application/json") in start["headers"]
 
 
-def test_of_a_deep_tree_little_is_written_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_vain = 0
+def test_encoding_of_a_deep_tree_seldom_fails() -> None:
+    failures = 0
 
     def encode(item: object) -> bytes:
-        nonlocal in_vain
+        nonlocal failures
         try:
             return msgspec.json.encode(item)
         except RecursionError:
-            in_vain += 1
+            failures += 1
             raise
 
-    watched = SimpleNamespace(json=SimpleNamespace(encode=encode), UNSET=msgspec.UNSET)
-    monkeypatch.setattr(tree_json, "msgspec", watched)
-    monkeypatch.setattr(tree_json, "CALLS_AT_ONCE", 5000)
     depth = 3000
     top, _ = tree([depth, *range(depth - 1)])
 
-    written = b"".join(tree_parts(top))
+    written = b"".join(tree_parts(top, calls_at_once=5000, encode=encode))
 
     assert written.count(b'"kind":"toolCall"') == depth
-    assert 0 < in_vain <= depth / tree_json.LEVELS_AT_ONCE
+    assert 0 < failures <= depth / LEVELS_AT_ONCE

@@ -65,6 +65,7 @@ async def test_row_level_security_alone_holds_where_queries_forget_their_project
     assert len(forgotten) > 50
 
 
+@pytest.mark.thorough
 async def test_without_both_walls_the_same_questions_find_leaks(
     database_url: str, tmp_path: Path
 ) -> None:

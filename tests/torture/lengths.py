@@ -1,4 +1,4 @@
-"""How much a test of endurance does: little in `make test`, a lot in `make torture`."""
+"""The sizes of tests of endurance: small in `make test-thorough`, large in `make torture`."""
 
 from __future__ import annotations
 

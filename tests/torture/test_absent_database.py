@@ -85,10 +85,10 @@ def call_until_told(commands: Connection, spool: Path) -> None:
                     phase.latencies.append(time.perf_counter() - begun)
                     time.sleep(PAUSE_SECONDS)
                 command = commands.recv()
-                phase.counts = asdict(it._thread().recorder.counts)
+                phase.counts = asdict(it.counts)
                 commands.send(phase)
         it.flush()
-        counts = it._thread().recorder.counts
+        counts = it.counts
         while counts.drained < counts.spooled:
             time.sleep(PAUSE_SECONDS)
         commands.send(asdict(counts))

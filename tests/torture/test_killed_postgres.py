@@ -6,7 +6,6 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import psycopg
-import pytest
 
 from tests.databases import open_directory
 from tests.torture.lengths import EVENTS, KILLS, say
@@ -49,12 +48,10 @@ async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there
     assert load.failures > 0
 
 
-async def test_an_embedded_postgres_that_is_killed_is_started_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tracer.storage.embedded_revival.LOOK_SECONDS", 0.1)
+async def test_killed_embedded_postgres_is_restarted() -> None:
     with open_directory() as home:
-        async with assembly.database(Settings(home=home), migrated=False) as url:
+        settings = Settings(home=home)
+        async with assembly.database(settings, migrated=False, look_seconds=0.1) as url:
             for _ in range(2):
                 await asyncio.to_thread(kill_postgres, home)
                 async with asyncio.timeout(60):

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import psycopg
 import pytest
-from psycopg import errors, sql
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks.workload import bodies, trace
@@ -24,10 +24,8 @@ from tests.sample_runs import sample_run
 from tests.torture.database_way import database_way
 from tests.torture.lengths import say
 from tests.torture.small_disk import database_on_small_disk
-from tracer.errors import StoreUnavailable
 from tracer.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.engine import store_errors
 
 RECOVERY_SECONDS = 60.0
 
@@ -82,9 +80,12 @@ def is_refused(response: httpx2.Response) -> bool:
 
 
 @asynccontextmanager
-async def recording_to(database_url: str, home: Path) -> AsyncIterator[Program]:
+async def recording_to(
+    database_url: str, home: Path, write_seconds: float | None = None
+) -> AsyncIterator[Program]:
+    model = ScriptedModel([])
     async with (
-        serving_parts(database_url, home, ScriptedModel([])) as parts,
+        serving_parts(database_url, home, model, write_seconds=write_seconds) as parts,
         client_of(parts) as client,
     ):
         yield Program(client)
@@ -154,12 +155,11 @@ async def locked(database_url: str) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("how", ["locked", "frozen"])
 async def test_requests_end_while_a_database_does_not_and_do_not_pile_up(
-    how: str, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, database_url: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("tracer.storage.postgres_writer.WRITE_SECONDS", 0.5)
     async with (
         database_way(database_url) as (way, url),
-        recording_to(url, tmp_path) as program,
+        recording_to(url, tmp_path, write_seconds=0.5) as program,
     ):
         assert not is_refused(await program.record_run())
         async with AsyncExitStack() as trouble:
@@ -183,15 +183,3 @@ async def refused_after(program: Program, times: int) -> float:
     sending += [program.record_trace() for _ in range(times)]
     assert all(map(is_refused, await asyncio.gather(*sending)))
     return time.monotonic() - begun
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        *("53000", "53100", "53200", "53300", "53400", "57P01", "57P02", "57P03", "57P05", "57014"),
-        *("08000", "08003", "08006", "25006", "25P03", "25P04", "58030", "55P03"),
-    ],
-)
-def test_what_says_nothing_of_the_events_is_an_outage(code: str) -> None:
-    with pytest.raises(StoreUnavailable), store_errors():
-        raise errors.lookup(code)()
