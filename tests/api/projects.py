@@ -227,7 +227,11 @@ WRITING = ("record_events", "record_traces")
 
 
 async def attack(doors: Doors, attacker: Project, victim: Project, timeout: float = 30) -> Attack:
-    """Ask for everything of the victim's, with every operation of the OpenAPI document."""
+    """Request all records of the victim with every operation of the OpenAPI document.
+
+    The home project must be the victim before it attacks: its chat starts a recorder, whose lease
+    and endings are written in the background and would change the victim's rows.
+    """
     done = Attack()
     before = fingerprint(doors.database_url, victim)
     empty = {table for table, rows in before.items() if not rows}

@@ -20,8 +20,8 @@ async def test_no_operation_tells_or_changes_anything_of_another_project(
     database_url: str, tmp_path: Path
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:
-        there = await attack(doors, doors.home, doors.other)
         back = await attack(doors, doors.other, doors.home)
+        there = await attack(doors, doors.home, doors.other)
 
     _tell("application and row-level security", there, back)
     assert there.leaks + back.leaks == []
@@ -46,8 +46,8 @@ async def test_row_level_security_alone_holds_where_queries_name_the_other_proje
         return Misled(pool, _other(project_id), wall=project_id)
 
     async with two_projects(database_url, tmp_path, misled) as doors:
-        there = await attack(doors, doors.home, doors.other)
         back = await attack(doors, doors.other, doors.home)
+        there = await attack(doors, doors.home, doors.other)
 
     _tell("row-level security alone, queries for the other project", there, back)
     assert there.leaks + back.leaks == []
@@ -57,8 +57,8 @@ async def test_row_level_security_alone_holds_where_queries_forget_their_project
     database_url: str, tmp_path: Path, forgotten: list[str]
 ) -> None:
     async with two_projects(database_url, tmp_path) as doors:
-        there = await attack(doors, doors.home, doors.other)
         back = await attack(doors, doors.other, doors.home)
+        there = await attack(doors, doors.home, doors.other)
 
     _tell(f"row-level security alone, {len(forgotten)} queries without a project", there, back)
     assert there.leaks + back.leaks == []
