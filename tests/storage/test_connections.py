@@ -146,6 +146,7 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     assert (await writer.write(events)).refused == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "times", [2, *(pytest.param(times, marks=pytest.mark.thorough) for times in (1, 3))]
 )
