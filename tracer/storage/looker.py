@@ -55,8 +55,10 @@ class Looker(ABC):
         traceback: TracebackType | None,
     ) -> None:
         if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
+            # `asyncio.wait_for` of Python 3.11, used by psycopg_pool, may lose a cancellation.
+            while not self._looking.done():
+                self._looking.cancel()
+                await asyncio.wait([self._looking], timeout=1)
 
     async def _keep_looking(self) -> None:
         is_answered = True
