@@ -272,6 +272,19 @@ async def borrowed_to_read(pool: Pool) -> AsyncIterator[PoolConnection]:
         turns.release()
 
 
+async def cancel_until_done(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks that use a pool, and return when all of them have ended.
+
+    One cancellation may be lost: psycopg_pool waits with `asyncio.wait_for`, which in Python 3.11
+    returns normally if a connection becomes free in the moment of the cancellation.
+    """
+    remaining = set(tasks)
+    while remaining:
+        for task in remaining:
+            task.cancel()
+        _, remaining = await asyncio.wait(remaining, timeout=1)
+
+
 async def _live_connection(pool: Pool) -> PoolConnection:
     # Not by the pool's own check: that waits for seconds between one dead connection and the
     # next, and after a restart of the server all of them are dead.

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 from tracer.errors import StoreUnavailable
 from tracer.logs import get_logger
-from tracer.storage.engine import Pool
+from tracer.storage.engine import Pool, cancel_until_done
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import list_projects
 
@@ -55,10 +55,7 @@ class Looker(ABC):
         traceback: TracebackType | None,
     ) -> None:
         if self._looking is not None:
-            # `asyncio.wait_for` of Python 3.11, used by psycopg_pool, may lose a cancellation.
-            while not self._looking.done():
-                self._looking.cancel()
-                await asyncio.wait([self._looking], timeout=1)
+            await cancel_until_done(self._looking)
 
     async def _keep_looking(self) -> None:
         is_answered = True

@@ -17,7 +17,7 @@ import psycopg
 
 from tracer.ids import new_id
 from tracer.logs import get_logger
-from tracer.storage.engine import Pool, borrowed, connection_options
+from tracer.storage.engine import Pool, borrowed, cancel_until_done, connection_options
 
 Told = Callable[[Collection[UUID]], None]
 """Takes the runs that were written."""
@@ -101,9 +101,7 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
     try:
         yield told
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel_until_done(*tasks)
         if written:
             await tell()
 

@@ -16,6 +16,7 @@ from typing import Self
 from uuid import UUID
 
 from tracer.logs import get_logger
+from tracer.storage.engine import cancel_until_done
 from tracer.store import TraceReader
 
 POLL_SECONDS = 1.0
@@ -56,8 +57,7 @@ class RunWatch:
     ) -> None:
         self.end()
         if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
+            await cancel_until_done(self._polling)
 
     @property
     def is_over(self) -> bool:
