@@ -146,7 +146,6 @@ async def test_a_writer_whose_backend_is_killed_has_stored_all_or_nothing(
     assert (await writer.write(events)).refused == []
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "times", [2, *(pytest.param(times, marks=pytest.mark.thorough) for times in (1, 3))]
 )
@@ -158,8 +157,10 @@ async def test_a_cancelled_writer_leaves_the_pool_as_good_as_new(
         run = Moments()
         await writer.write([run.plan_started()])
         for _ in range(4):
+            # The backend of a cancelled writer waits until the lock is released. Let it end first:
+            # the next holder can overtake it, and it would then wait as long as the test does.
+            await until_waiting(database_url, 0)
             with held(database_url, run):
-                await until_waiting(database_url, 0)
                 writing = asyncio.create_task(writer.write([run.plan_finished()]))
                 await until_waiting(database_url, 1)
                 for _ in range(times):
