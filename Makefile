@@ -51,7 +51,7 @@ test: setup browser ## Check everything and run the quick tests (5 min), or a pa
 	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web)
 	@$(call timed,Python tests,$(PYTEST) --durations 10 --durations-min 2)
 
-test-thorough: setup browser ## Run every test, and the audit (30 min); also takes ONLY
+test-thorough: setup browser ## Run every test, and the audit (25 min); also takes ONLY
 	@$(call timed,Checks and viewer tests,$(MAKE) --no-print-directory --jobs 2 --output-sync check test-web audit)
 	@$(call timed,Python tests,$(PYTEST) --thorough --durations 10 --durations-min 10)
 endif

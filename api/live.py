@@ -34,8 +34,8 @@ class StreamSettings:
     """Limits and waiting times of the event stream of a run."""
 
     max_changes: int = MAX_CHANGES
-    """The most changes in a message. A client that lacks more is told to read the whole tree, which
-    is less work for both sides."""
+    """The most changes in a message. A client that lacks more must read the whole tree, which is
+    less work for both sides."""
 
     gap_seconds: float = GAP_SECONDS
     """The shortest time between two messages. Changes in between share a message."""

@@ -33,7 +33,7 @@ not asked for."""
 
 
 CONNECT_SECONDS = 30.0
-"""How long the server that tells the time may take to start."""
+"""How many seconds the time server may take to start."""
 
 
 def health_application(diary: Diary, connect_seconds: float = CONNECT_SECONDS) -> Application:
@@ -41,7 +41,7 @@ def health_application(diary: Diary, connect_seconds: float = CONNECT_SECONDS) -
 
     Args:
         diary: A closed diary; one application opens it at a time.
-        connect_seconds: How long the server that tells the time may take to start.
+        connect_seconds: How many seconds the time server may take to start.
     """
     server = OwnServer()
 
@@ -88,10 +88,10 @@ def review_tools() -> tuple[Tool, ...]:
 
 
 def time_server(connect_seconds: float = CONNECT_SECONDS) -> McpServer:
-    """Return the MCP server that tells the time: `mcp-server-time`, over stdio.
+    """Return the time server: the MCP server `mcp-server-time`, over stdio.
 
     Args:
-        connect_seconds: How long it may take to start.
+        connect_seconds: How many seconds it may take to start.
     """
     return McpServer(
         McpConfig(

@@ -27,7 +27,7 @@ from tracer.settings import Settings
 
 @dataclass(frozen=True)
 class Result:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     stdout: str

@@ -79,7 +79,7 @@ async def bench(
     spool: Path,
     patience: float | None = None,
 ) -> AsyncIterator[Bench]:
-    """Open a launcher for an application; what was recorded is stored when it closes.
+    """Open a launcher for an application. All recorded events are stored when it closes.
 
     Args:
         application: The application.

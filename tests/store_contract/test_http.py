@@ -1,7 +1,7 @@
 """The storage contract over HTTP: one test per method and per refusal code.
 
 Writes go through `HttpWriter`; reads go through the REST API of a server in this process. The store
-behind it is Postgres. What each method promises in detail is tested on the stores themselves: the
+behind it is Postgres. The promises of each method are tested on the stores themselves: the
 thorough profile runs those tests over HTTP as well.
 
 `read_changes` and `read_revisions` serve the live stream of a run: see `tests/api/test_live.py`.

@@ -108,4 +108,4 @@ async def nothing_left_behind() -> AsyncIterator[None]:
         yield
         left = [task.get_name() for task in asyncio.all_tasks() - before if not task.done()]
         assert [name for name in left if name.startswith(("mcp", "tracer"))] == []
-        collect()  # What was not closed warns now, and warnings are errors.
+        collect()  # An unclosed resource warns now, and warnings are errors.

@@ -1,4 +1,4 @@
-"""Tables of cases: what went wrong in each, as short texts for `assert … == []`."""
+"""Tables of cases: failures as short texts, for `assert … == []`."""
 
 from __future__ import annotations
 

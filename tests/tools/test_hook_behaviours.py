@@ -1,4 +1,4 @@
-"""What a hook can do to a call: the outcome is the same for every kind of hook, tool and caller.
+"""Behaviours of hooks: the outcome is the same for every kind of hook, tool and caller.
 
 Each test states one behaviour as a synchronous and an asynchronous hook. It runs both around a
 synchronous and an asynchronous tool: as the tool's own hook, called through `call` and `call_sync`,

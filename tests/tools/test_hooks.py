@@ -1,4 +1,4 @@
-"""Hooks: what can be one, what it receives, and how several work together."""
+"""Hooks: accepted callables, their parameters, and several hooks around one call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracer.tools.definition import Tool, tool
 from tracer.tools.hooks import ToolCall, hook_of
 from tracer.tools.threads import MAX_THREADS
 
-# --- What can be a hook ------------------------------------------------------------------------
+# --- Accepted callables ------------------------------------------------------------------------
 
 
 class Around:

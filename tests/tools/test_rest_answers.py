@@ -155,7 +155,7 @@ async def test_endless_answer_stops_at_the_size_limit() -> None:
 
 
 BEGINNINGS = [b"", head() + b"the beginning"]
-"""What a server sends before it is silent."""
+"""The bytes that a server sends before it goes silent."""
 
 
 async def test_silence_is_retried_if_the_request_may_be_repeated() -> None:

@@ -93,7 +93,7 @@ class Connection:
 
     @property
     def counts(self) -> RecorderCounts:
-        """What this process's recorder stored, spooled and dropped so far."""
+        """The numbers of events that this process's recorder has stored, spooled and dropped."""
         return self._thread().recorder.counts
 
     @property

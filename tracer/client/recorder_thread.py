@@ -75,7 +75,7 @@ class RecorderThread:
             open_spool: Opens the spool.
             clock: Returns the current time.
             ids: Mints ids.
-            redaction: What masks secrets; None: the standard.
+            redaction: Masks secrets; None: the standard redaction.
             patience: How many seconds an event waits for the store; see `Recorder`.
             max_queued: How many `record` calls may be queued; more are dropped.
 
