@@ -1,21 +1,30 @@
-"""What travels with a tool call: its place in the lineage, its deadline, and who the caller is.
+"""The context of a tool call: its place in the lineage, its deadline, and the caller's identity.
 
 A `ToolContext` is passed to each tool that declares a parameter of this type, and is current
-(`current_tool_context`) in whatever the tool starts: tasks, `asyncio.to_thread`, and the threads
-that the runtime runs synchronous tools in.
+(`current_tool_context`) in everything that the tool starts: tasks, threads, and executors'
+functions.
 
-Who the caller is comes from outside: `with identity(token_id=…)` around whatever starts a run or
-calls a tool. A run takes it over when it starts and hands it down explicitly.
+The identity comes from outside: `with identity(token_id=…)` around the code that starts a run or
+calls a tool. A run copies it when it starts, and passes it on explicitly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import wraps
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import FrameType
+from typing import Any, NamedTuple
 from uuid import UUID
+
+from tracer.errors import MissingIdentity
 
 
 class Identity:
@@ -88,26 +97,108 @@ class ToolContext:
 
 
 class _Bound:
-    """What was made current: a place, and who the caller is there; and what was so before."""
+    """One block that binds a place and a caller's identity."""
 
-    __slots__ = ("before", "context", "identity", "is_stranded")
+    __slots__ = ("before", "context", "generator", "identity", "is_left", "task")
 
     def __init__(self, context: ToolContext | None, identity: Identity | None) -> None:
         self.context = context
         self.identity = identity
-        self.before = _innermost()
-        self.is_stranded = False
-        """Whether it was left from where it could not be taken back."""
+        self.before = _innermost_left_open()
+        self.is_left = False
+        """Whether its block has ended, but could not be taken out of the context."""
+        self.generator = _generator_frame()
+        """The frame of the generator whose block it is; None for a block elsewhere."""
+        self.task = _current_task() if self.generator is not None else None
+
+    def is_of(self, caller: Identity | None) -> bool:
+        """Return whether it has the same caller."""
+        if self.identity is None or caller is None:
+            return self.identity is caller
+        return self.identity.reveal() == caller.reveal()
 
 
 _current: ContextVar[_Bound | None] = ContextVar("tracer_current", default=None)
 
 
-def _innermost() -> _Bound | None:
+def _innermost_left_open() -> _Bound | None:
     bound = _current.get()
-    while bound is not None and bound.is_stranded:
+    while bound is not None and bound.is_left:
         bound = bound.before
     return bound
+
+
+def _innermost() -> _Bound | None:
+    """Return the block that applies to the running code; None if none does, or if it is ambiguous.
+
+    A context variable that a generator sets stays set while the generator is suspended: for its
+    reader, and for other generators that the reader reads alternately. So a generator's block
+    applies only to code that the generator itself runs, which is on the stack above its frame.
+
+    A task has a copy of the context of its creator, which may be the generator or its reader. It
+    cannot be seen which. There it counts only if no other caller is bound around the generator;
+    otherwise the task has no caller, and its calls are rejected.
+    """
+    bound = _innermost_left_open()
+    while bound is not None and bound.generator is not None:
+        if bound.task != _current_task():
+            return bound if _has_one_caller(bound) else None
+        if _is_on_stack(bound.generator):
+            return bound
+        bound = bound.before
+        while bound is not None and bound.is_left:
+            bound = bound.before
+    return bound
+
+
+def _has_one_caller(bound: _Bound) -> bool:
+    """Return whether all blocks around the generator of `bound` have the same caller as it."""
+    outer = bound.before
+    while outer is not None:
+        if not outer.is_left and outer.generator is not bound.generator:
+            if not outer.is_of(bound.identity):
+                return False
+            if outer.generator is None:
+                return True
+        outer = outer.before
+    return True
+
+
+def _generator_frame() -> FrameType | None:
+    """Return the frame of the generator whose `with` block is entered; None for other code.
+
+    A generator that `contextlib` runs is a context manager itself: its caller's block is meant.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+            runner = frame.f_back
+            if runner is None or not _is_contextlib(runner):
+                return frame
+        elif not _is_contextlib(frame) and frame.f_globals.get("__name__") != __name__:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _is_contextlib(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "contextlib"
+
+
+def _is_on_stack(wanted: FrameType) -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not wanted:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _current_task() -> object:
+    """Return the task that runs this code, or the thread's ident if there is no event loop."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    return task if task is not None else threading.get_ident()
 
 
 @contextmanager
@@ -117,12 +208,16 @@ def _binding(context: ToolContext | None, identity: Identity | None) -> Iterator
     try:
         yield
     finally:
+        bound.generator = None
         try:
-            _current.reset(token)
+            if _current.get() is bound:
+                _current.reset(token)
+            else:  # another generator's block was entered after it, and is still open
+                bound.is_left = True
         except ValueError:
-            # Left in another context, in which an async generator is closed that nobody read to
-            # its end: what it has set stays with its reader.
-            bound.is_stranded = True
+            # This is another context: an asynchronous generator is closed that was not read to its
+            # end.
+            bound.is_left = True
 
 
 def current_tool_context() -> ToolContext | None:
@@ -132,13 +227,31 @@ def current_tool_context() -> ToolContext | None:
 
 
 def current_identity() -> Identity | None:
-    """Return who the caller is; None where nobody has said it.
+    """Return the caller's identity; None if there is none.
 
-    That is the run's caller within a run, and who the scope around this code says elsewhere.
+    Inside a run it is the run's caller, elsewhere that of the `identity` block around this code.
     """
     bound = _innermost()
     who = None if bound is None else bound.identity
     return None if who is None or who.is_over else who
+
+
+def token_of(identity: Identity | None) -> str:
+    """Return a caller's token.
+
+    Raises:
+        MissingIdentity: There is no caller, or the block or the run that it was for has ended.
+    """
+    if identity is None:
+        raise MissingIdentity(
+            "The caller is not known. Start the run, or call the tool, inside `with identity(…)`."
+        )
+    if identity.is_over:
+        raise MissingIdentity(
+            "The `identity` block that this work was started in has ended. Start the work inside a "
+            "block of its own."
+        )
+    return str(identity.reveal())
 
 
 def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
@@ -148,26 +261,84 @@ def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[No
 
 @contextmanager
 def identity(*, token_id: str) -> Iterator[Identity]:
-    """Say who the caller is, for the runs and tool calls that start inside.
+    """Set the caller's identity for the runs and tool calls that start inside.
 
-    It reaches the tasks that are started inside, `asyncio.to_thread`, and threads that run in a
-    copy of the context. What outlives the scope, such as a worker that took a copy of the context
-    along, is refused from then on, instead of going on as somebody who has left; a run that was
-    started inside keeps its own copy until it ends.
+    It reaches tasks, threads and executors' functions that are started inside. Work that outlives
+    the block is rejected from then on; a run that was started inside keeps its own copy until it
+    ends. In a generator, the block covers the generator's code, and not the code that reads it.
 
-    Another caller is another matter: a call inside belongs to no run that goes on around it.
+    A call inside does not belong to a run around the block, which may have another caller.
 
     Args:
-        token_id: What the caller showed: today a user's id, or a token of a business system.
+        token_id: The caller's token: a user's id, or a token of a business system.
 
     Raises:
         ValueError: The token is empty.
     """
     if not token_id:
-        raise ValueError("An empty token_id says nothing about the caller: leave the scope out.")
+        raise ValueError("The token_id is empty. Without a caller, leave the block out.")
     who = Identity(token_id)
     try:
         with _binding(None, who):
             yield who
     finally:
         who.end()
+
+
+# --- Threads -----------------------------------------------------------------------------------
+
+
+def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs in a copy of this context, with the block that applies here.
+
+    If no block applies, it is `function` itself.
+    """
+    bound = _innermost()
+    if bound is None:
+        return function
+    context, who = bound.context, bound.identity
+    inherited = copy_context()
+
+    def bind_and_run(*arguments: Any, **named: Any) -> Any:
+        with _binding(context, who):
+            return function(*arguments, **named)
+
+    @wraps(function)
+    def run(*arguments: Any, **named: Any) -> Any:
+        return inherited.run(bind_and_run, *arguments, **named)
+
+    return run
+
+
+def _let_threads_inherit() -> None:
+    """Make threads, and functions in thread pools, inherit the caller and the place.
+
+    Before Python 3.14, a thread starts with an empty context; `loop.run_in_executor` does not copy
+    the context in any version. Outside of an `identity` block and of a run, nothing changes. A
+    pool's worker threads inherit nothing, because they serve other callers later.
+    """
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    @wraps(start)
+    def start_inheriting(thread: threading.Thread) -> None:
+        run = _inheriting(thread.run)
+        if run != thread.run:
+            thread.run = run  # type: ignore[method-assign]
+        start(thread)
+
+    @wraps(submit)  # type: ignore[arg-type]
+    def submit_inheriting(
+        pool: ThreadPoolExecutor, function: Callable[..., Any], /, *arguments: Any, **named: Any
+    ) -> Any:
+        function = _inheriting(function)
+        token = _current.set(None)
+        try:
+            return submit(pool, function, *arguments, **named)
+        finally:
+            _current.reset(token)
+
+    threading.Thread.start = start_inheriting  # type: ignore
+    ThreadPoolExecutor.submit = submit_inheriting  # type: ignore
+
+
+_let_threads_inherit()

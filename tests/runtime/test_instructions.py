@@ -94,7 +94,7 @@ async def test_a_run_without_a_conversation_has_no_session_to_name(tmp_path: Pat
 
 async def test_without_a_caller_only_what_speaks_of_the_caller_is_refused(tmp_path: Path) -> None:
     assert await filled(tmp_path, "{name}", who=None) == "Ann"
-    with pytest.raises(Exception, match="Nobody said"):
+    with pytest.raises(Exception, match="The caller is not known"):
         await filled(tmp_path, "{user_id}", who=None)
 
 

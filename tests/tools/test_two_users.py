@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,8 @@ from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
 from tracer.context import identity
-from tracer.tools.definition import Tool
+from tracer.tools.definition import Tool, tool
+from tracer.tools.threads import MAX_THREADS
 from tracer.tools.tool_service import CallOutcome
 
 
@@ -123,20 +125,53 @@ async def test_worker_has_the_caller_of_its_scope_until_the_scope_ends(
         check(outcome, who, asked)
 
 
-async def test_thread_without_a_context_has_no_caller(tmp_path: Path) -> None:
+async def test_thread_and_executor_have_the_caller_of_their_block(tmp_path: Path) -> None:
     outcomes: list[CallOutcome] = []
 
     async with service(tmp_path, *ALL, resolve_token=resolve) as on:
+
+        def call() -> None:
+            outcomes.append(on.tools.call_sync("whoami", {"asked": "thread"}))
+
+        with ThreadPoolExecutor(1) as pool:
+            loop = asyncio.get_running_loop()
+            with identity(token_id=A):
+                thread = threading.Thread(target=call)
+                thread.start()
+                await asyncio.to_thread(thread.join)
+                await loop.run_in_executor(pool, call)
+            with identity(token_id=B):
+                await loop.run_in_executor(pool, call)
+            await loop.run_in_executor(pool, call)
+
+    for outcome, who in zip(outcomes, (A, A, B, None), strict=True):
+        check(outcome, who, "thread")
+
+
+async def test_plain_threads_of_many_tools_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    @tool
+    def in_thread(asked: str) -> str:
+        results: list[str] = []
+
+        def call() -> None:
+            outcome = on.tools.call_sync("whoami_in_thread", {"asked": asked})
+            results.append(str(outcome.result))
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+        return results[0]
+
+    async with (
+        service(tmp_path, in_thread, *ALL, resolve_token=resolve) as on,
+        asyncio.timeout(PATIENCE),
+    ):
         with identity(token_id=A):
+            calls = [on.tools.call("in_thread", {"asked": f"{n}"}) for n in range(MAX_THREADS)]
+            outcomes = await asyncio.gather(*calls)
 
-            def call() -> None:
-                outcomes.append(on.tools.call_sync("whoami", {"asked": "thread"}))
-
-            thread = threading.Thread(target=call)
-            thread.start()
-            await asyncio.to_thread(thread.join)
-
-    check(outcomes[0], None, "thread")
+    for number, outcome in enumerate(outcomes):
+        check(outcome, A, f"{number}")
 
 
 async def test_abandoned_generator_leaves_no_caller_behind(
