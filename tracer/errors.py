@@ -152,6 +152,12 @@ class MissingIdentity(ToolError):
     reason = "missing_identity"
 
 
+class IdentityUnavailable(ToolError):
+    """The caller's token could not be looked up. Try again later."""
+
+    reason = "identity_unavailable"
+
+
 class Denied(ToolError):
     """The call is not allowed. Do without it."""
 

@@ -59,6 +59,8 @@ class Reason(StrEnum):
     """The tool returned what its own schema does not allow."""
     MISSING_IDENTITY = "missing_identity"
     """The tool needs to know who the caller is, and nobody said so."""
+    IDENTITY_UNAVAILABLE = "identity_unavailable"
+    """The token resolver failed, so the caller's token could not be looked up."""
     DENIED = "denied"
     """A guard refused the call."""
     ADDRESS_REFUSED = "address_refused"

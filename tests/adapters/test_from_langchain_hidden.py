@@ -16,7 +16,7 @@ from tests.tools.service_bench import service
 from tracer.adapters.langchain import from_langchain
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
-from tracer.tools.hidden import Hidden, UserId
+from tracer.tools.hidden import Hidden, TokenId, UserId
 
 CANARY = "user-canary-4711"
 
@@ -112,7 +112,8 @@ async def test_the_callers_identity_fills_what_is_hidden_whatever_the_model_forg
 
     assert list(ours.parameters["properties"]) == ["text", "at"]
     assert (good.status, good.result) == ("succeeded", "[hidden] wrote hi")
-    assert row["forgedArguments"] == ["at.USER-ID", "userId"]
+    assert row["forgedArguments"] == ["userId"]
+    assert "mallory" not in events
     assert nobody.reason == "missing_identity"
     assert CANARY not in events + str(bad)
     assert "mallory" not in str(noting.noted)
@@ -164,20 +165,48 @@ async def test_a_hidden_value_may_be_anything() -> None:
     assert ending.result == "true"
 
 
-loose = StructuredTool.from_function(
-    lambda number: number,
-    name="loose",
-    description="Takes a JSON Schema.",
-    args_schema={"type": "object", "properties": {"number": {"type": "integer"}}},
-)
+def with_schema(*names: str) -> BaseTool:
+    """Return a tool whose arguments have a JSON Schema instead of a pydantic model."""
+    return StructuredTool.from_function(
+        lambda **arguments: arguments,
+        name="loose",
+        description="Takes a JSON Schema.",
+        args_schema={
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in names},
+            "required": list(names),
+        },
+    )
+
+
+loose = with_schema("number")
+awkward = with_schema("token_id", "copy")
+
+
+async def test_parameter_of_a_json_schema_can_be_hidden(tmp_path: Path) -> None:
+    noting = Noting()
+    theirs = with_schema("text", "token_id").model_copy(update={"callbacks": [noting]})
+    ours = from_langchain(theirs, hidden={"token_id": TokenId})
+    async with service(tmp_path, ours) as on:
+        with identity(token_id=CANARY):
+            outcome = await on.tools.call("loose", {"text": "hi", "tokenId": "mallory"})
+        row = await on.row(outcome)
+
+    assert ours.parameters["properties"] == {"text": {"type": "string"}}
+    assert ours.parameters["required"] == ["text"]
+    assert outcome.result == '{"token_id":"[hidden]","text":"hi"}'
+    assert row["forgedArguments"] == ["tokenId"]
+    assert "mallory" not in str(on.events)
+    assert CANARY not in str(on.events) + str(noting.noted)
 
 
 @pytest.mark.parametrize(
     ("theirs", "hidden", "said"),
     [
-        (note, {"userid": UserId}, "no parameter 'userid'.*text, at, user_id"),
+        (note, {"userid": UserId}, "no parameter 'userid'.*at, text, user_id"),
         (note, {"user_id": str}, "nothing says where its value comes from"),
-        (loose, {"number": UserId}, "JSON Schema"),
+        (loose, {"token_id": UserId}, "no parameter 'token_id'.*: number"),
+        (awkward, {"token_id": TokenId}, "method of pydantic's models"),
     ],
 )
 def test_what_cannot_be_hidden_is_refused_at_registration(

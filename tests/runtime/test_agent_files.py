@@ -136,7 +136,7 @@ def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None
     assert problems[4].endswith("there is no model 'carefull'. Did you mean 'careful'?")
     assert "Did you mean 'hold_back'?" in problems[5]
     assert "'nowhere:hook' can't be imported" in problems[6]
-    assert "a hook may name any of next, call" in problems[7]
+    assert "A hook may have the parameters next, call" in problems[7]
     assert "put it in quotes" in problems[9]
 
 

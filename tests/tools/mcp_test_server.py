@@ -33,6 +33,12 @@ REMOTE: dict[str, Any] = {
     "type": "object",
     "properties": {"x": {"$ref": "http://127.0.0.1:9/schema.json"}},
 }
+WITH_TOKEN: dict[str, Any] = {
+    "type": "object",
+    "properties": {"asked": {"type": "string"}, "token_id": {"type": "string"}},
+    "required": ["asked", "token_id"],
+    "additionalProperties": False,
+}
 
 bus = InMemorySubscriptionBus()
 tools: list[types.Tool] = [
@@ -57,6 +63,7 @@ tools: list[types.Tool] = [
     types.Tool(name="add_tool", input_schema=ANYTHING),
     types.Tool(name="odd.name/ü", input_schema=ANYTHING),
     types.Tool(name="odd/name.ü", input_schema=ANYTHING),
+    types.Tool(name="whoami", input_schema=WITH_TOKEN),
     types.Tool(name="remote_ref", input_schema=REMOTE),
     types.Tool(name="remote_output_ref", input_schema=ANYTHING, output_schema=REMOTE),
 ]
@@ -132,6 +139,8 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> ty
             await context.session.send_tool_list_changed()
             await bus.publish(ToolsListChanged())
             return types.CallToolResult(content=[])
+        case "whoami":
+            return types.CallToolResult(content=[], structured_content=arguments)
         case "lines":
             return types.CallToolResult(content=[text("one"), text("two")])
     raise ValueError(f"no such tool: {params.name}")

@@ -14,7 +14,6 @@ from pydantic import AliasChoices, Field
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
-from tracer.redaction import standard_redaction
 from tracer.tools.definition import tool
 from tracer.tools.hidden import (
     Hidden,
@@ -48,13 +47,12 @@ FORGERIES: dict[str, tuple[dict[str, Any], list[str], Any]] = {
     "long s": ({"uſer_id": "eve"}, ["uſer_id"], ""),
     "alias": ({"bearer": "eve", "xAuth": "eve"}, ["bearer", "xAuth"], ""),
     "validation aliases": ({"m1": "eve", "M2": "eve"}, ["M2", "m1"], ""),
-    "nested": ({"note": {"a": {"user_id": "eve", "b": 1}}}, ["note.a.user_id"], {"a": {"b": 1}}),
-    "in a list": (
-        {"note": [{"token": "eve"}, [{"TOKEN": "eve", "b": 1}]]},
-        ["note.0.token", "note.1.0.TOKEN"],
-        [{}, [{"b": 1}]],
+    "with anything in it": ({"user_id": {"user_id": ["eve"]}}, ["user_id"], ""),
+    "with data of the same name": (
+        {"userId": "eve", "note": [{"user_id": "u-9"}, {"a": {"user_id": "u-8"}}]},
+        ["userId"],
+        [{"user_id": "u-9"}, {"a": {"user_id": "u-8"}}],
     ),
-    "with anything in it": ({"user_id": {"user_id": [None]}}, ["user_id"], ""),
 }
 
 
@@ -70,12 +68,13 @@ async def wrong_records(on: Service, tool_name: str, arguments: str, case: str) 
         outcome = await on.tools.call(tool_name, arguments)
     row = await on.row(outcome)
     effective = json.loads(row["effectiveArguments"] or "{}")
-    left = _names(effective) & {spelt_alike(each.rpartition(".")[2]) for each in forged}
+    left = set(effective) & set(forged)
     expected = {
         "error": None,
         "result": rest,
         "forged": sorted(forged),
-        "arguments": standard_redaction().text(arguments),
+        "arguments": set(json.loads(arguments)),
+        "forged values in the records": False,
         "left in the effective arguments": set(),
         "endings": 1,
     }
@@ -83,7 +82,8 @@ async def wrong_records(on: Service, tool_name: str, arguments: str, case: str) 
         "error": outcome.error,
         "result": json.loads(outcome.result or "null"),
         "forged": row["forgedArguments"],
-        "arguments": row["arguments"],
+        "arguments": set(json.loads(row["arguments"])),
+        "forged values in the records": "eve" in str(on.events),
         "left in the effective arguments": left,
         "endings": len(on.endings(outcome)),
     }
@@ -124,12 +124,6 @@ async def test_arguments_forged_by_a_hook_are_removed_and_recorded(tmp_path: Pat
     assert failures == []
 
 
-def _names(value: Any) -> set[str]:
-    if isinstance(value, dict):
-        return {spelt_alike(name) for name in value}.union(*map(_names, value.values()), set())
-    return set().union(*map(_names, value)) if isinstance(value, list) else set()
-
-
 async def test_hooks_do_not_see_forged_arguments(tmp_path: Path) -> None:
     seen: list[Any] = []
 
@@ -140,9 +134,9 @@ async def test_hooks_do_not_see_forged_arguments(tmp_path: Path) -> None:
     hooked = replace(record, hooks=[look])
     async with service(tmp_path, hooked, resolve_token=resolve_trusted) as on:
         with identity(token_id=TOKEN):
-            await on.tools.call("record", {"user_id": "eve", "note": [{"token": "eve"}]})
+            await on.tools.call("record", {"user_id": "eve", "note": [{"user_id": "u-9"}]})
 
-    assert seen == [{"note": [{}]}] * 2
+    assert seen == [{"note": [{"user_id": "u-9"}]}] * 2
 
 
 async def test_unknown_argument_is_rejected_and_not_removed(tmp_path: Path) -> None:
@@ -163,12 +157,10 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text() | st.sampled_from(["user_id", "userId", "ＵserId"]), json_values))
-def test_every_forbidden_name_and_nothing_else_is_removed(
+def test_arguments_of_a_forbidden_name_and_nothing_else_are_removed(
     arguments: dict[str, Any],
 ) -> None:
-    forbidden = frozenset({"userid"})
-    cleaned, forged = without_forged(arguments, forbidden)
+    cleaned, forged = without_forged(arguments, frozenset({"userid"}))
 
-    assert not _names(cleaned) & forbidden
-    assert (not forged) == (cleaned == arguments)
-    assert without_forged(cleaned, forbidden) == (cleaned, frozenset())
+    assert forged == {each for each in arguments if spelt_alike(each) == "userid"}
+    assert cleaned == {name: arguments[name] for name in arguments.keys() - forged}

@@ -125,7 +125,7 @@ def test_local_type_of_a_parameter_is_rejected() -> None:
     class Local(User):
         pass
 
-    with pytest.raises(RegistrationError, match="can't be told"):
+    with pytest.raises(RegistrationError, match="cannot be resolved"):
 
         @tool
         async def show(who: Local) -> None: ...
@@ -146,12 +146,10 @@ def test_visible_parameter_named_like_a_hidden_one_is_rejected() -> None:
 
     def kebab(user_id: UserId, it: Annotated[str, Field(alias="USER-ID")]) -> None: ...
 
-    def nested(user_id: UserId, it: list[Visible]) -> None: ...
-
     def aliased(who: Annotated[UserId, Hidden(aliases=("account",))], account: str) -> None: ...
 
-    for each in (same, nested, aliased):
-        assert "rename one" in refused(each)
+    for each in (same, aliased):
+        assert "Rename one" in refused(each)
     # A parameter's own name counts, not the alias that pydantic would know it by.
     assert set(tool(kebab).parameters["properties"]) == {"it"}
 

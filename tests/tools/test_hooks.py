@@ -9,15 +9,17 @@ from contextvars import ContextVar
 from functools import partial, wraps
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tests.tools.hooked_tools import Hook, Next, around, around_async, doubling
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
-from tracer.context import ToolContext
+from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
 from tracer.tools.definition import Tool, tool
+from tracer.tools.hidden import Hidden, TokenId, User, UserId
 from tracer.tools.hooks import ToolCall, hook_of
+from tracer.tools.session_state import SessionState
 from tracer.tools.threads import MAX_THREADS
 
 # --- Accepted callables ------------------------------------------------------------------------
@@ -318,3 +320,51 @@ async def test_synchronous_tools_that_call_tools_do_not_run_out_of_threads(
         outcomes = await asyncio.gather(*(on.tools.call("outer") for _ in range(MAX_THREADS)))
 
     assert {(each.status.value, each.result) for each in outcomes} == {("succeeded", "4")}
+
+
+# --- Hidden parameters -------------------------------------------------------------------------
+
+
+async def test_hook_receives_the_caller_as_a_tool_does(tmp_path: Path) -> None:
+    async def in_loop(next: Next, arguments: dict[str, Any], user_id: UserId) -> Any:
+        return [user_id, await next(arguments)]
+
+    def in_thread(next: Next, arguments: dict[str, Any], who: User, token: TokenId) -> Any:
+        return [who.user_id, token, next(arguments)]
+
+    async def with_provider(
+        next: Next, arguments: dict[str, Any], now: Annotated[int, Hidden(lambda: 7)]
+    ) -> Any:
+        return [now, await next(arguments)]
+
+    @tool(hooks=[in_loop, in_thread, with_provider])
+    async def read(text: str) -> str:
+        return text
+
+    def resolve(token_id: str) -> str:
+        return f"u-{token_id}"
+
+    async with service(tmp_path, read, resolve_token=resolve) as on:
+        with identity(token_id="t1"):
+            outcome = await on.tools.call("read", {"text": "hi", "user_id": "x"})
+            known = await on.tools.call("read", {"text": "hi"})
+        anonymous = await on.tools.call("read", {"text": "hi"})
+
+    assert outcome.reason == "invalid_arguments"  # a hook's parameters are no arguments of the tool
+    assert known.result == '["u-t1",["u-t1","t1",[7,"hi"]]]'
+    assert anonymous.reason == "missing_identity"
+
+
+async def test_hook_changes_the_session_state_by_type(tmp_path: Path) -> None:
+    async def count(next: Next, arguments: dict[str, Any], state: SessionState) -> Any:
+        state.increment("calls")
+        return await next(arguments)
+
+    @tool(hooks=[count])
+    async def read(state: SessionState) -> Any:
+        return state["calls"]
+
+    async with service(tmp_path, read) as on:
+        results = [(await on.tools.call("read", thread_id="s")).result for _ in range(2)]
+
+    assert results == ["1", "2"]

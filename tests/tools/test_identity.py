@@ -177,18 +177,19 @@ async def raise_token_async(token_id: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("resolver", "message"),
+    ("resolver", "reason", "message"),
     [
-        (lambda token_id: None, "stands for nobody"),
-        (lambda token_id: "", "stands for nobody"),
-        (lambda token_id: User(""), "stands for nobody"),
-        (raise_token, "could not be found out"),
-        (raise_token_async, "could not be found out"),
+        (lambda token_id: None, "missing_identity", "stands for nobody"),
+        (lambda token_id: "", "missing_identity", "stands for nobody"),
+        (lambda token_id: User(""), "missing_identity", "stands for nobody"),
+        (raise_token, "identity_unavailable", "failed with ValueError. Try again later"),
+        (raise_token_async, "identity_unavailable", "failed with ValueError. Try again later"),
     ],
 )
-async def test_a_token_that_nobody_knows_refuses_the_call_in_our_words(
+async def test_unknown_token_and_failing_resolver_have_different_reasons(
     tmp_path: Path,
     resolver: Callable[[str], Any],
+    reason: str,
     message: str,
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -198,8 +199,10 @@ async def test_a_token_that_nobody_knows_refuses_the_call_in_our_words(
             outcome = await on.tools.call("whoami", {"asked": "x"})
         row = await on.row(outcome)
 
-    assert outcome.reason == "missing_identity"
+    assert outcome.reason == reason
     assert message in outcome.for_model
+    is_failure = reason == "identity_unavailable"
+    assert ("in raise_token" in caplog.text) == is_failure  # the traceback
     shown = repr(outcome) + repr(row) + repr(on.events) + caplog.text + "".join(capfd.readouterr())
     assert "zyx" not in shown
     assert "canary" not in shown

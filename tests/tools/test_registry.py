@@ -95,7 +95,7 @@ def test_visible_parameter_that_the_runtime_fills_is_rejected() -> None:
         asks_for_context,
     ]
     for function in functions:
-        with pytest.raises(RegistrationError, match="hide it"):
+        with pytest.raises(RegistrationError, match="Hide it"):
             ToolRegistry([tool(function)])
 
 
@@ -115,7 +115,7 @@ def test_nested_field_that_the_runtime_fills_is_rejected() -> None:
 
     async def run(arguments: dict[str, Any], context: ToolContext) -> None: ...
 
-    with pytest.raises(RegistrationError, match="hide it"):
+    with pytest.raises(RegistrationError, match="Hide it"):
         ToolRegistry([Tool("look", "", schema, run)])
 
 

@@ -244,13 +244,15 @@ async def test_hidden_parameters_of_execute_reach_it(threads: ThreadContextManag
     assert await tool.run({"by": 2, "context": context}, context) == 2
 
 
-@pytest.mark.parametrize("hidden", [None, {"context": ToolContext}])
-def test_what_is_hidden_is_known_beside_a_schema_too(hidden: dict[str, Any] | None) -> None:
-    create: Any = Hides if hidden is None else lambda: Hides()
-    tool = stateful_tool(name="count", parameters=BY, hidden=hidden, create=create)
+def test_parameters_of_a_schema_can_be_hidden_by_type_or_by_option() -> None:
+    by_type = stateful_tool(name="count", parameters=BY, create=Hides)
+    by_option = stateful_tool(
+        name="count", parameters=BY, hidden={"context": ToolContext}, create=lambda: Hides()
+    )
 
-    assert tool.parameters == BY
-    assert list(tool.hidden) == ["context"]
+    for tool in (by_type, by_option):
+        assert list(tool.parameters["properties"]) == ["by"]
+        assert list(tool.hidden) == ["context"]
 
 
 def needs_two(context: ToolContext, other: int) -> Counter:
@@ -270,8 +272,8 @@ def says_nothing():  # type: ignore[no-untyped-def]
     [
         (needs_two, "needs context.*, other.*: it gets the ToolContext at most"),
         (needs_by_name, "it gets the ToolContext at most, by position"),
-        (says_nothing, "can't be told: give `parameters`"),
-        (object, "can't be told: give `parameters`"),
+        (says_nothing, "cannot be derived. Give `parameters`"),
+        (object, "cannot be derived. Give `parameters`"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_defined(

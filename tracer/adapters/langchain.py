@@ -14,7 +14,7 @@ commands, its interrupts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NoReturn, Unpack, cast
 
@@ -28,7 +28,7 @@ from langchain_core.tools import (
     ToolException,
 )
 from langchain_core.tools import Tool as SingleInputTool
-from pydantic import BaseModel, PrivateAttr, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from tracer.context import ToolContext
@@ -37,7 +37,7 @@ from tracer.status import Status
 from tracer.text import storable
 from tracer.tools.arguments import Arguments, invalid_arguments
 from tracer.tools.definition import Tool, ToolOptions
-from tracer.tools.hidden import HiddenParameter
+from tracer.tools.hidden import HiddenParameter, parameter_names
 from tracer.tools.parameters import Parameter, Parameters, parameters_from_types
 from tracer.tools.results import result_text
 from tracer.tools.signature import hidden_parameters
@@ -49,9 +49,7 @@ _NOTHING = object()
 # --- Theirs as ours ----------------------------------------------------------------------------
 
 
-def from_langchain(
-    tool: BaseTool, *, hidden: Mapping[str, Any] | None = None, **options: Unpack[ToolOptions]
-) -> Tool:
+def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
     """Return a LangChain tool as one of ours.
 
     What LangChain injects (`InjectedToolArg` and its kinds) is hidden here too: a tool call's id is
@@ -62,31 +60,29 @@ def from_langchain(
 
     Args:
         tool: The tool. We run a copy of it.
-        hidden: The type hints of parameters that the runtime fills, as a tool function of ours
-            would declare them: `{"user_id": UserId, "at": Annotated[Clock, Hidden(get_clock)]}`.
-        options: See `tracer.tools.definition.Tool`. The tool's tags are LangChain's unless given.
+        options: See `tracer.tools.definition.Tool`. `hidden` has the type hints of parameters that
+            the runtime fills, as a tool function of ours would declare them: `{"user_id": UserId,
+            "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are LangChain's by default.
 
     Raises:
-        RegistrationError: Nothing says where the value of something injected comes from; or
-            what is to be hidden is none of the tool's parameters, or cannot be hidden.
+        RegistrationError: Nothing says where the value of something injected comes from; or a name
+            in `hidden` is none of the tool's parameters, or cannot be hidden.
     """
     options.setdefault("tags", tool.tags or ())
+    hidden = options.get("hidden", {})
     if isinstance(tool.args_schema, dict):
-        if hidden:
-            raise RegistrationError(
-                f"The tool {tool.name!r} has a JSON Schema for its arguments, of which LangChain "
-                "shows all to its tracers: give it a pydantic model to hide some."
-            )
+        of_json = hidden_parameters(tool.name, hidden)
+        _check_known(tool, hidden, parameter_names(tool.args_schema))
         return Tool(
             name=tool.name,
             description=tool.description,
             parameters=tool.args_schema,
-            run=_runner(tool, tool.args_schema, {}),
-            **options,
+            run=_runner(tool, _filled_json_schema(tool, of_json), of_json),
+            **_with_hidden(options, of_json),
         )
     schema = _schema(tool)
     tool = tool.model_copy(update={"args_schema": schema})
-    found = _hidden(tool, schema, hidden or {})
+    found = _hidden(tool, schema, hidden)
     visible = _visible(tool.name, schema, found)
 
     def check(arguments: Arguments) -> Arguments:
@@ -99,10 +95,47 @@ def from_langchain(
         description=tool.description,
         parameters=visible.json_schema,
         check=check,
-        hidden=found,
         run=_runner(tool, _filled_schema(schema, found), found),
-        **options,
+        **_with_hidden(options, found),
     )
+
+
+def _with_hidden(options: ToolOptions, hidden: Mapping[str, HiddenParameter]) -> ToolOptions:
+    return {**options, "hidden": hidden}
+
+
+def _check_known(tool: BaseTool, hidden: Mapping[str, Any], known: Collection[str]) -> None:
+    if unknown := hidden.keys() - known:
+        raise RegistrationError(
+            f"The tool {tool.name!r} has no parameter {min(unknown)!r} to hide. Its parameters "
+            f"are: {', '.join(sorted(known)) or 'none'}."
+        )
+
+
+def _filled_json_schema(
+    tool: BaseTool, hidden: Mapping[str, HiddenParameter]
+) -> type[BaseModel] | dict[str, Any]:
+    """Return the schema with which LangChain runs a tool that has a JSON Schema.
+
+    LangChain shows its callbacks and tracers all arguments of such a tool, but no injected fields
+    of a pydantic model. So a tool with hidden parameters runs with a model that declares only
+    those; the other arguments, which were validated before, are its extra fields.
+
+    Raises:
+        RegistrationError: LangChain would read another argument as a method of the model.
+    """
+    assert isinstance(tool.args_schema, dict)
+    if not hidden:
+        return tool.args_schema
+    names = parameter_names(tool.args_schema)
+    if taken := sorted(each for each in names if hasattr(BaseModel, each)):
+        raise RegistrationError(
+            f"The tool {tool.name!r} has a parameter {taken[0]!r}, which is also a method of "
+            "pydantic's models. Rename it, or give the tool a pydantic model as args_schema."
+        )
+    fields: dict[str, Any] = dict.fromkeys(hidden, (Annotated[Any, InjectedToolArg], ...))
+    config = ConfigDict(extra="allow", hide_input_in_errors=True)
+    return create_model(tool.name, __config__=config, **fields)
 
 
 def _schema(tool: BaseTool) -> type[BaseModel]:
@@ -121,13 +154,9 @@ def _hidden(
     tool: BaseTool, schema: type[BaseModel], wanted: Mapping[str, Any]
 ) -> dict[str, HiddenParameter]:
     """Return what of a tool's parameters is hidden: what is wanted so, and what is injected."""
-    if unknown := wanted.keys() - schema.model_fields.keys():
-        raise RegistrationError(
-            f"The tool {tool.name!r} has no parameter {min(unknown)!r} that could be hidden: its "
-            f"arguments are {', '.join(schema.model_fields) or 'none'}."
-        )
+    _check_known(tool, wanted, schema.model_fields)
     shown = cast("type[BaseModel]", tool.tool_call_schema).model_fields
-    found = hidden_parameters(tool.name, wanted, {})
+    found = hidden_parameters(tool.name, wanted)
     for name, field in schema.model_fields.items():
         if name in shown and name not in wanted:
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TypedDict
 from uuid import UUID
@@ -169,7 +169,7 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
             ChosenToolCall(
                 tool_call_id=each.tool_call_id,
                 name=each.name,
-                arguments=each.arguments,
+                arguments=each.recorded_arguments,
                 provider_call_id=each.provider_call_id,
                 tool_type=each.tool_type,
                 status=Status.RUNNING if each.has_started else Status.PENDING,
@@ -177,9 +177,12 @@ def _thought(scope: RunScope, links: _Links, question: Question, generation: Gen
             for each in calls
         ),
     )
-    return Thought(
-        Message("assistant", generation.text, tuple(generation.tool_calls)), calls, event
+    # The next rounds' messages are recorded too, so they must not hold what the model forged.
+    chosen_calls = tuple(
+        replace(chosen, arguments=call.recorded_arguments)
+        for chosen, call in zip(generation.tool_calls, calls, strict=True)
     )
+    return Thought(Message("assistant", generation.text, chosen_calls), calls, event)
 
 
 def _tokens(answer: Generation) -> int:

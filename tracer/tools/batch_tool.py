@@ -58,6 +58,7 @@ def batch_tool(
         ends_by_itself=True,
         opens_plans=tool.opens_plans,
         tags=tool.tags,
+        item_tool=tool,
     )
 
 

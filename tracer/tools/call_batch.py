@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from typing import Protocol, TypedDict, runtime_checkable
 from uuid import UUID
@@ -47,6 +48,13 @@ class Call:
     """Whether it is recorded as running."""
     notes: CallNotes = field(default_factory=CallNotes)
     ending: Ending | None = None
+
+    @cached_property
+    def recorded_arguments(self) -> str:
+        """The arguments as they are recorded: without the values that the model forged."""
+        if isinstance(self.tool, Tool):
+            return self.tool.without_forged_values(self.arguments)
+        return self.arguments
 
     @property
     def tool_type(self) -> str | None:
@@ -254,7 +262,7 @@ class CallBatch:
             **self._scope.stamp(),
             **self._links(call),
             name=call.name,
-            arguments=call.arguments,
+            arguments=call.recorded_arguments,
             provider_call_id=call.provider_call_id,
             tool_type=call.tool_type,
             position=call.position,

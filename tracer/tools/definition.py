@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,11 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from tracer.context import ToolContext
 from tracer.errors import InvalidResult, RegistrationError
 from tracer.tools.arguments import Arguments, JsonSchema, schema_check
-from tracer.tools.hidden import forbidden_names
+from tracer.tools.hidden import HIDDEN, forbidden_names, visible_schema, without_forged
 from tracer.tools.hooks import Hook, hooks_of
-from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.signature import hidden_parameters, signature_of
-from tracer.tools.threads import called
+from tracer.tools.threads import called, is_generator
 
 PARALLEL = "parallel"
 EXCLUSIVE = "exclusive"
@@ -50,6 +50,7 @@ class ToolOptions(TypedDict, total=False):
     hooks: Sequence[HookFunction]
     concurrency: str
     max_parallel: int | None
+    hidden: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +80,8 @@ class Tool:
     max_parallel: int | None = None
     """How many calls of it run at once in this process; others wait, and are `pending`."""
     hidden: Mapping[str, Any] = field(default_factory=dict)
-    """The parameters that the runtime fills, by name: `{"user_id": UserId}`."""
+    """The parameters that the runtime fills, by name: `{"user_id": UserId}`. They are removed from
+    `parameters`, so the model does not see them."""
     ends_by_itself: bool = False
     """Whether `run` sees to its deadline itself and ends when it is cancelled, as our own
     sub-plans do. Other tools are given up when they go on regardless."""
@@ -90,6 +92,8 @@ class Tool:
     they are held against `parameters`."""
     check_result: Callable[[Any], Any] | None = None
     """Turns what `run` returned into the result, or raises `InvalidResult`."""
+    item_tool: Tool | None = None
+    """The tool that a `BATCH` tool calls once for each of its argument `items`."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -106,8 +110,11 @@ class Tool:
             )
         object.__setattr__(self, "tags", frozenset(self.tags))
         object.__setattr__(self, "hooks", hooks_of(self.hooks))
-        hidden = hidden_parameters(self.name, self.hidden, self.parameters)
+        hidden = hidden_parameters(self.name, self.hidden)
         object.__setattr__(self, "hidden", hidden)
+        # Here, because every tool passes through here, in whatever way it is made or registered.
+        visible = visible_schema(self.name, self.parameters, hidden)
+        object.__setattr__(self, "parameters", visible)
         object.__setattr__(self, "forbidden_names", forbidden_names(hidden))
         if self.check is None:
             try:
@@ -129,10 +136,31 @@ class Tool:
             properties[name] = {"description": "Filled by the runtime.", "x-hidden": each.type_name}
         return {**self.parameters, "properties": properties}
 
-    @property
-    def wants_state(self) -> bool:
-        """Whether it reads or changes the conversation's state."""
-        return any(each.kind in (RunContext, SessionState) for each in self.hidden.values())
+    def without_forged_values(self, text: str) -> str:
+        """Return a call's arguments for the records: `[hidden]` replaces each forged value.
+
+        Args:
+            text: The model's text. Text that is no JSON object is returned unchanged.
+        """
+        if not self.forbidden_names and self.item_tool is None:
+            return text
+        try:
+            arguments = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        masked = self._masked(arguments)
+        if masked == arguments:
+            return text
+        return json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
+
+    def _masked(self, arguments: Any) -> Any:
+        if not isinstance(arguments, dict):
+            return arguments
+        _, forged = without_forged(arguments, self.forbidden_names)
+        masked = {name: HIDDEN if name in forged else each for name, each in arguments.items()}
+        if self.item_tool is not None and isinstance(items := masked.get("items"), list):
+            masked["items"] = [self.item_tool._masked(each) for each in items]
+        return masked
 
     def checked(self, arguments: Arguments) -> Arguments:
         """Return the arguments that `run` receives for those of the model.
@@ -169,46 +197,72 @@ def tool(
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a function, synchronous or asynchronous.
 
-    The JSON Schema comes from its type hints and its docstring. Parameters that are hidden
-    (`tracer.tools.hidden`), such as a `ToolContext`, are filled by the runtime. Synchronous
-    functions run in a thread, with the context.
+    The JSON Schema comes from its type hints and its docstring. The runtime fills hidden parameters
+    (`tracer.tools.hidden`), such as a `ToolContext`. Synchronous functions run in a thread, with
+    the caller's context variables.
 
     Args:
-        function: The function, where the decorator is used without parentheses.
-        name: What the model calls it; the function's name unless given.
-        description: What it does, for the model; the docstring without its sections unless given.
-        result: A type that what it returns is held against and turned into, as pydantic does.
-        options: See `Tool`.
+        function: The function, if the decorator is used without parentheses.
+        name: The name for the model; by default the function's.
+        description: The description for the model; by default the docstring without its sections.
+        result: A type that pydantic validates the result against and converts it to.
+        options: See `Tool`. `hidden` hides parameters whose types do not: `{"token_id": TokenId}`.
 
     Raises:
-        RegistrationError: A parameter's type cannot be told, or cannot be filled from JSON.
+        RegistrationError: A parameter has no type, or one that cannot be filled from JSON; or the
+            function is a generator, or a method without its instance.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
-        signature = signature_of(function)
+        signature = signature_of(function, options.get("hidden"))
+        made: ToolOptions = {**options, "hidden": signature.hidden}
         return Tool(
-            name=name or function.__name__,
+            name=name or _name_of(function),
             description=description or signature.description,
             parameters=signature.parameters.json_schema,
             check=signature.parameters.check,
             check_result=None if result is None else _result_check(result),
-            hidden=signature.hidden,
             run=runner_of(function),
-            **options,
+            **made,
         )
 
     return make if function is None else make(function)
 
 
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", None)
+    if name is None:
+        raise RegistrationError(f"{function!r} has no name. Give the tool one: tool(name=…).")
+    return str(name)
+
+
 def runner_of(
     function: Callable[..., Any],
 ) -> Callable[[Arguments, ToolContext], Awaitable[Any]]:
-    """Return what carries out a call of a tool that is a function; see `Tool.run`."""
+    """Return a `Tool.run` that calls a function with the arguments by name.
+
+    Raises:
+        RegistrationError: The function is a generator.
+    """
+    reject_generator(function)
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
         return await called(function, **arguments)
 
     return run
+
+
+def reject_generator(function: Callable[..., Any]) -> None:
+    """Return if a function is no generator, whose body would never run.
+
+    Raises:
+        RegistrationError: It is one.
+    """
+    if is_generator(function):
+        raise RegistrationError(
+            f"{getattr(function, '__name__', function)!r} is a generator, and a tool has one "
+            "result. Return it, for example as a list, instead of yielding."
+        )
 
 
 def _result_check(kind: Any) -> Callable[[Any], Any]:

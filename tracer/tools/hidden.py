@@ -1,9 +1,9 @@
-"""Hidden parameters: what a tool gets from the runtime, and a model neither sees nor fills.
+"""Hidden parameters: the runtime fills them, and the model neither sees nor supplies them.
 
 A parameter is hidden by its type (`ToolContext`, `RunContext`, `SessionState`, `TokenId`, `UserId`,
-`User`), or where it is marked: `Annotated[Ledger, Hidden(open_ledger)]`. What a model gives under
-its name, anywhere in the arguments and however it spells it, is taken out before anything else
-sees it.
+`User`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option `hidden`. If
+the model supplies an argument of that name, in any spelling, the value is discarded before hooks
+and tool see it, and the name is recorded. Fields inside other arguments are data and stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from json import dumps
 from types import UnionType
 from typing import Annotated, Any, NewType, Union, get_args, get_origin
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from tracer.errors import RegistrationError
 from tracer.text import storable
 from tracer.tools.arguments import JsonSchema
+from tracer.tools.threads import is_generator
 
 TokenId = NewType("TokenId", str)
 """What the caller showed to say who they are; hidden wherever a tool declares it."""
@@ -56,6 +57,10 @@ class Hidden:
     """Other names under which a model might try to give it."""
 
 
+REQUIRED: Any = ...
+"""The default of a hidden parameter that rejects a call without a caller."""
+
+
 @dataclass(frozen=True)
 class HiddenParameter:
     """A parameter that the runtime fills."""
@@ -64,6 +69,8 @@ class HiddenParameter:
     """Its type, without the mark."""
     provider: Provider | None = field(default=None, repr=False)
     aliases: tuple[str, ...] = ()
+    default: Any = REQUIRED
+    """The value for a call without a caller, if the parameter is about the caller."""
 
     @property
     def type_name(self) -> str:
@@ -71,13 +78,16 @@ class HiddenParameter:
         return getattr(self.kind, "__name__", str(self.kind))
 
 
-def hidden_parameter(name: str, kind: Any, known: Collection[Any]) -> HiddenParameter | None:
-    """Return what hides a parameter; None where a model fills it.
+def hidden_parameter(
+    name: str, kind: Any, known: Collection[Any], default: Any = REQUIRED
+) -> HiddenParameter | None:
+    """Return what hides a parameter; None if the model fills it.
 
     Args:
         name: The parameter's name, for the error.
         kind: Its type hint, `Annotated` included.
         known: The types that hide a parameter by themselves.
+        default: Its default; `REQUIRED` if it has none.
 
     Raises:
         RegistrationError: It is marked as hidden, and nothing says where its value comes from.
@@ -88,13 +98,18 @@ def hidden_parameter(name: str, kind: Any, known: Collection[Any]) -> HiddenPara
         _check_nothing_within(name, kind, known)
         return None
     if mark is not None and mark.provider is not None:
-        return HiddenParameter(_bare(kind), mark.provider, (*mark.aliases, *aliases))
+        if is_generator(mark.provider):
+            raise RegistrationError(
+                f"The provider of the hidden parameter {name!r} is a generator: return the value "
+                "instead of yielding it."
+            )
+        return HiddenParameter(_bare(kind), mark.provider, (*mark.aliases, *aliases), default)
     if of_type is None:
         raise RegistrationError(
-            f"The hidden parameter {name!r} has the type {_bare(kind)!r}, which says nothing of "
-            "where its value comes from: give it a provider, Hidden(get_value)."
+            f"The hidden parameter {name!r} has the type {_bare(kind)!r}, which does not say where "
+            "its value comes from. Give it a provider: Hidden(get_value)."
         )
-    return HiddenParameter(of_type, aliases=(*(mark.aliases if mark else ()), *aliases))
+    return HiddenParameter(of_type, None, (*(mark.aliases if mark else ()), *aliases), default)
 
 
 def _stands_for(kind: Any) -> Iterator[Any]:
@@ -167,6 +182,16 @@ async def provided(provider: Provider, context: Any) -> Any:
     return await value if isinstance(value, Awaitable) else value
 
 
+def without_absent(arguments: Mapping[str, Any], hidden: Collection[str]) -> dict[str, Any]:
+    """Return a remote call's arguments without the hidden ones that have no value.
+
+    They are absent for a call without a caller, and the other side may not accept null.
+    """
+    return {
+        name: each for name, each in arguments.items() if each is not None or name not in hidden
+    }
+
+
 # --- What a model forged -----------------------------------------------------------------------
 
 
@@ -175,6 +200,10 @@ def spelt_alike(name: str) -> str:
     """Return what all spellings of a name have in common: `tokenId`, `TOKEN-ID`, `token_id`."""
     plain = unicodedata.normalize("NFKC", name)
     return "".join(each for each in plain if each not in "_- .").casefold()
+
+
+RESERVED_PARAMETERS = frozenset(map(spelt_alike, ("token_id", "toolcall_id", "tool_context")))
+"""Names, spelt alike, that a model is never asked for."""
 
 
 def forbidden_names(hidden: Mapping[str, HiddenParameter]) -> frozenset[str]:
@@ -186,59 +215,107 @@ def forbidden_names(hidden: Mapping[str, HiddenParameter]) -> frozenset[str]:
 def without_forged(
     arguments: Mapping[str, Any], forbidden: frozenset[str]
 ) -> tuple[dict[str, Any], frozenset[str]]:
-    """Return arguments without what a model may not give, and the dotted names of what it gave.
+    """Return the arguments that the model may supply, and the names of the others.
 
     Args:
-        arguments: JSON values.
+        arguments: JSON values by parameter.
         forbidden: From `forbidden_names`.
     """
-    if not forbidden:
-        return dict(arguments), frozenset()
-    forged: set[str] = set()
-
-    def clean(value: Any, path: str) -> Any:
-        if isinstance(value, Mapping):
-            kept = {}
-            for name, each in value.items():
-                if spelt_alike(str(name)) in forbidden:
-                    forged.add(f"{path}{name}")
-                else:
-                    kept[name] = clean(each, f"{path}{name}.")
-            return kept
-        if isinstance(value, (list, tuple)):
-            return [clean(each, f"{path}{index}.") for index, each in enumerate(value)]
-        return value
-
-    return clean(arguments, ""), frozenset(forged)
+    forged = frozenset(each for each in arguments if forbidden and spelt_alike(each) in forbidden)
+    return {name: each for name, each in arguments.items() if name not in forged}, forged
 
 
-def check_no_visible_twin(
+def visible_schema(
     owner: str, schema: JsonSchema, hidden: Mapping[str, HiddenParameter]
-) -> None:
-    """Return if nothing that a model fills is named like something hidden.
+) -> JsonSchema:
+    """Return a tool's JSON Schema without its hidden parameters.
+
+    Args:
+        owner: The tool's name, for errors.
+        schema: The schema of its arguments, an object.
+        hidden: Its hidden parameters.
 
     Raises:
-        RegistrationError: It is: what the model gave for it would be taken out as forged.
+        RegistrationError: A parameter that stays visible has the name of a hidden one in another
+            spelling, or is not in `properties` itself, or the model would be asked for a name that
+            only the runtime fills.
     """
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and not hidden.keys().isdisjoint(properties):
+        shown = {name: each for name, each in properties.items() if name not in hidden}
+        schema = {**schema, "properties": shown}
+        if isinstance(required := schema.get("required"), list):
+            schema["required"] = [name for name in required if name not in hidden]
     forbidden = forbidden_names(hidden)
-    for name in field_names(schema):
+    for name in parameter_names(schema):
         if spelt_alike(name) in forbidden:
             raise RegistrationError(
-                f"{owner!r} has a hidden parameter and a visible field that are both called "
-                f"{name!r}, in some spelling: rename one."
+                f"The tool {owner!r} has a hidden parameter and a visible one that are both called "
+                f"{name!r} in some spelling. Rename one, and write both directly under "
+                "`properties`."
             )
+    for name in _field_names(schema):
+        if spelt_alike(name) in RESERVED_PARAMETERS:
+            raise RegistrationError(
+                f"The tool {owner!r} asks the model for {name!r}, which only the runtime may fill. "
+                "Hide it: declare it as TokenId or ToolContext, or give the tool the option "
+                f'hidden={{{name!r}: TokenId}} (in tools.toml: hidden = {{ {name} = "token" }}). '
+                "Otherwise rename it."
+            )
+    return schema
 
 
-def field_names(schema: Any) -> Iterator[str]:
-    """Yield the names of all fields that a JSON Schema describes, at whatever depth."""
+def parameter_names(schema: JsonSchema) -> frozenset[str]:
+    """Return the names of a tool's parameters: the properties at the top level of its JSON Schema.
+
+    Properties of the subschemas that apply to the same object are included (`$ref`, `allOf`, `if`
+    and so on; JSON Schema 2020-12, sections 10.2 and 8.2.3).
+    """
+    names: set[str] = set()
+    seen: set[int] = set()
+
+    def add(each: Any) -> None:
+        if not isinstance(each, dict) or id(each) in seen:
+            return
+        seen.add(id(each))
+        properties = each.get("properties")
+        names.update(properties if isinstance(properties, dict) else ())
+        for key in ("if", "then", "else"):
+            add(each.get(key))
+        for key in ("allOf", "anyOf", "oneOf"):
+            branches = each.get(key)
+            for branch in branches if isinstance(branches, list) else ():
+                add(branch)
+        dependent = each.get("dependentSchemas")
+        for branch in dependent.values() if isinstance(dependent, dict) else ():
+            add(branch)
+        reference = each.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            add(_resolved(schema, reference))
+
+    add(schema)
+    return frozenset(names)
+
+
+def _resolved(schema: Any, reference: str) -> Any:
+    """Return the part of a schema that a JSON pointer names (RFC 6901); None if there is none."""
+    for token in unquote(reference[1:]).split("/")[1:]:
+        if not isinstance(schema, dict):
+            return None
+        schema = schema.get(token.replace("~1", "/").replace("~0", "~"))
+    return schema
+
+
+def _field_names(schema: Any) -> Iterator[str]:
+    """Yield the names of all fields that a JSON Schema describes, at any depth."""
     if isinstance(schema, dict):
         properties = schema.get("properties")
         yield from properties if isinstance(properties, dict) else ()
         for each in schema.values():
-            yield from field_names(each)
+            yield from _field_names(each)
     elif isinstance(schema, list):
         for each in schema:
-            yield from field_names(each)
+            yield from _field_names(each)
 
 
 # --- What is hidden stays hidden ---------------------------------------------------------------

@@ -7,10 +7,11 @@ A hook is a function, synchronous or asynchronous, that names what it wants:
             raise Denied("Come back tonight.")
         return await next(arguments)
 
-`next` carries out the rest: it takes the arguments, and what it is given is what runs. A hook may
-return without it, and then its own value is the result; change the arguments; or call it again. An
-error that it raises is the call's: a guard that breaks lets nothing through. A synchronous hook
-runs in a thread, where `next` blocks.
+A parameter of a hiding type (`tracer.tools.hidden`), such as `user_id: UserId`, is filled as it is
+for a tool. `next` runs the inner hooks and the tool with the arguments that it is given, and
+returns the result. A hook may change the arguments, call `next` again, or return a value of its own
+without calling it. An error that a hook raises fails the call, so a broken guard lets nothing
+through. A synchronous hook runs in a thread, where `next` blocks.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ import anyio
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
 from tracer.tools.arguments import Arguments
+from tracer.tools.hidden import HiddenParameter
 from tracer.tools.session_state import RunContext
-from tracer.tools.threads import call_in_thread, is_async
+from tracer.tools.signature import hidden_by_type
+from tracer.tools.threads import call_in_thread, is_async, is_generator
 
 MAY_WANT = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
 """What a hook may name among its parameters."""
@@ -58,6 +61,9 @@ class Hook:
     function: Callable[..., Any]
     name: str
     wants: tuple[str, ...]
+    """The parameters that it has of those in `MAY_WANT`."""
+    hidden: Mapping[str, HiddenParameter]
+    """Its other parameters, which the runtime fills as it does for a tool."""
     is_async: bool
 
 
@@ -65,7 +71,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
     """Return a function as a hook.
 
     Raises:
-        RegistrationError: It wants something that there is not.
+        RegistrationError: It has a parameter that nothing fills, or it is a generator.
     """
     if isinstance(function, Hook):
         return function
@@ -73,23 +79,34 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
     while isinstance(inner, partial):
         inner = inner.func
     name = getattr(inner, "__name__", None) or type(inner).__name__
+    if is_generator(function):
+        raise RegistrationError(
+            f"The hook {name!r} is a generator, so its body would never run. Call next() instead "
+            "of yielding: `result = await next(arguments)`."
+        )
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
         raise RegistrationError(
-            f"The hook {name!r} can't be one: what it wants can't be told ({error})."
+            f"{name!r} cannot be a hook, because its parameters cannot be read ({error})."
         ) from error
-    wants = []
+    is_by_name = {each.name for each in parameters if each.kind in _GIVEN_BY_NAME}
+    others = [each for each in parameters if each.name not in MAY_WANT]
+    # The hints of `next` or `agent` need not be importable here, so they are read only if needed.
+    hidden = hidden_by_type(function) if others else {}
+    hidden = {name: each for name, each in hidden.items() if name not in MAY_WANT}
     for parameter in parameters:
+        if parameter.name in is_by_name and parameter.name in (*MAY_WANT, *hidden):
+            continue
         if parameter.default is not parameter.empty and parameter.name not in MAY_WANT:
             continue
-        if parameter.name not in MAY_WANT or parameter.kind not in _GIVEN_BY_NAME:
-            raise RegistrationError(
-                f"The hook {name!r} has the parameter {str(parameter)!r}: a hook may name any of "
-                f"{', '.join(MAY_WANT)}."
-            )
-        wants.append(parameter.name)
-    return Hook(function, name, tuple(wants), is_async(function))
+        raise RegistrationError(
+            f"The hook {name!r} has the parameter {str(parameter)!r}, which nothing fills. A hook "
+            f"may have the parameters {', '.join(MAY_WANT)}, and parameters of a hiding type, "
+            "such as user_id: UserId."
+        )
+    wants = tuple(each for each in MAY_WANT if each in is_by_name)
+    return Hook(function, name, wants, hidden, is_async(function))
 
 
 def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]:
@@ -99,12 +116,14 @@ def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]
 
 @dataclass(frozen=True)
 class HookedCall:
-    """What the hooks of one call are given."""
+    """What the hooks of one call receive."""
 
     call: ToolCall
     tool: object
     context: ToolContext
     run_context: RunContext | None
+    hidden: Sequence[Arguments]
+    """The values of each hook's hidden parameters."""
 
 
 class HookChain:
@@ -166,15 +185,15 @@ class HookChain:
             was_called = True
             return await self._next(position + 1, given)
 
-        value = await self._call(hook, arguments, next_)
+        value = await self._call(position, arguments, next_)
         if not was_called:
             self.answered_by = hook.name
         return value
 
     async def _call(
-        self, hook: Hook, arguments: Arguments, next_: Callable[[Arguments], Awaitable[Any]]
+        self, position: int, arguments: Arguments, next_: Callable[[Arguments], Awaitable[Any]]
     ) -> Any:
-        hooked = self._hooked
+        hook, hooked = self._hooks[position], self._hooked
         given = {
             "call": hooked.call,
             "name": hooked.call.name,
@@ -185,6 +204,7 @@ class HookChain:
             "agent": hooked.context.agent,
         }
         wanted = {name: given.get(name) for name in hook.wants if name != "next"}
+        wanted |= hooked.hidden[position]
         if not hook.is_async:
             return await _in_thread(hook, wanted, next_)
         if "next" in hook.wants:

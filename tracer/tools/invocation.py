@@ -176,11 +176,14 @@ class _Invocation:
         self._of_model = self._cleaned(arguments)
         tool.checked(self._of_model)
         run_context = await self._run_context()
-        self._hidden = await filled(tool, context, run_context, self._notes.secrets)
+        secrets = self._notes.secrets
+        self._hidden = await filled(tool.hidden, context, run_context, secrets)
         if not self._hooks:
             return await self._execute(self._of_model)
         call = ToolCall(context.toolcallId, tool.name, _copied(self._of_model))
-        hooked = HookedCall(call, tool, context, run_context)
+        # All before the first hook runs: a call without a caller has no effect.
+        hidden = [await filled(each.hidden, context, run_context, secrets) for each in self._hooks]
+        hooked = HookedCall(call, tool, context, run_context, hidden)
         chain = HookChain(self._hooks, hooked, self._execute)
         value = await chain.run(self._of_model)
         self._notes.short_circuited_by = chain.answered_by
@@ -248,8 +251,10 @@ class _Invocation:
 
     async def _run_context(self) -> RunContext | None:
         """Return what the tool and the hooks may know of the run, if one of them wants to."""
-        wanted = self._tool.wants_state or any("run_context" in each.wants for each in self._hooks)
-        if not wanted:
+        hidden = [self._tool.hidden, *(each.hidden for each in self._hooks)]
+        kinds = {each.kind for some in hidden for each in some.values()}
+        by_name = any("run_context" in each.wants for each in self._hooks)
+        if not by_name and kinds.isdisjoint((RunContext, SessionState)):
             return None
         scope = run_of(self._context)
         self._state = SessionState(await scope.state())

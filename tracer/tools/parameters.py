@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from types import new_class
 from typing import Any, NamedTuple
 
+import jsonschema_rs
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -40,12 +43,38 @@ class Parameters:
         Raises:
             InvalidArguments: They do not fit; the message names each place, and no value.
         """
+        self._check_numbers(arguments)
         try:
             values = self.model.model_validate(arguments)
         except ValidationError as error:
             details = error.errors(include_input=False, include_context=False, include_url=False)
             raise invalid_arguments([(each["loc"], each["msg"]) for each in details]) from None
         return {name: getattr(values, field) for field, name in self.names.items()}
+
+    def _check_numbers(self, arguments: dict[str, Any]) -> None:
+        """Return if no boolean is given for a number: pydantic would convert it to 0 or 1.
+
+        Raises:
+            InvalidArguments: One does. In JSON Schema, true and false are no numbers.
+        """
+        problems = []
+        # Lone surrogates are text that the validator cannot hold; pydantic reports them.
+        with suppress(ValueError):
+            for error in self._validator.iter_errors(arguments):
+                if isinstance(_at(arguments, error.instance_path), bool):
+                    problems.append((error.instance_path, error.message))
+        if problems:
+            raise invalid_arguments(problems)
+
+    @cached_property
+    def _validator(self) -> jsonschema_rs.Validator:
+        return jsonschema_rs.validator_for(self.json_schema, mask="this value")
+
+
+def _at(value: Any, path: Iterable[str | int]) -> Any:
+    for each in path:
+        value = value[each]
+    return value
 
 
 def parameters_from_types(owner: str, parameters: Mapping[str, Parameter]) -> Parameters:

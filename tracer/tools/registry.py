@@ -10,7 +10,6 @@ from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
 from tracer.tools.definition import Tool
 from tracer.tools.executors.mcp import McpServer
-from tracer.tools.hidden import field_names, spelt_alike
 
 log = get_logger(__name__)
 
@@ -19,9 +18,6 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 RESERVED_NAMES = frozenset({"planner"})
 """Names that the records give to something else."""
-
-RESERVED_PARAMETERS = frozenset(map(spelt_alike, ("token_id", "toolcall_id", "tool_context")))
-"""What a tool has from the runtime; to ask a model for it would be a mistake."""
 
 
 class ToolRegistry:
@@ -51,8 +47,7 @@ class ToolRegistry:
         """Add a tool, and return it.
 
         Raises:
-            RegistrationError: Its name is taken, or reserved, or none that a model can write; or
-                it asks a model for what it should have from the runtime.
+            RegistrationError: Its name is taken or reserved, or a model cannot write it.
         """
         if not _NAME.fullmatch(tool.name):
             raise RegistrationError(
@@ -65,12 +60,6 @@ class ToolRegistry:
             raise RegistrationError(
                 f"There is a tool {tool.name!r} already: give each its own name."
             )
-        for name in field_names(tool.parameters):
-            if spelt_alike(name) in RESERVED_PARAMETERS:
-                raise RegistrationError(
-                    f"The tool {tool.name!r} asks the model for {name!r}, which the runtime gives: "
-                    "hide it, as Annotated[TokenId, Hidden()] or ToolContext, or rename it."
-                )
         self._tools[tool.name] = tool
         return tool
 

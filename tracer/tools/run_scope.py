@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,8 +12,14 @@ from itertools import count
 from typing import Any, TypedDict
 from uuid import UUID
 
-from tracer.context import Identity, ToolContext
-from tracer.errors import LineageError, MissingIdentity, StoreUnavailable, ToolUnavailable
+from tracer.context import Identity, ToolContext, token_of
+from tracer.errors import (
+    IdentityUnavailable,
+    LineageError,
+    MissingIdentity,
+    StoreUnavailable,
+    ToolUnavailable,
+)
 from tracer.events import Event
 from tracer.ids import IdSource
 from tracer.logs import get_logger
@@ -57,7 +64,8 @@ class ToolResources:
         """Return the user that a token stands for.
 
         Raises:
-            MissingIdentity: It stands for nobody, or that could not be found out.
+            MissingIdentity: It stands for nobody.
+            IdentityUnavailable: The token resolver failed.
         """
         try:
             found = self.resolve_token(token_id)
@@ -71,9 +79,14 @@ class ToolResources:
             secrets.add(token_id)
             raise MissingIdentity(secrets.scrub(str(error))) from None
         except Exception as error:
-            # Its words may hold the token.
-            log.warning("token_unresolved", error=type(error).__name__)
-            raise MissingIdentity("Who the caller is could not be found out.") from None
+            # Without its message and its variables, which may hold the token.
+            frames = traceback.extract_tb(error.__traceback__)
+            places = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+            log.error("token_resolver_failed", error=type(error).__name__, traceback=places)
+            raise IdentityUnavailable(
+                f"The caller's token could not be looked up: the token resolver failed with "
+                f"{type(error).__name__}. Try again later."
+            ) from None
         if user is None or not user.user_id:
             raise MissingIdentity("The caller's token stands for nobody. Sign in again.")
         return user
@@ -286,22 +299,6 @@ def conversation_of(session_id: str, user: User | None) -> str:
         return f"{session_id}@"  # no caller's, whatever the session's id looks like
     digest = hashlib.sha256(user.user_id.encode(errors="surrogatepass")).hexdigest()
     return f"{session_id}@{digest[:16]}"
-
-
-def token_of(identity: Identity | None) -> str:
-    """Return a caller's token.
-
-    Raises:
-        MissingIdentity: There is none, or its time is over.
-    """
-    if identity is None:
-        raise MissingIdentity(
-            "Nobody said who the caller is, which this tool needs to know: start the run, or call "
-            "the tool, within `with identity(…)`."
-        )
-    if identity.is_over:
-        raise MissingIdentity("The scope that said who the caller is has ended: enter another.")
-    return str(identity.reveal())
 
 
 def run_of(context: ToolContext) -> RunScope:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from functools import partial
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import griffe
 
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
-from tracer.tools.arguments import JsonSchema
 from tracer.tools.hidden import (
+    REQUIRED,
     HiddenParameter,
     TokenId,
     User,
     UserId,
-    check_no_visible_twin,
     hidden_parameter,
 )
 from tracer.tools.parameters import Parameter, Parameters, parameters_from_types
@@ -25,6 +26,9 @@ from tracer.tools.session_state import RunContext, SessionState
 
 HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
 """A parameter of one of these types is hidden, marked or not."""
+
+HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
+"""The words for these types in files."""
 
 _FILLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -42,70 +46,128 @@ class Signature:
     hidden: dict[str, HiddenParameter]
 
 
-def signature_of(function: Callable[..., Any]) -> Signature:
-    """Return what a model may give `function`, and what is hidden from it.
+def signature_of(
+    function: Callable[..., Any], hidden: Mapping[str, Any] | None = None
+) -> Signature:
+    """Return the parameters of `function` that a model fills, and the hidden ones.
 
     The docstring may be in Google's, NumPy's or Sphinx's style.
 
+    Args:
+        function: The function.
+        hidden: Parameters to hide although their types do not; see `hidden_parameters`.
+
     Raises:
-        RegistrationError: A parameter's type cannot be told or filled from JSON, it can't be given
-            by name, or a model could not tell it from a hidden one.
+        RegistrationError: A parameter has no type, or one that cannot be resolved or filled from
+            JSON; it cannot be supplied by name; or a name in `hidden` is none of the parameters.
     """
     name = getattr(function, "__name__", repr(function))
-    try:
-        hints = get_type_hints(function, include_extras=True)
-    except (NameError, TypeError) as error:
-        # To go on would show the model a parameter that may be meant to be hidden from it.
-        raise RegistrationError(
-            f"The types of {name!r}'s parameters can't be told ({error}): define them where the "
-            "function's module can see them."
-        ) from error
+    hints = _type_hints(name, function)
     description, texts = _read_docstring(inspect.getdoc(function) or "")
     parameters: dict[str, Parameter] = {}
-    hidden: dict[str, HiddenParameter] = {}
-    for parameter in inspect.signature(function).parameters.values():
+    found = hidden_parameters(name, hidden or {})
+    signature = inspect.signature(function).parameters
+    if unknown := found.keys() - signature.keys():
+        raise RegistrationError(
+            f"{name!r} has no parameter {min(unknown)!r} to hide. Its parameters are: "
+            f"{', '.join(signature) or 'none'}."
+        )
+    for position, parameter in enumerate(signature.values()):
         if parameter.kind in _FILLED_BY_POSITION:
             raise RegistrationError(
-                f"{name!r} has the parameter {str(parameter)!r}, which a model can't give by name."
+                f"{name!r} has the parameter {str(parameter)!r}, which a model cannot supply by "
+                "name. Replace it by named parameters."
             )
-        kind = hints.get(parameter.name, Any)
-        found = hidden_parameter(parameter.name, kind, HIDING_TYPES)
-        if found is not None:
-            hidden[parameter.name] = found
+        if parameter.name in found:
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
+        if parameter.name not in hints:
+            raise _untyped(name, position, parameter.name)
+        kind = hints[parameter.name]
+        by_type = hidden_parameter(parameter.name, kind, HIDING_TYPES, default)
+        if by_type is not None:
+            found[parameter.name] = by_type
+            continue
         parameters[parameter.name] = Parameter(kind, default, texts.get(parameter.name))
-    return Signature(description, parameters_from_types(name, parameters), hidden)
+    return Signature(description, parameters_from_types(name, parameters), found)
 
 
-def hidden_parameters(
-    owner: str, hidden: Mapping[str, Any], schema: JsonSchema
-) -> dict[str, HiddenParameter]:
-    """Return the parameters that a tool without a signature hides.
+def description_of(function: Callable[..., Any]) -> str:
+    """Return a function's docstring up to its first section; empty if it has none."""
+    return _read_docstring(inspect.getdoc(function) or "")[0]
 
-    Args:
-        owner: The tool's name, for errors.
-        hidden: Their type hints by name, such as `{"user_id": UserId}`.
-        schema: What a model may give it.
+
+def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
+    """Return the parameters of `function` that their types hide; the others need no type.
 
     Raises:
-        RegistrationError: Nothing says where a value comes from, or a model could not tell it from
-            what it may give.
+        RegistrationError: A type cannot be resolved.
     """
+    name = getattr(function, "__name__", repr(function))
+    hints = _type_hints(name, function)
     found = {}
-    for name, kind in hidden.items():
-        each = kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)
-        found[name] = each
-    check_no_visible_twin(owner, schema, found)
+    for parameter in inspect.signature(function).parameters.values():
+        default = ... if parameter.default is parameter.empty else parameter.default
+        kind = hints.get(parameter.name, Any)
+        if each := hidden_parameter(parameter.name, kind, HIDING_TYPES, default):
+            found[parameter.name] = each
     return found
 
 
+def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    typed: Any = function
+    while isinstance(typed, partial):
+        typed = typed.func
+    if not inspect.isroutine(typed):
+        typed = type(typed).__call__
+    try:
+        return get_type_hints(typed, include_extras=True)
+    except (NameError, TypeError) as error:
+        # To go on would show the model a parameter that may be meant to be hidden from it.
+        raise RegistrationError(
+            f"The types of {name!r}'s parameters cannot be resolved ({error}). Define them at the "
+            "top level of the function's module."
+        ) from error
+
+
+def _untyped(owner: str, position: int, name: str) -> RegistrationError:
+    if position == 0 and name in ("self", "cls"):
+        return RegistrationError(
+            f"{owner!r} is a method of a class, so the model would be asked for {name!r}. Make the "
+            f"tool from an instance: tool(instance.{owner})."
+        )
+    return RegistrationError(
+        f"The parameter {name!r} of {owner!r} has no type. Write one, for example {name}: str."
+    )
+
+
+def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, HiddenParameter]:
+    """Return the parameters that the option `hidden` of a tool names.
+
+    Args:
+        owner: The tool's name, for errors.
+        hidden: By name a type hint, such as `{"user_id": UserId}`; or a word of `HIDING_WORDS`. A
+            type that includes None, such as `UserId | None`, makes None the value for a call
+            without a caller.
+
+    Raises:
+        RegistrationError: Nothing says where a value comes from.
+    """
+    return {
+        name: kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)
+        for name, kind in hidden.items()
+    }
+
+
 def _hidden(owner: str, name: str, kind: Any) -> HiddenParameter:
-    found = hidden_parameter(name, kind, HIDING_TYPES)
+    kind = HIDING_WORDS.get(kind, kind) if isinstance(kind, str) else kind
+    default = None if NoneType in get_args(kind) else REQUIRED
+    found = None if isinstance(kind, str) else hidden_parameter(name, kind, HIDING_TYPES, default)
     if found is None:
         raise RegistrationError(
-            f"The tool {owner!r} hides {name!r}, but nothing says where its value comes from: "
-            "write UserId, or Annotated[str, Hidden(get_value)]."
+            f"The tool {owner!r} hides {name!r}, but nothing says where its value comes from. "
+            "Write TokenId, UserId, or Annotated[str, Hidden(get_value)]; in a file, "
+            f"{' or '.join(map(repr, HIDING_WORDS))}."
         )
     return found
 

@@ -31,6 +31,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return any(map(inspect.iscoroutinefunction, (own, inspect.unwrap(own))))
 
 
+def is_generator(function: object) -> bool:
+    """Return whether a call of `function` only makes a generator: its body would never run."""
+    if isinstance(function, partial):
+        return is_generator(function.func)
+    own = function if inspect.isroutine(function) else type(function).__call__
+    return inspect.isgeneratorfunction(own) or inspect.isasyncgenfunction(own)
+
+
 async def called(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
     """Call somebody else's function and return its result: in a thread unless it is asynchronous.
 

@@ -37,6 +37,8 @@ class ToolEntry(BaseModel):
     max_parallel: PositiveInt | None = None
     hooks: list[str] = []
     """Names in the functions that the program hands to the reader, or `module:name`."""
+    hidden: dict[str, Literal["token", "user_id"]] = {}
+    """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
 
 
 class StatelessEntry(ToolEntry):

@@ -37,7 +37,7 @@ from tracer.tools.executors.stateful import stateful_tool
 from tracer.tools.executors.stateless import stateless_tool
 from tracer.tools.old_entries import in_present_names
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.signature import signature_of
+from tracer.tools.signature import description_of, hidden_by_type
 from tracer.tools.tool_entries import ENTRIES, McpEntry, RestEntry, StatelessEntry, ToolEntry
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -164,13 +164,12 @@ class _Reading:
             return make(name=entry.name, description=entry.description, **options)
         if entry.parameters is None:
             return tool(name=entry.name, description=entry.description, **options)(function)
-        signature = signature_of(function)
+        options["hidden"] = {**hidden_by_type(function), **options.get("hidden", {})}
         return stateless_tool(
             name=entry.name,
-            description=entry.description or signature.description,
+            description=entry.description or description_of(function),
             parameters=entry.parameters,
             execute=function,
-            hidden=signature.hidden,
             **options,
         )
 

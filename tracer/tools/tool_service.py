@@ -157,7 +157,9 @@ class ToolService:
         if place is not None and _goes_on(place) and thread_id in (None, place.thread_id):
             outcome, _ = await self._call(place, name, text, options)
             return outcome
-        async with self._own_run(name, {"request": text, "session_id": thread_id}) as own:
+        tool = self.registry.find(name)
+        request = text if tool is None else tool.without_forged_values(text)
+        async with self._own_run(name, {"request": request, "session_id": thread_id}) as own:
             outcome, own.ending = await self._call(own.place, name, text, options)
             return outcome
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AnyHttpUrl,
@@ -58,6 +58,9 @@ class McpConfig(BaseModel):
     """Which of the server's tools are taken, by the server's names; all unless given."""
     tags: frozenset[str] = frozenset()
     """The tags of all its tools."""
+    hidden: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of its tools that the runtime fills, by name: `{"token_id": TokenId}`, or in a
+    file `{token_id = "token"}`. Each applies to every tool that has a parameter of that name."""
     timeout: PositiveFloat = 60.0
     """After how many seconds a call is given up."""
     connect_timeout: PositiveFloat = 30.0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
 from tracer.logs import get_logger
+from tracer.tools.arguments import Arguments
 from tracer.tools.definition import Tool, ToolType
 from tracer.tools.executors.mcp_config import McpConfig
 from tracer.tools.executors.mcp_results import result_check
+from tracer.tools.hidden import parameter_names, without_absent
 
 if TYPE_CHECKING:
     from mcp_types import Tool as ListedTool
@@ -23,6 +24,9 @@ DESCRIPTION_CHARACTERS = 4_000
 """How much of a description is kept. Nobody has checked it, and each request carries it."""
 
 NAME_CHARACTERS = 64
+
+REASON_CHARACTERS = 500
+"""How much of an error is logged. It quotes the server's schema, which is not trusted."""
 
 CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
 """Calls a tool of the server by the server's own name for it."""
@@ -45,12 +49,12 @@ def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) 
             continue
         name = local_name(remote.name, config.prefix)
         if name in tools:
-            _warn(config, remote, "another tool has its name")
+            _warn(config, remote, "Another of its tools has the same name here.")
             continue
         try:
             tools[name] = _mirror(name, remote, config, call)
         except (ValueError, RegistrationError) as error:
-            _warn(config, remote, type(error).__name__)
+            _warn(config, remote, error)
     return tuple(tools.values())
 
 
@@ -61,13 +65,21 @@ def local_name(name: str, prefix: str | None) -> str:
 
 
 def _mirror(name: str, remote: ListedTool, config: McpConfig, call: CallByName) -> Tool:
+    parameters = remote.input_schema
+    present = parameter_names(parameters)
+    hidden = {each: kind for each, kind in config.hidden.items() if each in present}
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        return await call(remote.name, without_absent(arguments, hidden), context)
+
     hints = remote.annotations
     may_repeat = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
     return Tool(
         name=name,
         description=(remote.description or remote.title or "")[:DESCRIPTION_CHARACTERS],
-        parameters=remote.input_schema,
-        run=partial(call, remote.name),
+        parameters=parameters,
+        hidden=hidden,
+        run=run,
         tool_type=ToolType.MCP,
         timeout=config.timeout,
         max_attempts=config.max_attempts if may_repeat else 1,
@@ -76,6 +88,7 @@ def _mirror(name: str, remote: ListedTool, config: McpConfig, call: CallByName) 
     )
 
 
-def _warn(config: McpConfig, remote: ListedTool, why: str) -> None:
+def _warn(config: McpConfig, remote: ListedTool, why: object) -> None:
     tool = remote.name[:NAME_CHARACTERS]
-    log.warning("mcp_tool_left_out", server=config.name, tool=tool, reason=why)
+    reason = str(why)[:REASON_CHARACTERS]
+    log.warning("mcp_tool_left_out", server=config.name, tool=tool, reason=reason)

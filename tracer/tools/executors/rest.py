@@ -23,6 +23,7 @@ from tracer.tools.executors.rest_auth import Credential, credential_of
 from tracer.tools.executors.rest_config import QUERY_METHODS, RestConfig
 from tracer.tools.executors.rest_request import RestRequest, redirected, rest_request
 from tracer.tools.executors.rest_response import rest_failure, rest_result
+from tracer.tools.hidden import without_absent
 
 DEFAULT_TIMEOUT = 30.0
 MAX_REDIRECTS = 5
@@ -38,7 +39,6 @@ def rest_tool(
     description: str,
     parameters: JsonSchema,
     config: RestConfig,
-    hidden: Mapping[str, Any] | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool:
     """Make a tool of an HTTP request.
@@ -48,9 +48,8 @@ def rest_tool(
         description: What it does, for the model.
         parameters: The JSON Schema of its arguments, an object.
         config: The request, and what the result is.
-        hidden: What its templates may name besides the model's arguments, by name, such as
-            `{"user_id": UserId}`.
-        options: What may be said of any tool; it is given up after 30 seconds unless they say.
+        options: See `Tool`. By default a call times out after 30 seconds. Templates of `config`
+            may name the parameters that `hidden` hides; one without a value is absent.
 
     Raises:
         RegistrationError: An argument has no place or a place no argument, or it is to be tried
@@ -61,9 +60,11 @@ def rest_tool(
             f"The tool {name!r} sends a {config.method}, which must not be sent twice: allow one "
             "attempt, or set `idempotency_key` where the API heeds it."
         )
-    _check_places(name, parameters, hidden or {}, config)
+    hidden = options.get("hidden", {})
+    _check_places(name, parameters, hidden, config)
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
+        arguments = without_absent(arguments, hidden)
         transport = http_of(context).transport(config.allowed_hosts)
         return await call_rest(config, arguments, context, transport)
 
@@ -72,7 +73,6 @@ def rest_tool(
         name=name,
         description=description,
         parameters=parameters,
-        hidden=hidden or {},
         run=run,
         tool_type=ToolType.REST,
         **options,
@@ -102,7 +102,7 @@ async def call_rest(
         InvalidResult: The answer is too large, or not what the tool needs.
         ToolError: The answer is a failure; or none came to a request that must not be sent twice.
     """
-    credential = await credential_of(config.auth)
+    credential = await credential_of(config.auth, context.identity)
     request = rest_request(config, arguments, context, credential.headers)
     try:
         return await _exchange(config, request, credential, transport)
@@ -171,7 +171,7 @@ def _check_places(
     properties = parameters.get("properties")
     if not isinstance(properties, dict):
         return
-    properties = {**properties, **hidden}
+    properties = {**properties, **dict.fromkeys(hidden)}
     if unknown := sorted(config.placeholders - properties.keys()):
         raise RegistrationError(
             f"The tool {name!r} uses arguments that it does not declare: {', '.join(unknown)}."

@@ -12,8 +12,9 @@ from urllib.parse import quote
 
 from anyio import to_thread
 
+from tracer.context import Identity, token_of
 from tracer.errors import ToolError
-from tracer.tools.executors.rest_config import Auth, BasicAuth, BearerAuth
+from tracer.tools.executors.rest_config import CALLER_TOKEN, Auth, BasicAuth, BearerAuth
 from tracer.tools.secrets import read_secret
 
 HIDDEN = "[hidden]"
@@ -45,19 +46,27 @@ class Credential:
         return value
 
 
-async def credential_of(auth: Auth | None) -> Credential:
+async def credential_of(auth: Auth | None, caller: Identity | None) -> Credential:
     """Read the secret that a tool needs, and return what to send.
 
+    Args:
+        auth: How the tool authenticates itself; None: it does not.
+        caller: The call's caller; `caller:token` refers to its token.
+
     Raises:
+        MissingIdentity: The secret is the caller's token, and there is no caller.
         ToolError: It is missing, or no header can hold it. The message names the reference.
     """
     if auth is None:
         return Credential()
-    # In a thread: a file may be on a disk that is away.
     source = auth.secret
-    reading = source if callable(source) else partial(read_secret, source)
-    value = await to_thread.run_sync(reading, abandon_on_cancel=True)
-    secret = value.get_secret_value()
+    if source == CALLER_TOKEN:
+        secret = token_of(caller)
+    else:
+        # In a thread: a file may be on a disk that is away.
+        reading = source if callable(source) else partial(read_secret, source)
+        value = await to_thread.run_sync(reading, abandon_on_cancel=True)
+        secret = value.get_secret_value()
     forms = {secret}
     if isinstance(auth, BasicAuth):
         pair = b64encode(f"{auth.username}:{secret}".encode()).decode()

@@ -64,8 +64,19 @@ def _checked_base(base: str | Callable[[], str]) -> str | Callable[[], str]:
     return base
 
 
+CALLER_TOKEN = "caller:token"
+"""The reference to the caller's token, which differs from call to call."""
+
+
 def _checked_secret(secret: str | Callable[[], SecretStr]) -> str | Callable[[], SecretStr]:
-    return checked_reference(secret) if isinstance(secret, str) else secret
+    if callable(secret) or secret == CALLER_TOKEN:
+        return secret
+    return checked_reference(secret)
+
+
+CallSecret = Annotated[str | Callable[[], SecretStr], AfterValidator(_checked_secret)]
+"""Where a call's secret is: `env:NAME`, `file:PATH`, `caller:token`, or a function that returns it
+if it is known at run time only."""
 
 
 def _checked_path(path: str) -> str:
@@ -113,8 +124,8 @@ class BearerAuth(_Settings):
     """`Authorization: Bearer …`."""
 
     type: Literal["bearer"] = "bearer"
-    secret: Annotated[str | Callable[[], SecretStr], AfterValidator(_checked_secret)]
-    """The token's reference; a function where it is known at run time only."""
+    secret: CallSecret
+    """The token's reference. `caller:token` sends the token of the call's caller."""
 
 
 class BasicAuth(_Settings):
@@ -132,8 +143,8 @@ class HeaderAuth(_Settings):
     type: Literal["header"] = "header"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
     """The header's name."""
-    secret: SecretReference
-    """Its value's reference."""
+    secret: CallSecret
+    """Its value's reference. `caller:token` sends the token of the call's caller."""
 
 
 Auth = BearerAuth | BasicAuth | HeaderAuth

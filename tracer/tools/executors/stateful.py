@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
@@ -11,10 +11,12 @@ from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtim
 from tracer.context import ToolContext
 from tracer.errors import LineageError, RegistrationError
 from tracer.tools.arguments import Arguments, JsonSchema
-from tracer.tools.definition import Tool, ToolOptions, ToolType
-from tracer.tools.signature import Signature, signature_of
+from tracer.tools.definition import Tool, ToolOptions, ToolType, reject_generator
+from tracer.tools.executors.matching import by_name, matching
+from tracer.tools.hidden import parameter_names
+from tracer.tools.signature import hidden_by_type, hidden_parameters, signature_of
 from tracer.tools.thread_context import ThreadContextManager
-from tracer.tools.threads import called
+from tracer.tools.threads import called, is_generator
 
 
 @runtime_checkable
@@ -37,7 +39,6 @@ def stateful_tool(
     create: Callable[..., Any],
     description: str | None = None,
     parameters: JsonSchema | None = None,
-    hidden: Mapping[str, Any] | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool:
     """Make a tool that keeps something between the calls of a conversation.
@@ -55,46 +56,50 @@ def stateful_tool(
             itself. It may be an asynchronous context manager, such as a function with
             `contextlib.asynccontextmanager` makes: then it is entered, and left at the end.
         description: What it does, for the model; from `execute`'s docstring unless given.
-        parameters: The JSON Schema of its arguments. Unless given, it comes from the signature of
+        parameters: The JSON Schema of its arguments. By default it comes from the signature of
             `execute`, of the class that `create` is or says that it returns.
-        hidden: What `execute` receives from the runtime, by name: `{"user_id": UserId}`. Unless
-            given, its signature says it (`tracer.tools.hidden`), where that can be told.
-        options: See `Tool`.
+        options: See `Tool`. Parameters of `execute` with hiding types (`tracer.tools.hidden`) are
+            hidden too, if its class is known.
 
     Raises:
-        RegistrationError: `create` needs more than one argument, or it cannot be told what the
-            arguments of `execute` are.
+        RegistrationError: `create` needs more than one argument; the arguments of `execute` cannot
+            be derived; or its signature does not match `parameters`.
     """
     wants_context = _wants_context(name, create)
-    signature = None
-    if parameters is None or hidden is None:
-        signature = _execute_signature(create)
+    execute = _execute_of_class(create)
+    check = None
+    if parameters is not None:
+        hidden = hidden_parameters(name, options.get("hidden", {}))
+        if execute is not None:
+            hidden = {**hidden_by_type(execute), **hidden}
+            parameters = matching(name, execute, parameters, hidden).parameters
+    elif execute is not None:
+        signature = signature_of(execute, options.get("hidden"))
+        description = description or signature.description
+        hidden, check = signature.hidden, signature.parameters.check
+        parameters = signature.parameters.json_schema
+    else:
+        raise RegistrationError(
+            f"The arguments of the tool {name!r} cannot be derived. Give `parameters`, or let "
+            "`create` be, or declare that it returns, a class with a method `execute`."
+        )
+    names = parameter_names(parameters) | hidden.keys()
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
         run = _run_of(context)
         make = partial(called, create, context) if wants_context else create
         async with run.threads.instance(await run.conversation(), name, make) as instance:
-            return await called(_execute_of(instance), **arguments)
+            return await called(by_name(_execute_of(instance), names), **arguments)
 
-    check = None
-    if parameters is None:
-        if signature is None:
-            raise RegistrationError(
-                f"The arguments of the tool {name!r} can't be told: give `parameters`, or let "
-                "`create` be, or say that it returns, a class with a method `execute`."
-            )
-        parameters, check = signature.parameters.json_schema, signature.parameters.check
-    if hidden is None:
-        hidden = {} if signature is None else signature.hidden
+    made: ToolOptions = {**options, "hidden": hidden}
     return Tool(
         name=name,
-        description=description or (signature.description if signature else ""),
+        description=description or "",
         parameters=parameters,
         check=check,
-        hidden=hidden,
         run=run,
         tool_type=ToolType.STATEFUL,
-        **options,
+        **made,
     )
 
 
@@ -133,18 +138,24 @@ def _wants_context(name: str, create: Callable[..., Any]) -> bool:
     return bool(needed)
 
 
-def _execute_signature(create: Callable[..., Any]) -> Signature | None:
-    """Return the signature of the instances' `execute`; None where their class can't be told.
+def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return `execute` as an instance would have it; None if the instances' class is not known.
 
     Raises:
-        RegistrationError: It says what a model can't give.
+        RegistrationError: `create` or `execute` is a generator.
     """
+    if is_generator(create):
+        raise RegistrationError(
+            f"{getattr(create, '__name__', create)!r} is a generator: decorate it with "
+            "contextlib.asynccontextmanager, or return the instance."
+        )
     for kind in (create, *_returned(create)):
         if inspect.isclass(kind) and hasattr(kind, "execute"):
-            execute = inspect.getattr_static(kind, "execute")
-            # As an instance would have it: without `self`.
-            bound = MethodType(execute, kind) if isinstance(execute, FunctionType) else kind.execute
-            return signature_of(bound)
+            static = inspect.getattr_static(kind, "execute")
+            # Without `self`.
+            bound = MethodType(static, kind) if isinstance(static, FunctionType) else kind.execute
+            reject_generator(bound)
+            return cast("Callable[..., Any]", bound)
     return None
 
 

@@ -1,12 +1,14 @@
-"""STATELESS tools of functions that do not say themselves what they take; else see `tool`."""
+"""STATELESS tools of a function and a JSON Schema; `tool` derives the schema from type hints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Unpack
 
 from tracer.tools.arguments import JsonSchema
-from tracer.tools.definition import Tool, ToolOptions, ToolType, runner_of
+from tracer.tools.definition import Tool, ToolOptions, ToolType, reject_generator, runner_of
+from tracer.tools.executors.matching import matching
+from tracer.tools.signature import hidden_parameters
 
 
 def stateless_tool(
@@ -15,28 +17,30 @@ def stateless_tool(
     description: str,
     parameters: JsonSchema,
     execute: Callable[..., Any],
-    hidden: Mapping[str, Any] | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool:
     """Make a tool of a function and a JSON Schema.
 
     Args:
-        name: What the model calls it.
+        name: The name for the model.
         description: What it does, for the model.
         parameters: The JSON Schema of its arguments, an object.
-        execute: The function, synchronous or not; receives the arguments by name.
-        hidden: What it receives from the runtime, by name: `{"user_id": UserId}`.
+        execute: The function, synchronous or not. It receives the arguments by name; or all of them
+            as one dict, if it has a single parameter that is not in the schema.
         options: See `Tool`.
 
     Raises:
-        RegistrationError: It cannot work as it is defined.
+        RegistrationError: The schema and the function do not match, or the tool cannot work as it
+            is defined.
     """
+    reject_generator(execute)
+    hidden = hidden_parameters(name, options.get("hidden", {}))
+    matched = matching(name, execute, parameters, hidden)
     return Tool(
         name=name,
         description=description,
-        parameters=parameters,
-        hidden=hidden or {},
-        run=runner_of(execute),
+        parameters=matched.parameters,
+        run=runner_of(matched.execute),
         tool_type=ToolType.STATELESS,
         **options,
     )
