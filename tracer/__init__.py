@@ -1,4 +1,10 @@
-"""Records what an LLM agent did, and which tool call opened which sub-plan."""
+"""Records what an LLM agent did, and which tool call opened which sub-plan.
+
+The names in `__all__` are the public interface. Import them from here: `from tracer import tool`.
+Each is loaded on first use, because `import tracer` must not load a web framework or a database
+driver. The modules in `tracer.adapters`, one per agent framework, are public too. All other modules
+are private: they may change in any version.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -7,19 +13,199 @@ if TYPE_CHECKING:
     from tracer.client.connecting import connect
     from tracer.client.tracing import Tracing
     from tracer.client.work import Chosen
+    from tracer.context import ToolContext, identity
+    from tracer.errors import (
+        BadRequest,
+        ConfigurationError,
+        Denied,
+        InvalidArguments,
+        InvalidResult,
+        MissingIdentity,
+        ModelError,
+        RegistrationError,
+        StateConflict,
+        StoreUnavailable,
+        ToolError,
+        ToolUnavailable,
+        TracerError,
+        UnknownTool,
+    )
+    from tracer.recorder.recorder import Recorder
+    from tracer.recorder.spool import Spool
+    from tracer.runtime.agent import Agent
+    from tracer.runtime.agent_files import read_agents
+    from tracer.runtime.application import Application, Surroundings
+    from tracer.runtime.chat_model import ChatModel, ChosenCall, Generation, Message, ToolSpec
+    from tracer.runtime.launcher import RunLauncher, RunOutcome
+    from tracer.runtime.openai_model import OpenAIModel
+    from tracer.runtime.plan import PlanTemplate, StepTemplate
+    from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
+    from tracer.runtime.subplan_tool import subplan_tool
+    from tracer.status import Status
+    from tracer.storage.http_writer import HttpWriter
+    from tracer.storage.memory_store import MemoryStore
+    from tracer.tools.batch_tool import batch_tool
+    from tracer.tools.budget import BudgetLimits
+    from tracer.tools.definition import Tool, tool
+    from tracer.tools.executors.mcp import McpConfig, McpServer
+    from tracer.tools.executors.rest import rest_tool
+    from tracer.tools.executors.rest_config import BasicAuth, BearerAuth, HeaderAuth, RestConfig
+    from tracer.tools.executors.stateful import stateful_tool
+    from tracer.tools.executors.stateless import stateless_tool
+    from tracer.tools.hidden import Hidden, TokenId, User, UserId
+    from tracer.tools.registry import ToolRegistry
+    from tracer.tools.run_scope import ToolResources
+    from tracer.tools.session_state import RunContext, SessionState
+    from tracer.tools.tool_files import read_tools
+    from tracer.tools.tool_service import CallOutcome, ToolService
 
-__all__ = ["Chosen", "Tracing", "connect"]
+__all__ = [
+    "Agent",
+    "Application",
+    "BadRequest",
+    "BasicAuth",
+    "BearerAuth",
+    "BudgetLimits",
+    "CallOutcome",
+    "ChatModel",
+    "Chosen",
+    "ChosenCall",
+    "ConfigurationError",
+    "Denied",
+    "Generation",
+    "HeaderAuth",
+    "Hidden",
+    "HttpWriter",
+    "InvalidArguments",
+    "InvalidResult",
+    "McpConfig",
+    "McpServer",
+    "MemoryStore",
+    "Message",
+    "MissingIdentity",
+    "ModelError",
+    "OpenAIModel",
+    "PlanTemplate",
+    "Recorder",
+    "RegistrationError",
+    "RestConfig",
+    "RunContext",
+    "RunLauncher",
+    "RunOutcome",
+    "Script",
+    "ScriptedModel",
+    "SessionState",
+    "Spool",
+    "StateConflict",
+    "Status",
+    "StepTemplate",
+    "StoreUnavailable",
+    "Surroundings",
+    "TokenId",
+    "Tool",
+    "ToolContext",
+    "ToolError",
+    "ToolRegistry",
+    "ToolResources",
+    "ToolService",
+    "ToolSpec",
+    "ToolUnavailable",
+    "TracerError",
+    "Tracing",
+    "Turn",
+    "UnknownTool",
+    "User",
+    "UserId",
+    "batch_tool",
+    "call",
+    "connect",
+    "identity",
+    "read_agents",
+    "read_tools",
+    "rest_tool",
+    "stateful_tool",
+    "stateless_tool",
+    "subplan_tool",
+    "tool",
+]
 
-_PLACES = {
+_MODULES = {
+    "Agent": "tracer.runtime.agent",
+    "Application": "tracer.runtime.application",
+    "BadRequest": "tracer.errors",
+    "BasicAuth": "tracer.tools.executors.rest_config",
+    "BearerAuth": "tracer.tools.executors.rest_config",
+    "BudgetLimits": "tracer.tools.budget",
+    "CallOutcome": "tracer.tools.tool_service",
+    "ChatModel": "tracer.runtime.chat_model",
     "Chosen": "tracer.client.work",
+    "ChosenCall": "tracer.runtime.chat_model",
+    "ConfigurationError": "tracer.errors",
+    "Denied": "tracer.errors",
+    "Generation": "tracer.runtime.chat_model",
+    "HeaderAuth": "tracer.tools.executors.rest_config",
+    "Hidden": "tracer.tools.hidden",
+    "HttpWriter": "tracer.storage.http_writer",
+    "InvalidArguments": "tracer.errors",
+    "InvalidResult": "tracer.errors",
+    "McpConfig": "tracer.tools.executors.mcp",
+    "McpServer": "tracer.tools.executors.mcp",
+    "MemoryStore": "tracer.storage.memory_store",
+    "Message": "tracer.runtime.chat_model",
+    "MissingIdentity": "tracer.errors",
+    "ModelError": "tracer.errors",
+    "OpenAIModel": "tracer.runtime.openai_model",
+    "PlanTemplate": "tracer.runtime.plan",
+    "Recorder": "tracer.recorder.recorder",
+    "RegistrationError": "tracer.errors",
+    "RestConfig": "tracer.tools.executors.rest_config",
+    "RunContext": "tracer.tools.session_state",
+    "RunLauncher": "tracer.runtime.launcher",
+    "RunOutcome": "tracer.runtime.launcher",
+    "Script": "tracer.runtime.scripted_model",
+    "ScriptedModel": "tracer.runtime.scripted_model",
+    "SessionState": "tracer.tools.session_state",
+    "Spool": "tracer.recorder.spool",
+    "StateConflict": "tracer.errors",
+    "Status": "tracer.status",
+    "StepTemplate": "tracer.runtime.plan",
+    "StoreUnavailable": "tracer.errors",
+    "Surroundings": "tracer.runtime.application",
+    "TokenId": "tracer.tools.hidden",
+    "Tool": "tracer.tools.definition",
+    "ToolContext": "tracer.context",
+    "ToolError": "tracer.errors",
+    "ToolRegistry": "tracer.tools.registry",
+    "ToolResources": "tracer.tools.run_scope",
+    "ToolService": "tracer.tools.tool_service",
+    "ToolSpec": "tracer.runtime.chat_model",
+    "ToolUnavailable": "tracer.errors",
+    "TracerError": "tracer.errors",
     "Tracing": "tracer.client.tracing",
+    "Turn": "tracer.runtime.scripted_model",
+    "UnknownTool": "tracer.errors",
+    "User": "tracer.tools.hidden",
+    "UserId": "tracer.tools.hidden",
+    "batch_tool": "tracer.tools.batch_tool",
+    "call": "tracer.runtime.scripted_model",
     "connect": "tracer.client.connecting",
+    "identity": "tracer.context",
+    "read_agents": "tracer.runtime.agent_files",
+    "read_tools": "tracer.tools.tool_files",
+    "rest_tool": "tracer.tools.executors.rest",
+    "stateful_tool": "tracer.tools.executors.stateful",
+    "stateless_tool": "tracer.tools.executors.stateless",
+    "subplan_tool": "tracer.runtime.subplan_tool",
+    "tool": "tracer.tools.definition",
 }
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Return a public name. Not before it is wanted: each module imports this one first."""
-        if name not in _PLACES:
+        """Import and return a public name."""
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_PLACES[name]), name)
+        return getattr(import_module(_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -97,7 +97,7 @@ class Spool:
 
     def __init__(
         self,
-        path: Path,
+        path: Path | str,
         max_bytes: int = MAX_BYTES,
         *,
         ids: IdSource = new_id,
@@ -111,7 +111,7 @@ class Spool:
             ids: Names what is spooled.
             busy_seconds: How long to wait for another process that writes to the same file.
         """
-        self._path = path
+        self._path = Path(path)
         self._max_pages = max(max_bytes // _PAGE_BYTES, 8)
         self._ids = ids
         self._busy_seconds = busy_seconds

@@ -27,10 +27,12 @@ from tracer.tools.arguments import JsonSchema
 from tracer.tools.threads import is_generator
 
 TokenId = NewType("TokenId", str)
-"""What the caller showed to say who they are; hidden wherever a tool declares it."""
+TokenId.__doc__ = "The token that identifies the caller. A parameter of this type is hidden."
 
 UserId = NewType("UserId", str)
-"""The caller's user id, as the token resolver found it; hidden wherever a tool declares it."""
+UserId.__doc__ = (
+    "The caller's user id, as the token resolver returned it. A parameter of this type is hidden."
+)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,14 @@ class ToolRegistry:
         """Add a tool, and return it.
 
         Raises:
-            RegistrationError: Its name is taken or reserved, or a model cannot write it.
+            RegistrationError: It is no `Tool`; its name is taken or reserved; or a model cannot
+                write it.
         """
+        if not isinstance(tool, Tool):
+            raise RegistrationError(
+                f"{getattr(tool, '__name__', type(tool).__name__)!r} is not a tool. Decorate the "
+                "function with @tool, or make a tool with stateless_tool or stateful_tool."
+            )
         if not _NAME.fullmatch(tool.name):
             raise RegistrationError(
                 f"A model can't write the tool name {tool.name!r}: use letters without accents, "

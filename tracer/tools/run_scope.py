@@ -24,6 +24,7 @@ from tracer.events import Event
 from tracer.ids import IdSource
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
+from tracer.recorder.unrecorded import Unrecorded
 from tracer.sessions import Change, SessionStates, State
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.tools.budget import Budget, BudgetLimits
@@ -112,7 +113,7 @@ class RunScope:
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: Recorder | Unrecorded,
         resources: ToolResources,
         root_plan_id: UUID,
         ids: IdSource,

@@ -1,6 +1,6 @@
-"""The tool service: one door to every tool, for programs that have no planner.
+"""The tool service calls tools for programs that have no planner.
 
-    async with ToolService(registry, recorder) as tools:
+    async with ToolService([record_blood_pressure]) as tools:
         with identity(token_id="…"):
             outcome = await tools.call("record_blood_pressure", {"systolic": 120, "diastolic": 80})
 
@@ -11,7 +11,7 @@ a call outside of any is a run of its own. Every call takes the path that the ag
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -25,6 +25,7 @@ from tracer.events import (
 )
 from tracer.ids import IdSource, new_id
 from tracer.recorder.recorder import Recorder
+from tracer.recorder.unrecorded import Unrecorded
 from tracer.status import Status
 from tracer.tools.call_batch import Call, CallBatch
 from tracer.tools.definition import Tool
@@ -71,25 +72,29 @@ class ToolService:
 
     def __init__(
         self,
-        registry: ToolRegistry,
-        recorder: Recorder,
+        tools: ToolRegistry | Iterable[Tool] = (),
+        recorder: Recorder | None = None,
         resources: ToolResources | None = None,
         *,
         ids: IdSource = new_id,
     ) -> None:
-        """Connect tools with a recorder.
+        """Create a service; enter it before the first call.
 
         Args:
-            registry: The tools.
-            recorder: Records their calls; open while the service is.
+            tools: The tools, or a registry of them. More can be added to `registry` later.
+            recorder: Records the calls. It must be open as long as the service. None: no call is
+                recorded.
             resources: What the tools stand on; closed with the service.
-            ids: Mints the ids of everything that is recorded.
+            ids: Mints the ids of runs and calls.
+
+        Raises:
+            RegistrationError: A tool cannot be registered; see `ToolRegistry.register`.
         """
-        self.registry = registry
+        self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.resources = resources or ToolResources()
         self.left_behind: set[asyncio.Task[None]] = set()
         """What goes on beside runs, such as waiting for tools that were given up."""
-        self._recorder = recorder
+        self._recorder = recorder or Unrecorded()
         self._ids = ids
         self._loop: asyncio.AbstractEventLoop | None = None
 
