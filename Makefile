@@ -1,4 +1,4 @@
-# Everything a developer does here. Needs Python 3.11 or newer, Node 20 or newer, npm and make;
+# Everything a developer does here. Needs Python 3.11 or newer, Node 20.19 or newer, npm and make;
 # each target installs what it needs into .venv and web/node_modules, and only when it changed.
 
 SHELL := bash
@@ -18,9 +18,24 @@ endif
 # Where programs may not keep what they compiled, each start of a command would compile all of it.
 COMPILED := $(if $(PYTHONDONTWRITEBYTECODE),--compile-bytecode)
 
+# Commands that fail with one sentence if a program is missing or too old.
+define CHECK_PYTHON
+test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	found=$$($(PYTHON) --version 2>&1) || found=missing; \
+	echo "Python 3.11 or newer is required; $(PYTHON) is $$found. Install it, or name another" \
+		"program: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+endef
+NODE_MINIMUM = $(shell sed -n 's/.*"node": ">=\([0-9]*\.[0-9]*\).*/\1/p' web/package.json)
+define CHECK_NODE
+found=$$(node --version 2>/dev/null); IFS=. read -r major minor _ <<< "$${found#v}"; \
+(( major * 1000 + minor >= $(subst .,*1000+,$(NODE_MINIMUM)) )) && command -v npm >/dev/null || { \
+	echo "Node $(NODE_MINIMUM) or newer and npm are required; found node $${found:-none} and npm" \
+		"$$(command -v npm || echo none). Install them, or add their directory to PATH." >&2; exit 1; }
+endef
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo serve test test-thorough test-web watch coverage check check-python check-web \
+.PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
 	audit format openapi data bench torture wheel lock browser clean
 
 # Run a command, and report how long it took.
@@ -35,7 +50,12 @@ help:
 	@echo "Less often:"
 	@awk -F ':.*#: ' '/^[a-z-]+:.*#: / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer (1 min; seconds when little changed)
+# Before anything is installed. Once the viewer is built, Node is not required.
+programs:
+	@$(CHECK_PYTHON)
+	@$(if $(VIEWER),test -e $(VIEWER) || { $(CHECK_NODE); })
+
+setup: programs $(PYTHON_READY) $(VIEWER) ## Install everything and build the viewer (1 min; seconds when little changed)
 
 demo: setup ## Record a demonstration run and show it in the viewer (10 s)
 	$(BIN)/tracer demo
@@ -122,8 +142,7 @@ clean: #: Remove everything that was installed or built
 		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
 $(PYTHON_READY): pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-		"Python 3.11 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
 		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
@@ -132,9 +151,11 @@ $(PYTHON_READY): pyproject.toml requirements.lock
 	touch $@
 
 $(WEB_READY): web/package.json web/package-lock.json
+	@$(CHECK_NODE)
 	cd web && npm ci --no-audit --no-fund
 	touch $@
 
 $(VIEWER): $(WEB_READY) $(WEB_SOURCES)
+	@$(CHECK_NODE)
 	cd web && npm run build
 	touch $@

@@ -1,0 +1,151 @@
+"""`make` names a missing or old program in one sentence, before it installs anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.house.project_files import ROOT
+
+COPIED = ("Makefile", "pyproject.toml", "web/package.json", "web/package-lock.json")
+PROGRAMS = ("awk", "bash", "env", "find", "grep", "make", "sed", "touch")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Return a copy of what the Makefile needs, in which nothing was installed."""
+    folder = tmp_path / "checkout"
+    for name in COPIED:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    # Empty, so that a check that does not work installs nothing either.
+    (folder / "requirements.lock").touch()
+    return folder
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """Return a folder that is used as PATH: with Python and make, without Node and npm."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in PROGRAMS:
+        found = shutil.which(name)
+        assert found, name
+        (folder / name).symlink_to(found)
+    # Runs checks only: what asks for more has passed them.
+    _script(folder, "python3", f'[ "$1" = -c ] && exec {sys.executable} "$@"; echo passed; exit 1')
+    return folder
+
+
+def _script(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!{shutil.which('bash')}\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def _make(checkout: Path, programs: Path, target: str = "demo") -> tuple[str, bool]:
+    """Run make; return the lines on standard error that are not make's own, and if it passed."""
+    environment = {"PATH": str(programs), "HOME": str(checkout)}
+    run = subprocess.run(
+        [programs / "make", target],
+        cwd=checkout,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert run.returncode != 0
+    assert not os.path.lexists(checkout / ".venv/bin/uv")
+    assert not os.path.lexists(checkout / "web/node_modules")
+    lines = [each for each in run.stderr.splitlines() if not each.startswith("make")]
+    return "\n".join(lines), "passed" in run.stdout
+
+
+@pytest.mark.parametrize("target", ["demo", "setup", "serve", "test", "test-web"])
+def test_old_node_is_reported_in_one_sentence(checkout: Path, programs: Path, target: str) -> None:
+    _script(programs, "node", "echo v18.19.0")
+    _script(programs, "npm", "exit 1")
+
+    assert _make(checkout, programs, target) == (
+        f"Node 20.19 or newer and npm are required; found node v18.19.0 and npm {programs}/npm. "
+        "Install them, or add their directory to PATH.",
+        False,
+    )
+
+
+def test_missing_node_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+    assert _make(checkout, programs) == (
+        "Node 20.19 or newer and npm are required; found node none and npm none. "
+        "Install them, or add their directory to PATH.",
+        False,
+    )
+
+
+def test_missing_npm_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+    _script(programs, "node", "echo v24.1.0")
+
+    assert _make(checkout, programs) == (
+        "Node 20.19 or newer and npm are required; found node v24.1.0 and npm none. "
+        "Install them, or add their directory to PATH.",
+        False,
+    )
+
+
+@pytest.mark.parametrize("version", ["v20.19.0", "v20.20.2", "v22.0.0", "v100.1.0"])
+def test_node_from_the_minimum_version_on_is_accepted(
+    version: str, checkout: Path, programs: Path
+) -> None:
+    _script(programs, "node", f"echo {version}")
+    _script(programs, "npm", "exit 1")
+
+    assert _make(checkout, programs) == ("", True)
+
+
+@pytest.mark.parametrize("version", ["v20.18.3", "v9.99.0", "unknown"])
+def test_node_below_the_minimum_version_is_rejected(
+    version: str, checkout: Path, programs: Path
+) -> None:
+    _script(programs, "node", f"echo {version}")
+    _script(programs, "npm", "exit 1")
+
+    message, has_passed = _make(checkout, programs)
+
+    assert f"found node {version} and" in message
+    assert not has_passed
+
+
+def test_old_python_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+    _script(programs, "python3", '[ "$1" = --version ] && echo Python 3.9.2 && exit; exit 1')
+
+    assert _make(checkout, programs) == (
+        "Python 3.11 or newer is required; python3 is Python 3.9.2. "
+        "Install it, or name another program: make PYTHON=python3.12 demo",
+        False,
+    )
+
+
+def test_python_is_not_checked_once_it_is_installed(checkout: Path, programs: Path) -> None:
+    (programs / "python3").rename(programs / "python3.12")
+    installed = checkout / ".venv/bin"
+    installed.mkdir(parents=True)
+    (installed / "python").symlink_to(programs / "python3.12")
+
+    message, _ = _make(checkout, programs)
+
+    assert message.startswith("Node")
+
+
+def test_missing_python_is_reported_in_one_sentence(checkout: Path, programs: Path) -> None:
+    (programs / "python3").unlink()
+
+    assert _make(checkout, programs) == (
+        "Python 3.11 or newer is required; python3 is missing. "
+        "Install it, or name another program: make PYTHON=python3.12 demo",
+        False,
+    )
