@@ -94,6 +94,8 @@ class ToolContext:
     run: object = field(default=None, repr=False, compare=False)
     """The run that the call belongs to, for tools that open more work in it
     (`tracer.tools.run_scope`)."""
+    is_recorded: bool = True
+    """Whether the call is recorded. Other records must not refer to a call that is not."""
 
 
 class _Bound:

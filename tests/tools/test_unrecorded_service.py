@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 import tracer
+from tests.adapters.recording import recording, trees_of
+from tests.tools.http_servers import http_server, reply
 from tracer.context import identity
 from tracer.errors import Denied, RegistrationError
 from tracer.status import Status
 from tracer.tools.budget import BudgetLimits
 from tracer.tools.definition import Tool, tool
+from tracer.tools.executors.rest import rest_tool
+from tracer.tools.executors.rest_config import RestConfig
 from tracer.tools.executors.stateful import stateful_tool
 from tracer.tools.hidden import UserId
 from tracer.tools.registry import ToolRegistry
@@ -135,6 +139,41 @@ async def test_parallel_calls_without_a_recorder_have_distinct_ids() -> None:
 
     assert [each.result for each in outcomes] == [str(each) for each in range(200)]
     assert len({each.tool_call_id for each in outcomes}) == 200
+
+
+async def test_unrecorded_call_sends_no_trace_headers() -> None:
+    async with http_server(lambda request: reply(json=sorted(request.headers))) as server:
+        read_headers = rest_tool(
+            name="read_headers",
+            description="Read the headers.",
+            parameters={"type": "object", "properties": {}},
+            config=RestConfig(base_url=server.url, allowed_hosts=frozenset({server.host})),
+        )
+        async with ToolService([read_headers]) as tools:
+            outcome = await tools.call("read_headers")
+
+    assert outcome.result is not None
+    assert "accept-encoding" in outcome.result.lower()
+    assert "trace" not in outcome.result.lower()
+
+
+async def test_plan_recorded_by_hand_in_an_unrecorded_call_is_a_run_of_its_own(
+    tmp_path: Path,
+) -> None:
+    @tool
+    async def ask(question: str) -> str:
+        """Ask an agent that is recorded by hand."""
+        async with tracing.plan(question, agent="researcher") as plan:
+            plan.finish("answered")
+        return str(plan.root_plan_id == plan.plan_id)
+
+    with recording(tmp_path) as (tracing, store):
+        async with ToolService([ask]) as tools:
+            outcome = await tools.call("ask", {"question": "Why?"})
+        [tree] = await trees_of(store)
+
+    assert outcome.result == "True"
+    assert (tree["title"], tree["status"]) == ("Why?", "succeeded")
 
 
 async def test_public_names_suffice_for_one_call() -> None:

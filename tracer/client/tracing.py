@@ -167,7 +167,7 @@ class Tracing(Connection):
         work = within or current_work(self)
         if work is None:
             context = current_tool_context()
-            if context is not None and context.toolcallId is not None:
+            if context is not None and context.toolcallId is not None and context.is_recorded:
                 work = self._call_of(context)
         return work
 

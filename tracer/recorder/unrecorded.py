@@ -1,4 +1,4 @@
-"""What stands in for a recorder when nothing is recorded."""
+"""The substitute for a recorder when nothing is recorded."""
 
 from __future__ import annotations
 

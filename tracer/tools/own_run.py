@@ -45,6 +45,7 @@ class OwnRun:
             identity=scope.identity,
             thread_id=scope.thread_id,
             run=scope,
+            is_recorded=scope.is_recorded,
         )
         self._scope = scope
 

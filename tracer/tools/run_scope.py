@@ -161,6 +161,11 @@ class RunScope:
         self._positions: dict[UUID, count[int]] = {}
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether its events are recorded, and not discarded."""
+        return not isinstance(self._recorder, Unrecorded)
+
+    @property
     def thread_id(self) -> str:
         """The conversation, or the run itself where it belongs to none."""
         return str(self.root_plan_id) if self.session_id is None else self.session_id

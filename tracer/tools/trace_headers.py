@@ -10,12 +10,13 @@ from tracer.ids import span_id
 
 
 def trace_headers(context: ToolContext) -> dict[str, str]:
-    """Return `traceparent` and `tracestate` for what a tool call sends; nothing outside of any.
+    """Return the headers `traceparent` and `tracestate` for the requests of a tool call.
 
-    The trace is the run, the parent span is the call. `tracestate` says the call's id in full, so
-    that whoever receives it finds the record.
+    Return no headers outside of a call, and for a call that is not recorded. The trace is the run,
+    the parent span is the call. `tracestate` holds the call's whole id, so that the receiver finds
+    the record.
     """
-    if context.toolcallId is None:
+    if context.toolcallId is None or not context.is_recorded:
         return {}
     return {
         "traceparent": f"00-{context.root_plan_id.hex}-{span_id(context.toolcallId)}-01",
@@ -25,14 +26,17 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
 
 @contextmanager
 def call_as_span(context: ToolContext) -> Iterator[None]:
-    """Make a tool call OpenTelemetry's current span inside, unless there is one or no call.
+    """Make a tool call OpenTelemetry's current span inside.
 
-    For libraries that write the trace of a span of their own over ours once an SDK is set up: that
-    span is then one below the call, in the run's trace.
+    It changes nothing if there is a current span, no call, or one that is not recorded.
+
+    It is for libraries that overwrite our trace headers with those of their own span once an SDK is
+    set up: that span is then a child of the call, in the run's trace.
     """
     from opentelemetry import trace  # where such a library is imported, this is too
 
-    if context.toolcallId is None or trace.get_current_span().get_span_context().is_valid:
+    has_span = trace.get_current_span().get_span_context().is_valid
+    if context.toolcallId is None or not context.is_recorded or has_span:
         yield
         return
     of_call = trace.SpanContext(
