@@ -2,7 +2,7 @@
 
 Each section stands for itself. Its TOML and YAML become the files that their first lines name, and
 its Python runs in order: a block that awaits in an event loop, any other in a thread, as a program
-without one. What stands behind `# →` is what the line gives, and a block of text is the outline of
+without one. The value or the output of a line follows its `# →`. A block of text is the outline of
 the run that was recorded last.
 
 A section that connects has a server at `TRACER_URL`, where `tracer.connect()` finds it, and as
@@ -127,7 +127,10 @@ def _show(value: object, wanted: str) -> None:
 
 
 async def _run(example: Example, guide: str, names: dict[str, Any]) -> None:
-    text = _SHOWN.sub(lambda found: f"{found[1]}_show(({found[2]}), {found[3]!r})", example.text)
+    text = _SHOWN.sub(
+        lambda found: f"{found[1]}_show(({found[2].removeprefix('print')}), {found[3]!r})",
+        example.text,
+    )
     source = "\n" * example.line + text
     code = compile(source, str(DOCS / guide), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if code.co_flags & inspect.CO_COROUTINE:
