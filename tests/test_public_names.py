@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import NewType
 import pytest
 
 import tracer
+from tests.house.project_files import project_files, text_of
+
+PRIVATE_IMPORT = re.compile(r"^ *(?:from|import) tracer\.(?!adapters\b).*", re.MULTILINE)
 
 NAMES = {
     # Tools, and calling them
@@ -155,3 +159,16 @@ def test_dir_loads_no_large_library() -> None:
     )
 
     assert run.stdout.split() == []
+
+
+def test_guides_and_examples_import_public_names_only() -> None:
+    shown = [
+        each
+        for each in project_files()
+        if each.name == "README.md" or each.parts[0] in ("docs", "examples")
+    ]
+
+    assert Path("docs/tools.md") in shown
+    assert [
+        (str(path), line) for path in shown for line in PRIVATE_IMPORT.findall(text_of(path) or "")
+    ] == []

@@ -353,7 +353,7 @@ def load_application(settings: Settings) -> Application:
     if not isinstance(application, Application):
         raise ConfigurationError(
             f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
-            "it has to be a tracer.runtime.application.Application."
+            "it must be a tracer.Application."
         )
     return application
 

@@ -17,13 +17,17 @@ from health.medication import medication_tools
 from health.previous_runs import OwnServer, previous_runs_tool
 from health.reviews import INTERACTION_CHECK, MEDICATION_CHECK, SYMPTOM_CHECK, WEEKLY_REVIEW
 from health.symptom import symptom_tools
-from tracer.runtime.agent_files import read_agents
-from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import Tool
-from tracer.tools.executors.mcp import McpConfig, McpServer
-from tracer.tools.registry import ToolRegistry
+from tracer import (
+    Application,
+    McpConfig,
+    McpServer,
+    Surroundings,
+    Tool,
+    ToolRegistry,
+    batch_tool,
+    read_agents,
+    subplan_tool,
+)
 
 PLANNER_INSTRUCTIONS = """\
 The user speaks of their own health, and the agents' tools know who the user is: nobody needs to \

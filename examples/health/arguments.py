@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tracer.clock import Clock
-from tracer.errors import ToolError
-from tracer.tools.hidden import Hidden, UserId
+from tracer import Hidden, ToolError, UserId
+
+Clock = Callable[[], datetime]
+"""Returns the present time, in UTC."""
 
 SLACK = timedelta(minutes=5)
 """How far a patient's clock may run ahead of ours."""

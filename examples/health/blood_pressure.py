@@ -11,8 +11,7 @@ from health.arguments import Caller, Limit, Notes, Offset, RecordId, read_since,
 from health.diary import Diary, Entry
 from health.entry_count import count_entry
 from health.tables import BLOOD_PRESSURE
-from tracer.errors import ToolError
-from tracer.tools.definition import Tool, tool
+from tracer import Tool, ToolError, tool
 
 Systolic = Annotated[int, Field(ge=50, le=300)]
 Diastolic = Annotated[int, Field(ge=20, le=200)]

@@ -11,9 +11,17 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from tracer.errors import ModelError
-from tracer.runtime.chat_model import ChosenCall, Generation, Message, ToolSpec
-from tracer.runtime.scripted_model import Script, ScriptedModel, ScriptError, Turn, call
+from tracer import (
+    ChosenCall,
+    Generation,
+    Message,
+    ModelError,
+    Script,
+    ScriptedModel,
+    ToolSpec,
+    Turn,
+    call,
+)
 
 TOKEN_ID = "user-p-1-demo"
 """Whose run the demonstration is: the tools know, and neither the model nor the records."""
@@ -57,7 +65,7 @@ class DemonstrationModel:
         """
         try:
             return await self._scripted.complete(messages, tools)
-        except ScriptError as error:
+        except ModelError as error:
             raise ModelError(
                 "There is no model here, only the script of the demonstration, and it does not "
                 "know this request. Set TRACER_MODEL, for example to openai:gpt-5-mini."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -15,17 +15,16 @@ from psycopg.rows import DictRow, dict_row
 from psycopg.sql import Composed
 from psycopg_pool import AsyncConnectionPool
 
+from health.arguments import Clock
 from health.tables import SCHEMA, Table, insert, select, update
-from tracer.clock import Clock, utc_now
-from tracer.errors import (
+from tracer import (
     ConfigurationError,
     InvalidArguments,
     StoreUnavailable,
+    Surroundings,
     ToolError,
     ToolUnavailable,
 )
-from tracer.runtime.application import Surroundings
-from tracer.storage.engine import libpq_url
 
 Entry = dict[str, Any]
 """One row of the diary, as a tool returns it: without whose it is."""
@@ -37,6 +36,10 @@ SCHEMA_LOCK = 4_861_001
 """Any number that the processes agree on: `IF NOT EXISTS` alone fails when two create at once."""
 
 _OUTAGES = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - tests pass another clock
 
 
 class NoSuchRecord(ToolError):
@@ -54,7 +57,7 @@ class Diary:
             not answer.
     """
 
-    def __init__(self, clock: Clock = utc_now, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(self, clock: Clock = _now, answer_seconds: float = ANSWER_SECONDS) -> None:
         self.clock = clock
         self._answer_seconds = answer_seconds
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[DictRow]] | None = None
@@ -78,7 +81,7 @@ class Diary:
                 "set TRACER_DATABASE_URL, beside TRACER_URL."
             )
         pool = AsyncConnectionPool(
-            libpq_url(surroundings.database_url),
+            _without_driver(surroundings.database_url),
             connection_class=psycopg.AsyncConnection[DictRow],
             kwargs={"autocommit": True, "row_factory": dict_row},
             configure=_speak_utc,
@@ -181,6 +184,12 @@ class Diary:
                 return await cursor.fetchall()
         except _OUTAGES as error:
             raise ToolUnavailable("The diary's database does not answer. Try later.") from error
+
+
+def _without_driver(url: str) -> str:
+    """Return a database's address without SQLAlchemy's `+driver`, which libpq rejects."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme.partition('+')[0]}{separator}{rest}"
 
 
 async def _speak_utc(connection: psycopg.AsyncConnection[DictRow]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tracer.tools.session_state import RunContext
+from tracer import RunContext
 
 ENTRIES_RECORDED = "entries_recorded"
 

@@ -18,7 +18,7 @@ from health.arguments import (
 from health.diary import Diary, Entry
 from health.entry_count import count_entry
 from health.tables import HEALTH_EVENT
-from tracer.tools.definition import Tool, tool
+from tracer import Tool, tool
 
 EventType = Literal[
     "diagnosis", "examination", "hospital_stay", "injury", "surgery", "vaccination", "other"

@@ -6,7 +6,7 @@ from health.arguments import Caller, Limit, Name, Notes, Offset, RecordId, read_
 from health.diary import Diary, Entry
 from health.entry_count import count_entry
 from health.tables import MEDICATION
-from tracer.tools.definition import Tool, tool
+from tracer import Tool, tool
 
 
 def medication_tools(diary: Diary) -> tuple[Tool, ...]:

@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from secrets import token_urlsafe
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SecretStr, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from tracer.access import new_secret
-from tracer.errors import InvalidResult, ToolError
-from tracer.runtime.application import Surroundings
-from tracer.tools.definition import Tool
-from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import BearerAuth, RestConfig
+from tracer import BearerAuth, InvalidResult, RestConfig, Surroundings, Tool, ToolError, rest_tool
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 """The hosts that the tool may reach besides public ones: the server beside it is on one."""
@@ -82,7 +78,7 @@ class OwnServer:
 
     def key(self) -> SecretStr:
         """Return what the server is shown. One that wants no key takes anything."""
-        return SecretStr(self._around.server_key or new_secret())
+        return SecretStr(self._around.server_key or token_urlsafe())
 
 
 def previous_runs_tool(server: OwnServer) -> Tool:

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from health.arguments import Name
-from tracer.runtime.plan import PlanTemplate, StepTemplate
+from tracer import PlanTemplate, StepTemplate
 
 
 class TwoMedications(BaseModel):

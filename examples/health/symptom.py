@@ -8,7 +8,7 @@ from health.arguments import Caller, Limit, Name, Notes, Offset, RecordId, read_
 from health.diary import Diary, Entry
 from health.entry_count import count_entry
 from health.tables import SYMPTOM
-from tracer.tools.definition import Tool, tool
+from tracer import Tool, tool
 
 Severity = Literal["mild", "moderate", "severe"]
 
