@@ -80,6 +80,7 @@ NAMES = {
     "BadRequest",
     "ConfigurationError",
     "Denied",
+    "IdentityUnavailable",
     "InvalidArguments",
     "InvalidResult",
     "MissingIdentity",
