@@ -68,6 +68,17 @@ async def test_json_is_returned_as_values_and_other_text_as_text() -> None:
     }
 
 
+async def test_charset_that_is_none_of_text_is_read_as_utf_8() -> None:
+    # Decoding punycode takes time in the square of its length, and would stop the event loop.
+    body = "grün-" + "x" * 1000
+    charsets = ["punycode", "idna", "unicode_escape", "rot13", "base64", "no-such", "utf-7"]
+    answers = {
+        each: (reply(body=body, content_type=f"text/plain; charset={each}"), {})
+        for each in charsets
+    }
+    assert await results_of(answers) == dict.fromkeys(charsets, body)
+
+
 async def test_answer_without_a_body_is_its_status() -> None:
     assert await result_of(reply(204), method="DELETE") == {"status": 204}
     assert await result_of(reply(content_type="application/json"), method="HEAD") == {"status": 200}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,6 +20,17 @@ MAX_RETRY_AFTER = 60.0
 
 EXCERPT_CHARACTERS = 500
 """How much of a failed answer the model is shown."""
+
+CHARSETS = frozenset({
+    "ascii", "big5", "big5hkscs", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255",
+    "cp1256", "cp1257", "cp1258", "cp866", "cp874", "cp932", "cp949", "euc_jis_2004", "euc_jp",
+    "euc_kr", "gb18030", "gb2312", "gbk", "iso8859-1", "iso8859-2", "iso8859-3", "iso8859-4",
+    "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8", "iso8859-10", "iso8859-13", "iso8859-14",
+    "iso8859-15", "iso8859-16", "iso2022_jp", "koi8-r", "koi8-u", "shift_jis", "utf-8", "utf-16",
+    "utf-16-be", "utf-16-le",
+})  # fmt: skip
+"""The encodings of answers, by Python's names: those of the Encoding Standard (whatwg.org). Python
+knows others that are no charsets of text, and takes minutes to decode some, such as punycode."""
 
 _EXCERPT_BYTES = 16 * 1024
 _PASSING = frozenset({429, 502, 503, 504})
@@ -106,12 +118,11 @@ def _media_type(response: httpx2.Response) -> str:
 
 
 def _charset(response: httpx2.Response) -> str:
-    named = response.charset_encoding or "utf-8"
     try:
-        "".encode(named)
-    except LookupError:
+        named = codecs.lookup(response.charset_encoding or "utf-8").name
+    except (LookupError, ValueError):
         return "utf-8"
-    return named
+    return named if named in CHARSETS else "utf-8"
 
 
 def _text(body: bytes, response: httpx2.Response) -> str:
