@@ -19,9 +19,12 @@ _ASLEEP = """
 SELECT pid FROM pg_stat_activity
 WHERE wait_event = 'PgSleep' AND datname = current_database()"""
 
-# Locks are on workers; who waits is told by the number of its node and that of its process.
+# A global pid is the number of a node and of a process there. citus_lock_waits covers all databases
+# of the cluster.
 _WAITING_ON_CITUS = """
-SELECT DISTINCT (waiting_gpid % 10000000000)::integer FROM citus_lock_waits"""
+SELECT DISTINCT (waiting_gpid % 10000000000)::integer
+FROM citus_lock_waits JOIN citus_stat_activity ON global_pid = waiting_gpid
+WHERE datname = current_database()"""
 
 
 async def waiting(url: str) -> list[int]:

@@ -19,6 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from api.gate import is_loopback
 from api.tree_json import tree_json
 from tests.citus_databases import (
     drop_cluster_database,
@@ -244,6 +245,9 @@ async def test_workers_show_a_project_its_own_rows_alone(pool: Pool) -> None:
 async def test_a_worker_that_is_away_loses_nothing_that_was_acknowledged(
     cluster: str, unmigrated_url: str
 ) -> None:
+    hosts = {urlsplit(cluster).hostname, *(host for host, _ in workers_of(cluster))}
+    if not all(is_loopback(host or "") for host in hosts):
+        pytest.skip("the coordinator reaches its workers through ports of this machine's loopback")
     async with AsyncExitStack() as stack:
         ways: list[DatabaseWay] = []
         nodes = []

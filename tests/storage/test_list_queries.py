@@ -88,7 +88,12 @@ async def test_a_conversation_of_very_many_runs_is_looked_for_like_anything_else
     reader: PostgresReader, many_runs: None, database_url: str
 ) -> None:
     with psycopg.connect(database_url) as connection:
-        connection.execute("UPDATE run SET recorded_at = recorded_at + interval '1 year'")
+        # At UTC, because `timestamptz + interval` depends on the session's time zone, and Citus
+        # rejects an UPDATE with an expression that is not IMMUTABLE.
+        connection.execute(
+            "UPDATE run SET recorded_at ="
+            " (recorded_at AT TIME ZONE 'UTC' + interval '1 year') AT TIME ZONE 'UTC'"
+        )
         for _ in range(MOST_SORTED // 1_200 + 1):
             connection.execute(MANY)
         connection.execute("UPDATE run SET session_id = 'x' WHERE recorded_at < now() + '1 day'")

@@ -196,9 +196,10 @@ async def test_runs_that_are_written_while_they_are_pruned_are_there_or_refused(
     pruning = asyncio.create_task(pruned(pool, MONTH))
     told = await asyncio.gather(*(write(number) for number in range(3)))
 
-    # Who is heard of lives, and is kept.
     stored = {root for part in told for root, is_stored in part if is_stored}
-    assert (await pruning).runs == len(runs) - len(stored)
+    # On Citus, a pass may leave a run to the next one.
+    removed = (await pruning).runs + (await pruned(pool, MONTH)).runs
+    assert removed == len(runs) - len(stored)
     assert await kept(pool) == stored
     gone = {run.root for run, _ in runs} - stored
     assert set((await left_of(pool, gone)).values()) == {0}
