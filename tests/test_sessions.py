@@ -35,6 +35,7 @@ STATES = st.dictionaries(KEYS, VALUES, max_size=3)
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
 CHANGES = st.one_of(
     st.builds(Change, st.just("set"), PATHS, VALUES),
+    st.builds(Change, st.just("set_default"), PATHS, VALUES),
     st.builds(Change, st.just("remove"), PATHS),
     st.builds(Change, st.just("increment"), PATHS, st.integers(-3, 3)),
     st.builds(Change, st.just("append"), PATHS, VALUES),
@@ -97,6 +98,9 @@ def test_each_change_has_its_effect_and_creates_missing_parents() -> None:
         (Change("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
         (Change("set", ("null", "deep"), 1), {"null": {"deep": 1}}),
         (Change("set", ("object",), None), {"object": None}),
+        (Change("set_default", ("number",), 1), {"number": 2}),
+        (Change("set_default", ("null",), []), {"null": []}),
+        (Change("set_default", ("new", "deep"), 1), {"new": {"deep": 1}}),
         (Change("increment", ("number",), 0.5), {"number": 2.5}),
         (Change("increment", ("new", "deep"), -2), {"new": {"deep": -2}}),
         (Change("append", ("list",), [2]), {"list": [1, [2]]}),

@@ -1,8 +1,8 @@
 """Session state: what a conversation keeps from one run to the next; pure, and what stores promise.
 
-A state is a JSON object. Tools and hooks that run side by side change it by operations that say
-what they mean, not by handing back a whole that others have changed meanwhile: five parallel
-increments make five. Throughout, null is as good as absent.
+A state is a JSON object. Tools and hooks change it by operations instead of returning a changed
+copy, so that parallel calls do not overwrite each other: five parallel increments add five.
+Everywhere, null counts as absent.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Change:
             added is no number.
     """
 
-    op: Literal["set", "remove", "increment", "append", "compare_and_set"]
+    op: Literal["set", "set_default", "remove", "increment", "append", "compare_and_set"]
+    """`set_default` sets a value only if none is there."""
     path: tuple[str, ...]
     """The keys on the way down; only objects have keys."""
     value: Any = None
@@ -49,12 +50,12 @@ class Change:
     def __post_init__(self) -> None:
         is_path = isinstance(self.path, tuple) and all(isinstance(key, str) for key in self.path)
         if not is_path or not self.path:
-            raise ValueError("name the keys on the way to the value, as a tuple of text")
-        # Copies, as a store would give them back: what is changed later changes no change.
+            raise ValueError("The path of a change must be a tuple of keys: text, at least one.")
+        # Copies, as a store would return them: the caller may mutate the originals later.
         object.__setattr__(self, "value", _json_value(self.value))
         object.__setattr__(self, "expected", _json_value(self.expected))
         if self.op == "increment" and not _is_number(self.value):
-            raise ValueError("give the number to add")
+            raise ValueError("An increment must be a number, not true or false.")
 
 
 class SessionStates(Protocol):
@@ -161,6 +162,8 @@ def _changed(state: State, change: Change) -> State:
     match change.op:
         case "set":
             parent[last] = value
+        case "set_default":
+            parent[last] = value if current is None else current
         case "remove":
             parent.pop(last, None)
         case "increment":
@@ -228,8 +231,11 @@ def _json_value(value: Any) -> Any:
             raise ValueError("too deep")
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        # Not from this error: it may quote the value.
-        raise ValueError("a session's state holds JSON values only, not too deep") from None
+        # No cause: that error may quote the value.
+        raise ValueError(
+            "The session state can only hold JSON values (for example no sets and no NaN) that "
+            f"nest at most {MAX_STATE_DEPTH} deep."
+        ) from None
 
 
 def _json_text(value: Any) -> str:

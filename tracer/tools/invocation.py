@@ -97,9 +97,8 @@ async def call_tool(
         return timed_out("The time was over before the tool could start.")
     context = replace(context, deadline=deadline)
     every_hook = (*hooks, *hooks_of(tool.hooks))
-    work = asyncio.create_task(
-        _Invocation(tool, context, notes, every_hook, before_attempt).run(arguments)
-    )
+    invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
+    work = asyncio.create_task(invocation.run(arguments))
     if not tool.ends_by_itself:
         waited = await wait_for_end(work, deadline, grace_seconds)
     elif every_hook:
@@ -108,6 +107,7 @@ async def call_tool(
         waited = await wait_for_end(work, late, HOOK_SECONDS)
     else:
         waited = await wait_for_end(work, deadline=None, grace=None)
+    invocation.close_state()
     if waited is Waited.ENDED or not work.cancelling():
         return _ending_of(work)
     if not work.cancelled() and not (tool.ends_by_itself and work.done()):
@@ -260,7 +260,13 @@ class _Invocation:
         self._state = SessionState(await scope.state())
         return RunContext(scope.root_plan_id, scope.session_id, self._state)
 
+    def close_state(self) -> None:
+        """Reject changes of the session state from now on: they would not be stored."""
+        if self._state is not None:
+            self._state.close()
+
     async def _keep_state(self) -> None:
+        self.close_state()
         changes = self._state.changes if self._state is not None else ()
         # Not of a call that was given up: it is recorded as failed.
         if not changes or self._is_given_up():
