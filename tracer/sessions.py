@@ -39,7 +39,7 @@ class Change:
     """
 
     op: Literal["set", "set_default", "remove", "increment", "append", "compare_and_set"]
-    """`set_default` sets a value only if none is there."""
+    """`set_default` sets a value only if it is missing."""
     path: tuple[str, ...]
     """The keys on the way down; only objects have keys."""
     value: Any = None

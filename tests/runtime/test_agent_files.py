@@ -62,6 +62,7 @@ def test_an_agent_has_all_that_its_entry_says_and_agents_keep_their_order(tmp_pa
           model: careful
           max_rounds: 5
           max_parallel: 2
+          resolve_in_context: false
           hooks: [hold_back, "operator:itemgetter"]
         doctor: {}
         """,
@@ -71,6 +72,7 @@ def test_an_agent_has_all_that_its_entry_says_and_agents_keep_their_order(tmp_pa
 
     assert (nurse.description, nurse.tools) == ("measures", ("measure", "weigh"))
     assert nurse.instructions == "Measure.\nToday is {current_date}.\n"
+    assert (nurse.resolve_in_context, doctor.resolve_in_context) == (False, True)
     assert nurse.model is model
     assert (nurse.max_rounds, nurse.max_parallel) == (5, 2)
     assert [each.name for each in hooks_of(nurse.hooks)] == ["hold_back", "hold_back"]

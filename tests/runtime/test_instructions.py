@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtime.runs import Bench, bench
+from tests.runtime.runs import Bench, bench, script
 from tracer.clock import stepping_clock
 from tracer.context import identity
 from tracer.ids import new_id
@@ -213,3 +213,21 @@ async def test_a_session_that_keeps_no_state_fails_the_step_that_needs_it(tmp_pa
         [step] = (await on.rows(run.root_plan_id)).steps
 
     assert (step["status"], step["reason"]) == ("failed", "state_conflict")
+
+
+async def test_an_agent_that_resolves_nothing_gets_its_instructions_as_written(
+    tmp_path: Path,
+) -> None:
+    text = "Answer as {name} or {{user_id}}, on {current_date}."
+    model = ScriptedModel([script("Go", "Done.")])
+    worker = Agent("worker", text, resolve_in_context=False)
+    store = MemoryStore()
+    of_worker = Application(name="tests", agents=(worker,), model=model, session_state=STATE)
+    async with bench(of_worker, store, store, tmp_path) as on:
+        # Without an identity: filling in `{{user_id}}` would fail.
+        outcome = await on.launcher.run("Go", agent="worker", session_id="s")
+        tree = await on.tree(outcome.root_plan_id)
+        messages = await on.messages(tree["agentExecutions"][0]["thinkActs"][0])
+
+    assert outcome.status == "succeeded"
+    assert messages[0]["content"].endswith(f"\n\n{text}")

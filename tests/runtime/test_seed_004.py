@@ -1,15 +1,14 @@
-"""The example of seed 004: a hook that answers for a customer database, and keeps what it is told.
+"""The example of seed 004: a hook that answers for a customer database and changes the state.
 
-As in the seed: the hook creates customer 789 and finds them again without the tool ever running,
-and the instructions show the profiles as they were when the run began. Otherwise than there, the
-hook changes the state by operations.
+The toolkit, the hook and the instructions are the document's. Differences: the method's parameters
+have type hints, and the agent takes hooks as `hooks=` (`docs/seeds.md`).
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -19,34 +18,54 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
+from tracer.tools.hidden import Hidden
 from tracer.tools.session_state import RunContext
+from tracer.tools.toolkit import Toolkit
 
 PROFILES = {"customer_profiles": {"123": {"name": "Jane Doe"}}}
 REQUEST = "First, create customer 789 named 'Tom'. Then, retrieve Tom's profile. Step by step."
+INSTRUCTIONS = (
+    "Your profiles: {customer_profiles}. Use `process_customer_request`. "
+    "Use either create or retrieve as action for the tool."
+)
 
 
-@tool
-async def process_customer_request(
-    customer_id: str, action: str = "retrieve", name: str = "John Doe"
-) -> str:
-    """Process a request about a customer."""
-    raise AssertionError("The hook answers instead.")
+class CustomerDBTools(Toolkit):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register(self.process_customer_request)
+
+    def process_customer_request(
+        self,
+        agent: Annotated[Agent, Hidden(lambda context: context.agent)],
+        customer_id: str,
+        action: str = "retrieve",
+        name: str = "John Doe",
+    ) -> str:
+        raise AssertionError("The hook answers instead.")
 
 
-def customer_management_hook(run_context: RunContext, arguments: dict[str, Any]) -> str:
-    customer_id = arguments["customer_id"]
-    state = run_context.session_state
-    if arguments.get("action") == "create":
-        state.set(("customer_profiles", customer_id), {"name": arguments["name"]})
-        return f"Success! Customer {customer_id} has been created."
-    profile = state.get("customer_profiles", {}).get(customer_id)
-    if profile is None:
-        raise ValueError(f"Customer {customer_id!r} not found.")
-    return f"Profile for {customer_id}: {json.dumps(profile)}"
+def customer_management_hook(run_context: RunContext, arguments: dict[str, Any]) -> str | None:
+    action = arguments.get("action", "retrieve")
+    cust_id = arguments.get("customer_id")
+    name = arguments.get("name", "John Doe")
+
+    if action == "create":
+        run_context.session_state["customer_profiles"][cust_id] = {"name": name}
+        return f"Success! Customer {cust_id} has been created."
+
+    if action == "retrieve":
+        profile = run_context.session_state.get("customer_profiles", {}).get(cust_id)
+        if profile:
+            return f"Profile for {cust_id}: {json.dumps(profile)}"
+        else:
+            raise ValueError(f"Customer '{cust_id}' not found.")
+    return None
 
 
-async def customer_management_hook_async(run_context: RunContext, arguments: dict[str, Any]) -> str:
+async def customer_management_hook_async(
+    run_context: RunContext, arguments: dict[str, Any]
+) -> str | None:
     return customer_management_hook(run_context, arguments)
 
 
@@ -59,8 +78,19 @@ async def system_message(on: Bench, root_plan_id: Any) -> str:
     return str(messages[0])
 
 
-def said_of(row: Node) -> tuple[Any, ...]:
+def ending_of(row: Node) -> tuple[Any, ...]:
     return (row["status"], row["result"], row["shortCircuitedBy"])
+
+
+def test_the_toolkits_method_has_the_documents_schema() -> None:
+    [tool] = CustomerDBTools().tools
+    fields = tool.parameters["properties"]
+
+    assert tool.name == "process_customer_request"
+    assert list(fields) == ["customer_id", "action", "name"]
+    assert [each["type"] for each in fields.values()] == ["string"] * 3
+    assert (fields["action"]["default"], fields["name"]["default"]) == ("retrieve", "John Doe")
+    assert tool.parameters["required"] == ["customer_id"]
 
 
 @pytest.mark.parametrize("hook", [customer_management_hook, customer_management_hook_async])
@@ -75,19 +105,13 @@ async def test_the_hook_creates_and_retrieves_without_the_tool_ever_running(
             script(
                 "First, create",
                 ask(customer_id="789", action="create", name="Tom"),
-                ask(customer_id="789"),
+                ask(customer_id="789", action="retrieve"),
                 "Tom is customer 789.",
             ),
-            script("Who is 456?", ask(customer_id="456", action="retrieve"), "Nobody."),
+            script("Who is 456?", ask(customer_id="456"), "Nobody."),
         ]
     )
-    worker = Agent(
-        "worker",
-        "Your profiles: {customer_profiles}. Use `process_customer_request`. "
-        "Use either create or retrieve as action for the tool.",
-        tools=(process_customer_request,),
-        hooks=[hook],
-    )
+    worker = Agent("worker", INSTRUCTIONS, tools=(CustomerDBTools(),), hooks=[hook])
     application = Application(
         name="customers", agents=(worker,), model=model, session_state=PROFILES
     )
@@ -107,8 +131,8 @@ async def test_the_hook_creates_and_retrieves_without_the_tool_ever_running(
     model.check_used_up()
     by = hook.__name__
     assert first.summary == "Tom is customer 789."
-    assert said_of(created) == ("succeeded", "Success! Customer 789 has been created.", by)
-    assert said_of(retrieved) == ("succeeded", 'Profile for 789: {"name": "Tom"}', by)
+    assert ending_of(created) == ("succeeded", "Success! Customer 789 has been created.", by)
+    assert ending_of(retrieved) == ("succeeded", 'Profile for 789: {"name": "Tom"}', by)
     assert json.loads(created["stateChanges"]) == [
         {"op": "set", "path": ["customer_profiles", "789"], "value": {"name": "Tom"}}
     ]

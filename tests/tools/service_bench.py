@@ -28,6 +28,7 @@ from tracer.tools.definition import Tool
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run_scope import ToolResources
 from tracer.tools.tool_service import CallOutcome, ToolService
+from tracer.tools.toolkit import Toolkit
 
 
 @dataclass(eq=False)
@@ -90,7 +91,7 @@ class Service:
 
 
 @asynccontextmanager
-async def service(spool: Path, *tools: Tool, **resources: Any) -> AsyncIterator[Service]:
+async def service(spool: Path, *tools: Tool | Toolkit, **resources: Any) -> AsyncIterator[Service]:
     """Open a service over a store in memory.
 
     Args:
@@ -105,7 +106,7 @@ async def service(spool: Path, *tools: Tool, **resources: Any) -> AsyncIterator[
 
 @asynccontextmanager
 async def postgres_service(
-    spool: Path, database_url: str, *tools: Tool, **resources: Any
+    spool: Path, database_url: str, *tools: Tool | Toolkit, **resources: Any
 ) -> AsyncIterator[Service]:
     """Open a service over Postgres, the sessions included."""
     async with open_pool(database_url) as pool:
@@ -120,7 +121,7 @@ async def _service(
     spool: Path,
     writer: TraceWriter,
     reader: TraceReader,
-    tools: Sequence[Tool],
+    tools: Sequence[Tool | Toolkit],
     resources: dict[str, Any],
 ) -> AsyncIterator[Service]:
     noting = NotingWriter(writer)

@@ -1,4 +1,4 @@
-"""What tools read from the session state: dicts and lists whose changes are recorded."""
+"""Views of the session state: dicts and lists whose changes are recorded as operations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ OBJECT_OPERATIONS = st.one_of(
     st.builds(lambda key, value: lambda it: it.pop(key, value), KEYS, VALUES),
     st.just(lambda it: it.popitem()),
     st.just(lambda it: it.clear()),
-    # Of what is there already: copied, swapped, assigned to its own place.
+    # These copy a value, swap two, and assign to each key while iterating.
     st.builds(lambda one, other: lambda it: it.__setitem__(one, it[other]), KEYS, KEYS),
     st.builds(lambda one, other: lambda it: swap(it, one, other), KEYS, KEYS),
     st.builds(lambda key, value: lambda it: assign_to_each(it, value), KEYS, VALUES),
@@ -97,7 +97,7 @@ def test_any_changes_of_views_equal_those_of_plain_data(
     for path, on_object, on_list in steps:
         expected, actual = part_of(plain, path), part_of(state, path)
         operation = on_list if isinstance(expected, list) else on_object
-        # What plain data would share between two places is stored at each by itself.
+        # The state stores a copy at each place; plain data would share one value.
         result = outcome_of(operation, expected)
         plain = json.loads(json.dumps(plain))
         assert outcome_of(operation, actual) == result
@@ -189,7 +189,7 @@ def test_a_change_that_is_no_json_or_has_another_key_changes_nothing() -> None:
     assert state.changes == ()
 
 
-# --- What is no operation -----------------------------------------------------------------------
+# --- Changes without an operation ---------------------------------------------------------------
 
 REFUSED: dict[str, Callable[[list[Any]], Any]] = {
     "item": lambda it: it.__setitem__(0, 1),

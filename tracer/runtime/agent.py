@@ -11,6 +11,7 @@ from tracer.runtime.chat_model import ChatModel
 from tracer.tools.definition import HookFunction, Tool
 from tracer.tools.hooks import hooks_of
 from tracer.tools.registry import ToolRegistry, tools_by_name
+from tracer.tools.toolkit import Toolkit, without_toolkits
 
 log = get_logger(__name__)
 
@@ -21,10 +22,10 @@ class Agent:
 
     name: str
     instructions: str
-    """What it is there for and how it works, in words for the model; `{placeholders}` are filled
-    in at each run (`tracer.runtime.instructions`)."""
-    tools: tuple[Tool | str, ...] = ()
-    """Its tools, or their names in the application's registry."""
+    """What the agent is for and how it works, in words for the model. `{placeholders}` are filled
+    in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
+    tools: tuple[Tool | Toolkit | str, ...] = ()
+    """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
     """What it is good at, in words for the planner."""
     model: ChatModel | None = None
@@ -35,6 +36,9 @@ class Agent:
     """How many of one round's tool calls run at once."""
     hooks: Sequence[HookFunction] = ()
     """What stands around each of its tools, the first outermost (`tracer.tools.hooks`)."""
+    resolve_in_context: bool = True
+    """Whether `{placeholders}` in the instructions are filled in. If false, the instructions are
+    sent as they are written."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -44,13 +48,26 @@ class Agent:
                 f"The agent {self.name!r} needs at least one round and one call."
             )
         object.__setattr__(self, "hooks", hooks_of(self.hooks))
-        names = [each if isinstance(each, str) else each.name for each in self.tools]
+        names = [
+            each if isinstance(each, str) else each.name for each in without_toolkits(self.tools)
+        ]
         for name in names:
             if names.count(name) > 1:
                 raise RegistrationError(
                     f"The agent {self.name!r} has two tools with the name {name!r}: give each its "
                     "own."
                 )
+
+    @property
+    def toolkits(self) -> tuple[Toolkit, ...]:
+        """The toolkits among its tools."""
+        return tuple(each for each in self.tools if isinstance(each, Toolkit))
+
+    @property
+    def all_instructions(self) -> str:
+        """Its instructions and those of its toolkits."""
+        texts = [self.instructions, *(each.instructions for each in self.toolkits)]
+        return "\n\n".join(each for each in texts if each)
 
     def check_tools(self, registry: ToolRegistry) -> None:
         """Return if its tools are there, or may come with a server.
@@ -75,7 +92,7 @@ class Agent:
     def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
         """Return its tools by name; one whose server is away is left out."""
         tools = []
-        for each in self.tools:
+        for each in without_toolkits(self.tools):
             tool = registry.find(each) if isinstance(each, str) else each
             if tool is not None:
                 tools.append(tool)

@@ -36,6 +36,7 @@ class AgentEntry(BaseModel):
     """A name in the models that the program hands to `read_agents`."""
     max_rounds: PositiveInt = Agent.max_rounds
     max_parallel: PositiveInt = Agent.max_parallel
+    resolve_in_context: bool = Agent.resolve_in_context
     hooks: list[str] = []
     """Names in the hooks that the program hands to `read_agents`, or `module:name`."""
 
@@ -97,6 +98,7 @@ def _agent(
             max_rounds=entry.max_rounds,
             max_parallel=entry.max_parallel,
             hooks=[each for each in found if each is not None],
+            resolve_in_context=entry.resolve_in_context,
         )
     except RegistrationError as error:
         problems.add(name or "''", str(error))

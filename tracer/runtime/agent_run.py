@@ -25,7 +25,10 @@ class AgentRun(RunScope):
         super().__init__(*arguments, limits=application.budget, **options)
         self.application = application
         self.instructions = Instructions(
-            self, every_text=[each.instructions for each in application.agents]
+            self,
+            every_text=[
+                each.all_instructions for each in application.agents if each.resolve_in_context
+            ],
         )
 
 

@@ -13,6 +13,7 @@ from tracer.runtime.chat_model import ChatModel
 from tracer.tools.budget import BudgetLimits
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run_scope import TokenResolver, token_is_user_id
+from tracer.tools.toolkit import common_state
 
 MAX_DEPTH = 10
 """How deep sub-plans may be nested unless the application says otherwise."""
@@ -53,12 +54,14 @@ class Application:
     token_resolver: TokenResolver = token_is_user_id
     """Turns a caller's token into a user."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
-    """What a conversation's state begins with."""
+    """The state that a conversation begins with. Toolkits may add keys (`initial_state`)."""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     """What a run may use up, its sub-plans included."""
     max_parallel_calls: int | None = None
     """How many tool calls of a run are carried out at once, in all of its agents."""
     agents_by_name: Mapping[str, Agent] = field(init=False)
+    initial_state: Mapping[str, Any] = field(init=False)
+    """`session_state`, and what the toolkits of the registry and of the agents add to it."""
 
     def __post_init__(self) -> None:
         if not self.agents:
@@ -71,6 +74,9 @@ class Application:
         object.__setattr__(self, "agents_by_name", named)
         for each in self.agents:
             each.check_tools(self.registry)
+        of_agents = [toolkit for each in self.agents for toolkit in each.toolkits]
+        state = common_state([*self.registry.toolkits, *of_agents])
+        object.__setattr__(self, "initial_state", {**state, **self.session_state})
         if self.default_agent is None:
             object.__setattr__(self, "default_agent", self.agents[0].name)
         self.agent(None)

@@ -118,7 +118,7 @@ class RunLauncher:
         self._reader = reader
         resources = ToolResources(
             sessions=sessions or MemorySessions(),
-            initial_state=application.session_state,
+            initial_state=application.initial_state,
             resolve_token=application.token_resolver,
         )
         self.tools = ToolService(application.registry, recorder, resources, ids=ids)

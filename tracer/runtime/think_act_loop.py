@@ -91,9 +91,11 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
     agent = task.agent
     place = replace(place, agent=agent)
     may_open_plans = place.depth < scope.application.max_depth
+    instructions = agent.all_instructions
     try:
-        async with asyncio.timeout(seconds_left(place.deadline)):
-            instructions = await scope.instructions.filled(agent.instructions)
+        if agent.resolve_in_context:
+            async with asyncio.timeout(seconds_left(place.deadline)):
+                instructions = await scope.instructions.filled(instructions)
     except TimeoutError:
         return timed_out("The time was over before the agent's instructions were filled in.")
     except ToolError as error:

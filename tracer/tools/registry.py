@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
 from tracer.tools.definition import Tool
 from tracer.tools.executors.mcp import McpServer
+from tracer.tools.toolkit import Toolkit, common_state
 
 log = get_logger(__name__)
 
@@ -19,17 +21,23 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 RESERVED_NAMES = frozenset({"planner"})
 """Names that the records give to something else."""
 
+_Tool = TypeVar("_Tool", bound=Tool | Toolkit)
+
 
 class ToolRegistry:
     """Tools by name: those that an application registers, and those of its MCP servers."""
 
-    def __init__(self, tools: Iterable[Tool] = (), servers: Iterable[McpServer] = ()) -> None:
-        """Register tools and servers; more can be added later.
+    def __init__(
+        self, tools: Iterable[Tool | Toolkit] = (), servers: Iterable[McpServer] = ()
+    ) -> None:
+        """Register tools, toolkits and servers; more can be added later.
 
         Raises:
             RegistrationError: See `register`.
         """
         self._tools: dict[str, Tool] = {}
+        self._toolkits: list[Toolkit] = []
+        self._state: dict[str, Any] = {}
         self._servers: dict[str, McpServer] = {}
         self._told: set[tuple[str, str]] = set()
         """The servers' tools that are hidden by another of their name, once that was logged."""
@@ -43,13 +51,42 @@ class ToolRegistry:
         """The MCP servers."""
         return tuple(self._servers.values())
 
-    def register(self, tool: Tool) -> Tool:
-        """Add a tool, and return it.
+    @property
+    def toolkits(self) -> tuple[Toolkit, ...]:
+        """The toolkits, in the order in which they were registered."""
+        return tuple(self._toolkits)
+
+    @property
+    def session_state(self) -> Mapping[str, Any]:
+        """What the toolkits add to the state that a conversation begins with; always current."""
+        return MappingProxyType(self._state)
+
+    def register(self, tool: _Tool) -> _Tool:
+        """Add a tool, or all tools of a toolkit, and return it.
+
+        A registered toolkit adds its session state, but not its instructions: those are for agents
+        that have the toolkit itself among their tools.
 
         Raises:
-            RegistrationError: It is no `Tool`; its name is taken or reserved; or a model cannot
-                write it.
+            RegistrationError: It is no `Tool`; a tool's name is taken, reserved or not valid for
+                models; or two toolkits begin a key of the session state with different values.
+                Nothing of the toolkit is added then.
         """
+        if isinstance(tool, Toolkit):
+            state = common_state([*self._toolkits, tool])
+            self._add(tool.tools)
+            self._toolkits.append(tool)
+            self._state |= state
+        else:
+            self._add([tool])
+        return tool
+
+    def _add(self, tools: Sequence[Tool]) -> None:
+        for each in tools:
+            self._check(each)
+        self._tools |= {each.name: each for each in tools}
+
+    def _check(self, tool: Tool) -> None:
         if not isinstance(tool, Tool):
             raise RegistrationError(
                 f"{getattr(tool, '__name__', type(tool).__name__)!r} is not a tool. Decorate the "
@@ -66,8 +103,6 @@ class ToolRegistry:
             raise RegistrationError(
                 f"There is a tool {tool.name!r} already: give each its own name."
             )
-        self._tools[tool.name] = tool
-        return tool
 
     def add_server(self, server: McpServer) -> McpServer:
         """Add an MCP server, and return it; its tools are here once it is connected.

@@ -28,7 +28,7 @@ class StateObject(dict[str, Any]):
     """An object in the session state: a dict whose changes become operations.
 
     It always shows the call's latest state. A change raises `StateConflict` if the object is no
-    longer part of the state (it was removed, or its place was assigned anew) or the call has ended.
+    longer part of the state (it was removed or replaced) or the call has ended.
     `copy.deepcopy` returns plain data.
     """
 
@@ -39,7 +39,7 @@ class StateObject(dict[str, Any]):
 
         Args:
             value: The part. It is not changed.
-            parent: What contains it; None for the whole state.
+            parent: The object or list that contains it; None for the whole state.
             key: Its key in `parent`; unused in a list.
         """
         self._value = value
@@ -71,7 +71,7 @@ class StateObject(dict[str, Any]):
     def update(self, *others: Any, **more: Any) -> None:
         """Set the given keys, each by an operation of its own; all of them or none."""
         new = dict(*others, **more)
-        # `state["log"] += […]` assigns the list that it has extended: there is nothing left to set.
+        # `state["log"] += […]` extends the list and then assigns it to its own place: not a change.
         changed = {key: each for key, each in new.items() if not self._has_view(key, each)}
         self._change(*(Change("set", (key,), each) for key, each in changed.items()))
 
@@ -189,7 +189,7 @@ class SessionState(StateObject):
         self._lock = RLock()
 
     def __repr__(self) -> str:
-        # Keys only: a state may hold what must not be logged.
+        # Keys only: values may be private, and a repr may be logged.
         return f"SessionState({', '.join(sorted(self))})"
 
     @property
@@ -276,7 +276,7 @@ def _place(view: StateObject | StateList) -> tuple[SessionState, tuple[str, ...]
 
     Raises:
         StateConflict: The view is no longer part of the state.
-        TypeError: It is within a list, where no operation reaches.
+        TypeError: The view is an item of a list; operations can only change whole lists.
     """
     path: list[str] = []
     while not isinstance(view, SessionState):
@@ -312,7 +312,7 @@ def _detach(state: SessionState, path: tuple[str, ...]) -> None:
 def _show_at(state: SessionState, new_state: State, path: tuple[str, ...]) -> None:
     """Let a state and its views show another value, which differs at `path` and nowhere else.
 
-    Only what is on the path is visited: objects may have thousands of keys.
+    Visits the path only, because objects may have thousands of keys.
     """
     view: StateObject | StateList = state
     value: Any = new_state
@@ -375,7 +375,7 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a hook, or a tool that asks for it, may know of its run."""
+    """The run, as hooks and tools see it."""
 
     root_plan_id: UUID
     session_id: str | None

@@ -11,6 +11,7 @@ a call outside of any is a run of its own. Every call takes the path that the ag
 from __future__ import annotations
 
 import asyncio
+from collections import ChainMap
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -92,6 +93,9 @@ class ToolService:
         """
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.resources = resources or ToolResources()
+        own_state = dict(self.resources.initial_state)
+        # Live: toolkits may be registered later.
+        self.resources.initial_state = ChainMap(own_state, self.registry.session_state)  # type: ignore[arg-type]
         self.left_behind: set[asyncio.Task[None]] = set()
         """What goes on beside runs, such as waiting for tools that were given up."""
         self._recorder = recorder or Unrecorded()

@@ -1,0 +1,147 @@
+"""Toolkits: tools that belong together, with their instructions and their session state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runtime.runs import bench, script
+from tests.tools.service_bench import service
+from tests.tools.test_session_state import kept
+from tracer.errors import RegistrationError
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import ScriptedModel, call
+from tracer.storage.memory_store import MemoryStore
+from tracer.tools.definition import Tool, tool
+from tracer.tools.registry import ToolRegistry
+from tracer.tools.session_state import SessionState
+from tracer.tools.toolkit import Toolkit
+
+
+@tool
+def now() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+class Scores(Toolkit):
+    def __init__(self, **more: Any) -> None:
+        options: dict[str, Any] = {
+            "instructions": "Points so far: {points}.",
+            "session_state": {"points": {"ann": 1}},
+        }
+        super().__init__([now], **options | more)
+        self.register(self.add_point, timeout=5, tags=["scores"])
+        self.by = 1
+
+    def add_point(self, state: SessionState, player: str) -> int:
+        """Give a player a point."""
+        state.increment(("points", player), self.by)
+        return int(state["points"][player])
+
+
+class Ranks(Toolkit):
+    def __init__(self, points: Any) -> None:
+        super().__init__(session_state={"points": points, "ranks": []})
+
+
+def application(*agents: Agent, model: ScriptedModel | None = None, **more: Any) -> Application:
+    return Application(name="match", agents=agents, model=model or ScriptedModel([]), **more)
+
+
+async def test_an_agent_has_a_toolkits_tools_instructions_and_state(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        [script("Go", [call("add_point", {"player": "ann"}), call("now")], "Counted.")]
+    )
+    scores = Scores()
+    worker = Agent("worker", "You count.", tools=(scores,))
+    match = application(worker, Agent("other", "Rest.", tools=(scores,)), model=model)
+    store = MemoryStore()
+    async with bench(match, store, store, tmp_path) as on:
+        outcome = await on.launcher.run("Go", agent="worker", session_id="s")
+        rows = (await on.rows(outcome.root_plan_id)).tool_calls
+        tree = await on.tree(outcome.root_plan_id)
+        messages = await on.messages(tree["agentExecutions"][0]["thinkActs"][0])
+
+    assert {each["name"]: each["result"] for each in rows} == {"add_point": "2", "now": "noon"}
+    assert 'You count.\n\nPoints so far: {"ann":1}.' in messages[0]["content"]
+
+
+async def test_a_registered_toolkit_brings_its_tools_and_its_state(tmp_path: Path) -> None:
+    async with service(tmp_path, Scores()) as on:
+        outcome = await on.tools.call("add_point", {"player": "ann"}, thread_id="s")
+
+        assert outcome.result == "2"
+        assert await kept(on.tools, "other") == {"points": {"ann": 1}}
+        assert [each.name for each in on.tools.registry.tagged("scores")] == ["add_point"]
+        found = on.tools.registry.find("add_point")
+    assert isinstance(found, Tool)
+    assert list(found.parameters["properties"]) == ["player"]
+    assert found.timeout == 5
+
+
+def test_two_toolkits_that_disagree_about_the_state_are_rejected() -> None:
+    one, other = Agent("one", "", tools=(Scores(),)), Agent("other", "", tools=(Ranks({}),))
+    with pytest.raises(RegistrationError, match=r"Scores and Ranks.*'points'"):
+        application(one, other)
+    with pytest.raises(RegistrationError, match=r"Ranks and Scores.*'points'"):
+        application(one, registry=ToolRegistry([Ranks({})]))
+
+    registry = ToolRegistry([Ranks({})])
+    with pytest.raises(RegistrationError, match="'points'"):
+        registry.register(Scores())
+    assert (len(registry), len(registry.toolkits)) == (0, 1)
+
+
+def test_an_applications_own_state_takes_precedence() -> None:
+    agents = [Agent("one", "", tools=(Scores(),)), Agent("other", "", tools=(Ranks({"ann": 1}),))]
+
+    assert application(*agents).initial_state == {"points": {"ann": 1}, "ranks": []}
+    own = application(*agents, session_state={"points": {"bob": 2}})
+    assert own.initial_state == {"points": {"bob": 2}, "ranks": []}
+
+
+async def test_a_toolkit_may_be_registered_while_its_service_runs(tmp_path: Path) -> None:
+    async with service(tmp_path, initial_state={"own": 1}) as on:
+        on.tools.registry.register(Scores())
+
+        outcome = await on.tools.call("add_point", {"player": "ann"}, thread_id="s")
+        assert outcome.result == "2"
+        assert await kept(on.tools, "s") == {"own": 1, "points": {"ann": 2}}
+
+
+class Untyped(Toolkit):
+    def __init__(self) -> None:
+        super().__init__([self.find])
+
+    def find(self, agent, customer_id):  # type: ignore[no-untyped-def]
+        """Find a customer."""
+
+
+def test_what_cannot_be_a_toolkit_is_rejected_when_it_is_made() -> None:
+    with pytest.raises(RegistrationError, match="two tools named 'now'"):
+        Toolkit([now, now])
+    with pytest.raises(RegistrationError, match="already"):
+        Toolkit().register(now, timeout=3)
+    with pytest.raises(RegistrationError, match="two tools with the name 'now'"):
+        Agent("umpire", "", tools=(Scores(), now))
+    with pytest.raises(RegistrationError, match="'agent'"):
+        Untyped()
+
+
+def test_a_toolkit_with_a_tool_whose_name_is_taken_registers_nothing() -> None:
+    registry = ToolRegistry()
+
+    @tool(name="add_point")
+    def other() -> None:
+        """Do something else."""
+
+    registry.register(other)
+    with pytest.raises(RegistrationError, match="'add_point'"):
+        registry.register(Scores())
+
+    assert [each.name for each in registry] == ["add_point"]
+    assert registry.toolkits == ()
