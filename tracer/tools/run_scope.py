@@ -301,10 +301,20 @@ class RunScope:
 
 def conversation_of(session_id: str, user: User | None) -> str:
     """Return what a conversation of a caller, or of nobody, is kept under."""
+    return f"{session_id}{_owner(user)}"
+
+
+def is_conversation_of(key: str, user: User | None) -> bool:
+    """Return whether a conversation kept under `key` is one of a caller, or of nobody."""
+    return key.endswith(_owner(user))
+
+
+def _owner(user: User | None) -> str:
+    """Return how the keys of a caller's conversations end, whatever the session's id looks like."""
     if user is None:
-        return f"{session_id}@"  # no caller's, whatever the session's id looks like
+        return "@"
     digest = hashlib.sha256(user.user_id.encode(errors="surrogatepass")).hexdigest()
-    return f"{session_id}@{digest[:16]}"
+    return f"@{digest[:16]}"
 
 
 def run_of(context: ToolContext) -> RunScope:

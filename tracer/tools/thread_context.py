@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from contextvars import Context, ContextVar
 from typing import Any
@@ -86,11 +86,7 @@ class ThreadContext:
             ToolError: The conversation has ended, or this code is part of a use of the same
                 instance and would wait for itself.
         """
-        if self._current.get(tool_name) in _held.get():
-            raise ToolError(
-                f"The tool {tool_name!r} was called from within a call of itself, in the same "
-                "conversation, and would wait for itself: let that call end first."
-            )
+        self.refuse_within_a_use(tool_name)
         use = object()
         self.uses += 1
         self._unused.clear()
@@ -110,6 +106,42 @@ class ThreadContext:
             self.uses -= 1
             if self.is_idle:
                 self._unused.set()
+
+    def has_tool(self, tool_name: str) -> bool:
+        """Return whether a tool has an instance, or one is being made."""
+        return tool_name in self._opened or tool_name in self._current
+
+    def refuse_within_a_use(self, tool_name: str) -> None:
+        """Return if this code is not part of a use of a tool's instance.
+
+        Raises:
+            ToolError: It is, and would wait for itself.
+        """
+        if self._current.get(tool_name) in _held.get():
+            raise ToolError(
+                f"The tool {tool_name!r} was called or ended from within a call of itself, in the "
+                "same conversation, and would wait for itself. Let that call end first."
+            )
+
+    async def end_tool(self, tool_name: str) -> None:
+        """Clean up after a tool's instance. The next use makes another one.
+
+        Waits for its turn after the uses that came before, for `close_seconds` at most. A use that
+        takes longer loses its instance.
+        """
+        turn = self._turns[tool_name]
+        waiting = asyncio.create_task(turn.acquire())
+        await wait_for_end(waiting, self._close_deadline())
+        has_turn = waiting.done() and not waiting.cancelled()
+        try:
+            opened = self._opened.pop(tool_name, None)
+            if opened is not None:
+                if tool_name in self._current:
+                    log.warning("stateful_tool_closed_in_use", tool=tool_name)
+                await self._close(tool_name, opened)
+        finally:
+            if has_turn:
+                turn.release()
 
     async def aclose(self) -> None:
         """Wait for uses to end, then clean up after each instance, the youngest first.
@@ -251,6 +283,29 @@ class ThreadContextManager:
         if closing:
             await asyncio.wait(closing)
 
+    async def end_tool(self, tool_name: str, thread_ids: Iterable[str]) -> None:
+        """Clean up after a tool's instances in conversations, which go on with new ones.
+
+        It takes as long as `ThreadContext.end_tool` does. When it is cancelled, the instances are
+        closed all the same.
+
+        Raises:
+            ToolError: This code is part of a use of such an instance; none is closed then.
+        """
+        threads = {each: self._threads[each] for each in thread_ids if each in self._threads}
+        threads = {each: thread for each, thread in threads.items() if thread.has_tool(tool_name)}
+        for thread in threads.values():
+            thread.refuse_within_a_use(tool_name)
+        closing = set()
+        for thread_id, thread in threads.items():
+            ending = self._end_tool(thread_id, thread, tool_name)
+            task = asyncio.create_task(ending, context=Context())
+            self._closings[task] = thread_id
+            task.add_done_callback(self._closings.pop)
+            closing.add(task)
+        if closing:
+            await asyncio.wait(closing)
+
     def end_idle(self) -> None:
         """End the conversations that have been idle for `idle_seconds`.
 
@@ -301,6 +356,11 @@ class ThreadContextManager:
             closing = asyncio.create_task(thread.aclose(), context=Context())
             self._closings[closing] = thread_id
             closing.add_done_callback(self._closings.pop)
+
+    async def _end_tool(self, thread_id: str, thread: ThreadContext, tool_name: str) -> None:
+        await thread.end_tool(tool_name)
+        if self._threads.get(thread_id) is thread and thread.is_idle and thread.is_empty:
+            del self._threads[thread_id]
 
     def _evict(self, most: int) -> None:
         surplus = len(self._threads) - most

@@ -31,10 +31,11 @@ from tracer.status import Status
 from tracer.tools.call_batch import Call, CallBatch
 from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending
+from tracer.tools.hidden import User
 from tracer.tools.own_run import OwnRun, OwnRunOptions, recorded
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.results import result_text
-from tracer.tools.run_scope import RunScope, ToolResources, conversation_of
+from tracer.tools.run_scope import RunScope, ToolResources, conversation_of, is_conversation_of
 from tracer.tools.waiting import earlier, seen_through
 
 SETTLE_SECONDS = 1.0
@@ -208,9 +209,33 @@ class ToolService:
         Raises:
             MissingIdentity: Who the caller is cannot be found out.
         """
+        await self.resources.threads.end_thread(conversation_of(thread_id, await self._user()))
+
+    async def end_tool(self, name: str, thread_id: str | None = None) -> None:
+        """Close what one stateful tool keeps for the caller; its next call makes a new instance.
+
+        Running calls of the tool end first; those that take longer than the time for closing lose
+        their instance.
+
+        Args:
+            name: The tool. One that keeps nothing, or does not exist, is ignored.
+            thread_id: The conversation; None for all of the caller's conversations in this process.
+
+        Raises:
+            MissingIdentity: Who the caller is cannot be found out.
+            ToolError: The tool itself calls this.
+        """
+        user, threads = await self._user(), self.resources.threads
+        if thread_id is not None:
+            keys = [conversation_of(thread_id, user)]
+        else:
+            keys = [each for each in threads.thread_ids if is_conversation_of(each, user)]
+        await threads.end_tool(name, keys)
+
+    async def _user(self) -> User | None:
+        """Return the caller; None if no identity is current."""
         who = current_identity()
-        user = None if who is None else await self.resources.user_of(str(who.reveal()))
-        await self.resources.threads.end_thread(conversation_of(thread_id, user))
+        return None if who is None else await self.resources.user_of(str(who.reveal()))
 
     @asynccontextmanager
     async def run(self, title: str, **options: Unpack[OwnRunOptions]) -> AsyncIterator[ToolContext]:
