@@ -15,6 +15,7 @@ from tests.tools.tables import not_rejected, wrong_values
 from tracer.errors import ConfigurationError, InvalidArguments, RegistrationError
 from tracer.tools.definition import ToolType
 from tracer.tools.executors.rest import DEFAULT_TIMEOUT, rest_tool
+from tracer.tools.executors.rest_auth import Credential
 from tracer.tools.executors.rest_config import RestConfig
 from tracer.tools.executors.rest_request import rest_request
 from tracer.tools.trace_headers import trace_headers
@@ -31,7 +32,7 @@ async def sent(arguments: dict[str, Any], **settings: Any) -> Received:
 
 def target(arguments: dict[str, Any], **settings: Any) -> str:
     config = RestConfig(base_url=BASE, **settings)
-    return rest_request(config, arguments, some_context(), {}).url.raw_path.decode()
+    return rest_request(config, arguments, some_context(), Credential()).url.raw_path.decode()
 
 
 async def test_arguments_without_a_place_are_the_query_of_a_reading_request() -> None:

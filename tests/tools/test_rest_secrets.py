@@ -28,6 +28,7 @@ def _secrets_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 BEARER = {"type": "bearer", "secret": "env:API_TOKEN"}
 BASIC = {"type": "basic", "username": "somebody", "secret": "env:API_PASSWORD"}
 HEADER = {"type": "header", "name": "X-Api-Key", "secret": "env:API_TOKEN"}
+QUERY = {"type": "query", "name": "api_key", "secret": "env:API_TOKEN"}
 PAIR = b64encode(f"somebody:{SECRET}".encode()).decode()
 
 
@@ -39,6 +40,42 @@ async def test_each_kind_of_authentication_sends_its_header() -> None:
     assert bearer["authorization"] == f"Bearer {TOKEN}"
     assert basic["authorization"] == f"Basic {PAIR}"
     assert header["x-api-key"] == TOKEN
+
+
+async def test_a_secret_in_the_query_is_sent_once_whatever_the_model_writes() -> None:
+    async with api(lambda _: reply(json={})) as inner:
+        await inner.call({"q": "x", "api_key": "forged"}, auth=QUERY)
+        await inner.call({"q": "x"}, auth=QUERY, method="POST")
+        queries = [each.query for each in inner.server.received]
+    assert [sorted(each) for each in queries] == [
+        [("api_key", TOKEN), ("q", "x")],
+        [("api_key", TOKEN)],
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"headers": {"X-Api-Key": "canary"}},
+        {"headers": {"x_apikey": "canary"}},
+        {"headers": {"X-Auth-Token": "canary"}},
+        {"headers": {"X-Other": "Bearer canary"}},
+        {"headers": {"authorization": "{value}"}},
+        {"query": {"apiKey": "canary"}},
+        {"query": {"access_token": "canary"}},
+    ],
+)
+def test_a_literal_secret_in_code_is_rejected_and_not_repeated(settings: Any) -> None:
+    with pytest.raises(ValueError, match=r"holds a secret.*env:NAME") as caught:
+        RestConfig(base_url="https://a.example", **settings)
+    assert "canary" not in str(caught.value)
+
+
+def test_settings_about_secrets_and_templates_are_accepted() -> None:
+    headers = {"X-Api-Key": "{key}", "X-Token-Count": "5", "X-Api-Key-Type": "user"}
+    config = RestConfig(base_url="https://a.example", headers=headers, query={"max_tokens": 5})
+
+    assert config.headers == headers
 
 
 async def test_the_secret_is_read_at_each_call(tmp_path: Path) -> None:
@@ -83,18 +120,20 @@ def echoed(request: Received) -> dict[str, Any]:
     """Return everything that a server could echo."""
     return {
         "headers": dict(request.headers),
+        "query": request.query,
         "password": SECRET,
         TOKEN: [f"in a key, and {TOKEN} in text", TOKEN[:-1]],
         "number": 7,
     }
 
 
-@pytest.mark.parametrize("auth", [BEARER, BASIC, HEADER], ids=lambda auth: auth["type"])
+@pytest.mark.parametrize("auth", [BEARER, BASIC, HEADER, QUERY], ids=lambda auth: auth["type"])
 async def test_results_do_not_contain_an_echoed_secret(auth: dict[str, str]) -> None:
     mine = [SECRET, PAIR] if auth is BASIC else [TOKEN]
     answers: dict[str, Answer] = {
         "/json": lambda request: reply(json=echoed(request)),
         "/text": lambda request: reply(body=str(echoed(request)), content_type="text/plain"),
+        "/url": lambda request: reply(body=f"{quote(mine[0])} and {TOKEN[:-1]}"),
         "/raw": lambda request: reply(
             # JSON as PHP writes it, and a URL-encoded secret.
             body=json.dumps(echoed(request)).replace("/", "\\/") + quote(mine[0], safe=""),
@@ -107,7 +146,12 @@ async def test_results_do_not_contain_an_echoed_secret(auth: dict[str, str]) -> 
             shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
             assert "[hidden]" in shown
             for secret in mine:
-                for form in {secret, json.dumps(secret)[1:-1], quote(secret, safe="")}:
+                for form in {
+                    secret,
+                    json.dumps(secret)[1:-1],
+                    quote(secret, safe=""),
+                    quote(secret),
+                }:
                     assert form not in shown.replace("\\/", "/")
         picked = await inner.call(auth=auth, path="/json", response="/headers/host")
         assert picked == inner.server.host

@@ -109,11 +109,6 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
 
 def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None:
     places = {
-        "tools.rest.config.headers.": (
-            '[tools.rest]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
-            'config = {{ base_url = "https://a.example", headers = {{ {} }} }}',
-            "auth = {",
-        ),
         "tools.mcp.config.headers.": (
             '[tools.mcp]\ntype = "MCP"\n'
             'config = {{ url = "https://a.example", headers = {{ {} }} }}',
@@ -128,6 +123,9 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
     values = {
         "Authorization": "Bearer canary",
         "X-Api-Key": "canary",
+        "apikey": "canary",
+        "XAuthToken": "canary",
+        "Ocp-Apim-Subscription-Key": "canary",
         "WEATHER_TOKEN": "canary",
         "X-Whatever": "bearer canary",
     }
@@ -147,6 +145,57 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
             )
 
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "place", "advice"),
+    [
+        ('headers = { Authorization = "Bearer canary" }', "headers", 'type = "bearer"'),
+        ('headers = { X-API-KEY = "canary" }', "headers", 'name = "X-API-KEY"'),
+        ('headers = { xApiKey = "canary" }', "headers", 'name = "xApiKey"'),
+        ('headers = { X-Whatever = "bearer canary" }', "headers", 'type = "header"'),
+        ('query = { api_key = "canary" }', "query", 'type = "query", name = "api_key"'),
+        ("query = { token = 4711 }", "query", 'name = "token"'),
+        ('path = "/v1?token=canary"', "path", "query"),
+        ('base_url = "https://b.example?token=canary"', "base_url", "query"),
+    ],
+)
+def test_secret_of_a_rest_tool_in_the_file_is_rejected_and_not_repeated(
+    tmp_path: Path, setting: str, place: str, advice: str
+) -> None:
+    base = "" if place == "base_url" else 'base_url = "https://a.example"\n'
+    [problem] = problems_of(
+        tmp_path,
+        '[tools.r]\ntype = "REST"\ndescription = ""\nparameters.type = "object"\n'
+        f"[tools.r.config]\n{base}{setting}",
+    )
+
+    assert problem.startswith(f"tools.r.config.{place}: ")
+    assert advice in problem
+    assert "canary" not in problem
+    assert "4711" not in problem
+
+
+@pytest.mark.parametrize(
+    ("url", "part"),
+    [
+        ("https://a.example/mcp?n=1&access_token=canary", "the parameter access_token"),
+        ("https://a.example/mcp?tavilyApiKey=canary", "the parameter tavilyApiKey"),
+        ("https://user:canary@a.example/mcp", "the password"),
+    ],
+)
+def test_secret_in_an_mcp_servers_url_is_rejected_and_not_repeated(
+    tmp_path: Path, url: str, part: str
+) -> None:
+    problems = problems_of(
+        tmp_path,
+        f'[servers.a]\nurl = "{url}"\n[tools.t]\ntype = "MCP"\nconfig.url = "{url}"\n',
+    )
+
+    assert len(problems) == 2
+    for problem, place in zip(problems, ("servers.a.url", "tools.t.config.url"), strict=True):
+        assert problem.startswith(f"{place}: {part} of the URL holds a secret")
+        assert "canary" not in problem
 
 
 def test_secret_instead_of_a_reference_is_not_repeated(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +11,26 @@ from typing import Annotated
 from pydantic import AfterValidator, SecretStr
 
 from tracer.errors import ToolError
+from tracer.secret_keys import SecretKeys
 
 MAX_FILE_BYTES = 64 * 1024
 """How much of a secret's file is read: who refers to more has named the wrong file."""
+
+_SECRET_KEYS = SecretKeys(("app_key", "auth_key", "functions_key", "subscription_key"))
+_CREDENTIALS = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)
+
+
+def is_literal_secret(name: str, value: object) -> bool:
+    """Return whether a setting, such as a header, holds a secret itself instead of a reference.
+
+    A secret is recognized by the setting's name, in any spelling (`X-Api-Key`, `apiKey`), or by a
+    value such as `Bearer …`. A template such as `{key}` is not a secret.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        return False
+    if _CREDENTIALS.match(str(value)):
+        return True
+    return _SECRET_KEYS.rule_of(name) is not None and "{" not in str(value)
 
 
 def checked_reference(reference: str) -> str:

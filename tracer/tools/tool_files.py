@@ -19,13 +19,13 @@ Tools may stand in a list as well: `[[tools]]`, each with its `name`.
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from tracer.errors import RegistrationError
 from tracer.tools.definition import Tool, ToolOptions, tool
@@ -37,15 +37,11 @@ from tracer.tools.executors.stateful import stateful_tool
 from tracer.tools.executors.stateless import stateless_tool
 from tracer.tools.old_entries import in_present_names
 from tracer.tools.registry import ToolRegistry
+from tracer.tools.secrets import is_literal_secret
 from tracer.tools.signature import description_of, hidden_by_type
 from tracer.tools.tool_entries import ENTRIES, McpEntry, RestEntry, StatelessEntry, ToolEntry
 
 Functions = Mapping[str, Callable[..., Any]]
-
-_SECRETS_NAME = re.compile(
-    r"(?:^|[-_])(?:authorization|cookie|api[-_]?key|token|secret|password)$", re.IGNORECASE
-)
-_SECRETS_TEXT = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)
 
 
 def read_tools(path: Path, *, functions: Functions | None = None) -> ToolRegistry:
@@ -128,9 +124,8 @@ class _Reading:
             what = unknown_name("type", kind, ENTRIES, advice)
             self.problems.add(f"{place}.type", what if kind else "is missing: give it.")
             return
-        if isinstance(entry.get("config"), dict):
-            config = self._without_secrets(f"{place}.config", entry["config"], kind)
-            entry["config"] = config
+        if kind == "MCP" and isinstance(entry.get("config"), dict):
+            entry["config"] = self._without_secrets(f"{place}.config", entry["config"])
         if isinstance(entry.get("parameters"), str):
             entry["parameters"] = self._schema(f"{place}.parameters", entry["parameters"])
         read = self.problems.read(place, ENTRIES[kind], entry)
@@ -221,7 +216,7 @@ class _Reading:
             self.problems.add(place, "has to be a table, with a command or a url.")
             return
         if tools is None:
-            config = self._without_secrets(place, config, "MCP")
+            config = self._without_secrets(place, config)
         given = {"name": name, "tools": tools, **config}
         found = self.problems.read(place, McpConfig, given)
         if found is None:
@@ -233,17 +228,23 @@ class _Reading:
             both = None if found.tools is None else known.tools | found.tools
             self.servers[found.name] = found.model_copy(update={"tools": both})
 
-    def _without_secrets(self, place: str, config: dict[str, Any], kind: str) -> dict[str, Any]:
-        """Return a configuration without the secrets that stand in it, which are problems."""
+    def _without_secrets(self, place: str, config: dict[str, Any]) -> dict[str, Any]:
+        """Return an MCP server's configuration without literal secrets, and add a problem for each.
+
+        Only files are checked: code may compute a header's value when the program starts.
+        """
         config = dict(config)
-        for part, advice in _ADVICE.get(kind, {}).items():
+        for part, advice in _ADVICE.items():
             values = config.get(part)
             if not isinstance(values, dict):
                 continue
-            found = [name for name, each in values.items() if _is_secret(name, each, kind)]
+            found = [name for name, each in values.items() if _is_secret(name, each)]
             for name in found:
                 self.problems.add(f"{place}.{part}.{name}", advice.format(name=name))
             config[part] = {name: each for name, each in values.items() if name not in found}
+        url = config.get("url")
+        for name in _secrets_of_url(url) if isinstance(url, str) else ():
+            self.problems.add(f"{place}.url", _IN_URL.format(name=name))
         return config
 
     def _deprecate(self, place: str, what: str) -> None:
@@ -251,24 +252,33 @@ class _Reading:
 
 
 _ELSEWHERE = "a secret does not stand in a file: set it as an environment variable, and write "
+
 _ADVICE = {
-    "REST": {
-        "headers": _ELSEWHERE + 'auth = {{ type = "bearer", secret = "env:NAME" }}, or '
-        'auth = {{ type = "header", name = "{name}", secret = "env:NAME" }}.',
-    },
-    "MCP": {
-        "headers": _ELSEWHERE + '{name} = "env:NAME", or bearer = "env:NAME" beside the headers.',
-        "env": _ELSEWHERE + '{name} = "env:NAME".',
-    },
+    "headers": _ELSEWHERE + '{name} = "env:NAME", or bearer = "env:NAME" beside the headers.',
+    "env": _ELSEWHERE + '{name} = "env:NAME".',
 }
-"""What to do with a secret that stands in a part of a configuration, by the tool's type."""
+"""What to write instead of a secret, by the part of an MCP server's configuration."""
+
+_IN_URL = (
+    "{name} of the URL holds a secret, and a secret does not stand in a file: set it as an "
+    'environment variable, and write bearer = "env:NAME" or headers = {{ NAME = "env:NAME" }}. If '
+    "the server accepts it in the URL only, add the server in code."
+)
 
 
-def _is_secret(name: str, value: object, kind: str) -> bool:
-    if not isinstance(value, str):
-        return False
-    if kind == "MCP" and value.startswith(("env:", "file:")):
-        return False
-    if _SECRETS_TEXT.match(value):
-        return True
-    return bool(_SECRETS_NAME.search(name)) and "{" not in value
+def _is_secret(name: str, value: object) -> bool:
+    is_reference = isinstance(value, str) and value.startswith(("env:", "file:"))
+    return not is_reference and is_literal_secret(name, value)
+
+
+def _secrets_of_url(url: str) -> Iterator[str]:
+    """Yield the names of the parts of a URL that hold a secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return  # refused as a URL anyway
+    if parts.password:
+        yield "the password"
+    for name, value in parse_qsl(parts.query):
+        if is_literal_secret(name, value):
+            yield f"the parameter {name}"

@@ -103,7 +103,7 @@ async def call_rest(
         ToolError: The answer is a failure; or none came to a request that must not be sent twice.
     """
     credential = await credential_of(config.auth, context.identity)
-    request = rest_request(config, arguments, context, credential.headers)
+    request = rest_request(config, arguments, context, credential)
     try:
         return await _exchange(config, request, credential, transport)
     except ToolError as error:

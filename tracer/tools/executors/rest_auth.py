@@ -14,7 +14,13 @@ from anyio import to_thread
 
 from tracer.context import Identity, token_of
 from tracer.errors import ToolError
-from tracer.tools.executors.rest_config import CALLER_TOKEN, Auth, BasicAuth, BearerAuth
+from tracer.tools.executors.rest_config import (
+    CALLER_TOKEN,
+    Auth,
+    BasicAuth,
+    BearerAuth,
+    QueryAuth,
+)
 from tracer.tools.secrets import read_secret
 
 HIDDEN = "[hidden]"
@@ -22,9 +28,10 @@ HIDDEN = "[hidden]"
 
 @dataclass(frozen=True)
 class Credential:
-    """The headers that show who a tool is, for one call."""
+    """The headers and query parameters that show who a tool is, for one call."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
     forms: tuple[str, ...] = field(default=(), repr=False)
     """The texts by which the secret could come back, the longest first."""
 
@@ -67,7 +74,16 @@ async def credential_of(auth: Auth | None, caller: Identity | None) -> Credentia
         reading = source if callable(source) else partial(read_secret, source)
         value = await to_thread.run_sync(reading, abandon_on_cancel=True)
         secret = value.get_secret_value()
-    forms = {secret}
+    forms = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret)[1:-1].replace("/", "\\/"),
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe=""),
+        quote(secret),
+    }
+    if isinstance(auth, QueryAuth):
+        return Credential(query={auth.name: secret}, forms=_longest_first(forms))
     if isinstance(auth, BasicAuth):
         pair = b64encode(f"{auth.username}:{secret}".encode()).decode()
         forms.add(pair)
@@ -81,6 +97,8 @@ async def credential_of(auth: Auth | None, caller: Identity | None) -> Credentia
             f"The secret {auth.secret!r} holds characters that no header can: "
             "the tool cannot be used until it is corrected."
         )
-    forms |= {json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/")}
-    forms |= {json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
-    return Credential({name: shown}, tuple(sorted(forms, key=len, reverse=True)))
+    return Credential({name: shown}, forms=_longest_first(forms))
+
+
+def _longest_first(forms: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(forms, key=len, reverse=True))

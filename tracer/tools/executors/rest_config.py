@@ -21,7 +21,7 @@ from pydantic import (
 from tracer.errors import ConfigurationError
 from tracer.tools.address_guard import allowed_host
 from tracer.tools.executors.templates import placeholders
-from tracer.tools.secrets import SecretReference, checked_reference
+from tracer.tools.secrets import SecretReference, checked_reference, is_literal_secret
 
 QUERY_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 """Methods whose arguments go into the query where nothing else is said."""
@@ -92,13 +92,28 @@ def _checked_path(path: str) -> str:
 
 
 def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    for name in headers:
-        if name.lower() in _OF_SECRETS:
-            raise ValueError(f"{name} holds a secret: use `auth`, with a reference to it")
+    for name, value in headers.items():
+        if name.lower() in _OF_SECRETS or is_literal_secret(name, value):
+            raise ValueError(
+                f"the header {name} holds a secret. Set it as an environment variable, and write "
+                'auth = { type = "bearer", secret = "env:NAME" } or '
+                f'auth = {{ type = "header", name = "{name}", secret = "env:NAME" }}'
+            )
         if name.lower() in _OF_THE_RUNTIME:
             raise ValueError(f"{name} is set by the runtime")
     placeholders(dict(headers))
     return headers
+
+
+def _checked_query(query: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    for name, value in query.items():
+        if is_literal_secret(name, value):
+            raise ValueError(
+                f"the query parameter {name} holds a secret. Set it as an environment variable, "
+                f'and write auth = {{ type = "query", name = "{name}", secret = "env:NAME" }}'
+            )
+    placeholders(dict(query))
+    return query
 
 
 def _checked_template(template: JsonValue) -> JsonValue:
@@ -147,7 +162,17 @@ class HeaderAuth(_Settings):
     """Its value's reference. `caller:token` sends the token of the call's caller."""
 
 
-Auth = BearerAuth | BasicAuth | HeaderAuth
+class QueryAuth(_Settings):
+    """A query parameter. Prefer a header if the API takes one: servers and proxies log URLs."""
+
+    type: Literal["query"] = "query"
+    name: Annotated[str, Field(min_length=1)]
+    """The parameter's name."""
+    secret: SecretReference
+    """Its value's reference."""
+
+
+Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
 """How a tool shows who it is."""
 
 
@@ -169,15 +194,15 @@ class RestConfig(_Settings):
     """What follows the base URL: `/patients/{patient_id}`. An argument stays in its segment."""
     headers: Annotated[Mapping[str, str], AfterValidator(_checked_headers)] = {}
     """Headers by name. A secret's place is `auth`."""
-    query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_template)] = {}
+    query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
-    repeats the name."""
+    repeats the name. A secret's place is `auth`."""
     body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
     """The JSON body, templates at any depth. Unless given, the arguments that are used nowhere
     else: as a JSON object, or in the query of a GET, HEAD, DELETE or OPTIONS."""
     auth: Annotated[Auth, Field(discriminator="type")] | None = None
     """How the tool shows who it is: `{ type = "bearer", secret = "env:WEATHER_TOKEN" }`, `basic`
-    with a `username`, or `header` with a `name`."""
+    with a `username`, or `header` or `query` with a `name`."""
     idempotency_key: bool = False
     """Whether to send `Idempotency-Key`: the tool call's id, the same at each attempt. For APIs
     that heed it; POST and PATCH may be retried then."""

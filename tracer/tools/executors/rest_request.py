@@ -14,6 +14,7 @@ import httpx2
 from tracer.context import ToolContext
 from tracer.errors import AddressRefused, ConfigurationError, InvalidArguments, ToolError
 from tracer.tools.arguments import Arguments, invalid_arguments
+from tracer.tools.executors.rest_auth import Credential
 from tracer.tools.executors.rest_config import QUERY_METHODS, RestConfig, checked_base_url
 from tracer.tools.executors.templates import ABSENT, as_text, filled, filled_text, placeholders
 from tracer.tools.trace_headers import trace_headers
@@ -41,7 +42,7 @@ def rest_request(
     config: RestConfig,
     arguments: Arguments,
     context: ToolContext,
-    credentials: Mapping[str, str],
+    credential: Credential,
 ) -> RestRequest:
     """Return the request for a call.
 
@@ -49,7 +50,7 @@ def rest_request(
         config: What the tool sends.
         arguments: What the call gives, checked against the tool's schema.
         context: The call's place, which the trace headers tell.
-        credentials: The headers that show who the tool is.
+        credential: The headers and query parameters that show who the tool is.
 
     Raises:
         InvalidArguments: An argument cannot stand in its place in the URL or in a header.
@@ -63,7 +64,7 @@ def rest_request(
         "user-agent": "tracer",
         **_headers(config.headers, arguments),
         **trace_headers(context),
-        **{name.lower(): value for name, value in credentials.items()},
+        **{name.lower(): value for name, value in credential.headers.items()},
     }
     if config.idempotency_key and context.toolcallId is not None:
         headers["idempotency-key"] = str(context.toolcallId)
@@ -74,7 +75,10 @@ def rest_request(
         content = _json(rest)
     if content is not None:
         headers.setdefault("content-type", "application/json")
-    url = _url(config, arguments, rest if goes_into_query else {})
+    query = _query(config, arguments, rest if goes_into_query else {})
+    # An argument of the model never replaces or repeats the credential.
+    query = [each for each in query if each[0] not in credential.query]
+    url = _url(config, arguments, [*query, *credential.query.items()])
     return RestRequest(config.method, url, headers, content)
 
 
@@ -107,7 +111,7 @@ def redirected(request: RestRequest, response: httpx2.Response) -> RestRequest |
     return replace(request, url=url)
 
 
-def _url(config: RestConfig, arguments: Arguments, rest: Arguments) -> httpx2.URL:
+def _url(config: RestConfig, arguments: Arguments, pairs: list[tuple[str, str]]) -> httpx2.URL:
     try:
         base = checked_base_url(
             config.base_url if isinstance(config.base_url, str) else _found(config)
@@ -118,7 +122,7 @@ def _url(config: RestConfig, arguments: Arguments, rest: Arguments) -> httpx2.UR
     if config.path:
         target = f"{target.rstrip('/')}/{_path(config.path, arguments).removeprefix('/')}"
     try:
-        query = urlencode(_query(config, arguments, rest), quote_via=quote)
+        query = urlencode(pairs, quote_via=quote)
         return base.copy_with(raw_path=(f"{target}?{query}" if query else target).encode())
     except UnicodeError:
         raise InvalidArguments("The arguments hold text that no URL can.") from None
