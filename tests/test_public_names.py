@@ -90,6 +90,7 @@ NAMES = {
     "StoreUnavailable",
     "ToolError",
     "ToolUnavailable",
+    "Toolkit",
     "TracerError",
     "UnknownTool",
 }

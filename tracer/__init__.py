@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tracer.tools.session_state import RunContext, SessionState
     from tracer.tools.tool_files import read_tools
     from tracer.tools.tool_service import CallOutcome, ToolService
+    from tracer.tools.toolkit import Toolkit
 
 __all__ = [
     "Agent",
@@ -112,6 +113,7 @@ __all__ = [
     "ToolService",
     "ToolSpec",
     "ToolUnavailable",
+    "Toolkit",
     "TracerError",
     "Tracing",
     "Turn",
@@ -183,6 +185,7 @@ _MODULES = {
     "ToolService": "tracer.tools.tool_service",
     "ToolSpec": "tracer.runtime.chat_model",
     "ToolUnavailable": "tracer.errors",
+    "Toolkit": "tracer.tools.toolkit",
     "TracerError": "tracer.errors",
     "Tracing": "tracer.client.tracing",
     "Turn": "tracer.runtime.scripted_model",

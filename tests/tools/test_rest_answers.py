@@ -72,7 +72,7 @@ async def test_charset_that_is_none_of_text_is_read_as_utf_8() -> None:
     # Decoding punycode takes time in the square of its length, and would stop the event loop.
     body = "grün-" + "x" * 1000
     charsets = ["punycode", "idna", "unicode_escape", "rot13", "base64", "no-such", "utf-7"]
-    answers = {
+    answers: dict[str, tuple[bytes, dict[str, Any]]] = {
         each: (reply(body=body, content_type=f"text/plain; charset={each}"), {})
         for each in charsets
     }

@@ -49,8 +49,9 @@ def matching(
     except (TypeError, ValueError):  # a function of an extension module may have no signature
         return Matched(execute, parameters)
     names = parameter_names(parameters) | set(hidden)
-    if takes_one_object(execute, names):
-        return Matched(_with_one_object(execute), parameters)
+    converted = by_name(execute, names)
+    if converted is not execute:
+        return Matched(converted, parameters)
     accepted = {each.name for each in signature if each.kind in _BY_NAME}
     takes_any = any(each.kind is Parameter.VAR_KEYWORD for each in signature)
     if not takes_any and (unknown := sorted(names - accepted)):
@@ -78,23 +79,43 @@ def by_name(execute: Callable[..., Any], names: Collection[str]) -> Callable[...
     """Return a function that takes arguments by name.
 
     Args:
-        execute: The function to call; one with a single parameter, which is not in `names`,
-            receives all arguments as one dict.
-        names: The names of all arguments.
+        execute: The function to call. If it has a single required parameter, and none for any of
+            `names`, it receives all arguments as one dict.
+        names: The names of all arguments; none if the schema allows any.
     """
-    return _with_one_object(execute) if takes_one_object(execute, names) else execute
+    parameter = _object_parameter(execute, names)
+    if parameter is None:
+        return execute
+    # A schema without properties allows any argument, so also one for that parameter.
+    own_name = None if names else parameter.name
+    if is_async(execute):
+
+        async def run_async(**arguments: Any) -> Any:
+            if own_name in arguments:
+                return await execute(**arguments)
+            return await execute(arguments)
+
+        return run_async
+
+    @wraps(execute)
+    def run(**arguments: Any) -> Any:
+        return execute(**arguments) if own_name in arguments else execute(arguments)
+
+    return run
 
 
-def takes_one_object(execute: Callable[..., Any], names: Collection[str]) -> bool:
-    """Return whether a function receives all arguments as one dict: it has no parameter for any."""
+def _object_parameter(execute: Callable[..., Any], names: Collection[str]) -> Parameter | None:
+    """Return the parameter that receives all arguments as one dict; None if none does."""
     try:
         signature = inspect.signature(execute).parameters.values()
     except (TypeError, ValueError):  # a function of an extension module may have no signature
-        return False
+        return None
     if any(each.name in names or not _is_single(each) for each in signature):
-        return False
+        return None
     required = [each for each in signature if each.default is each.empty]
-    return len(required) == 1 and required[0].kind is not Parameter.KEYWORD_ONLY
+    if len(required) != 1 or required[0].kind is Parameter.KEYWORD_ONLY:
+        return None
+    return required[0]
 
 
 def _is_single(parameter: Parameter) -> bool:
@@ -103,19 +124,3 @@ def _is_single(parameter: Parameter) -> bool:
 
 def _shown(signature: Collection[Parameter]) -> str:
     return f"({', '.join(map(str, signature))})"
-
-
-def _with_one_object(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that takes arguments by name and passes them on as one dict."""
-    if is_async(execute):
-
-        async def run_async(**arguments: Any) -> Any:
-            return await execute(arguments)
-
-        return run_async
-
-    @wraps(execute)
-    def run(**arguments: Any) -> Any:
-        return execute(arguments)
-
-    return run

@@ -168,8 +168,8 @@ class QueryAuth(_Settings):
     type: Literal["query"] = "query"
     name: Annotated[str, Field(min_length=1)]
     """The parameter's name."""
-    secret: SecretReference
-    """Its value's reference."""
+    secret: CallSecret
+    """Its value's reference. `caller:token` sends the token of the call's caller."""
 
 
 Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
