@@ -99,7 +99,7 @@ def test_old_timeouts_and_what_stands_twice_are_refused(tmp_path: Path) -> None:
         [tools.database]
         type = "NATIVE"
         create = "Counter"
-        metadata = { executor = "Counter", category = "storage" }
+        metadata = { executor = "Counter" }
         """,
     )
 
@@ -108,8 +108,87 @@ def test_old_timeouts_and_what_stands_twice_are_refused(tmp_path: Path) -> None:
         "tools.weather.config.timeout: may mean seconds or milliseconds: write it beside the "
         "tool's name, in seconds, and the other keys in their present names.",
         "tools.database.metadata.executor: stands there as 'create' too: keep that.",
-        "tools.database.metadata.category: has no place any more: leave it out, or make a tag of "
-        "it.",
+    ]
+
+
+def test_unknown_metadata_is_ignored_and_deprecated(tmp_path: Path) -> None:
+    registry, lines = _deprecated(
+        tmp_path,
+        """
+        [tools.add]
+        type = "STATELESS"
+        metadata = { category = "maths", version = 2, author = { name = "Ann" } }
+        """,
+    )
+
+    assert [each.name for each in registry] == ["add"]
+    assert lines == [
+        f"tools.add.metadata.{name}: is ignored: leave it out, or make a tag of it."
+        for name in ("category", "version", "author")
+    ]
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        '[servers.store]\nurl = "https://store.example/mcp"\ntimeout = 5\ntools = []\n',
+        '[tools.last]\ntype = "MCP"\n'
+        'config = { name = "store", url = "https://store.example/mcp", timeout = 5, tools = [] }\n',
+    ],
+)
+def test_an_mcp_entry_without_an_address_belongs_to_a_server_described_elsewhere(
+    tmp_path: Path, server: str
+) -> None:
+    registry, _ = _deprecated(
+        tmp_path,
+        """
+        [tools.read_row]
+        type = "MCP"
+        metadata = { customFields = { serverName = "store" } }
+        [tools.write_row]
+        type = "MCP"
+        config = { serverName = "store" }
+        """
+        + server,
+    )
+
+    [found] = registry.servers
+    assert (found.config.url, found.config.timeout) == ("https://store.example/mcp", 5)
+    assert found.config.tools == frozenset({"read_row", "write_row"})
+
+
+def test_an_mcp_entry_whose_server_is_described_nowhere_or_otherwise_is_refused(
+    tmp_path: Path,
+) -> None:
+    problems = problems_of(
+        tmp_path,
+        """
+        [tools.read_row]
+        type = "MCP"
+        config = { serverName = "store" }
+        [tools.clock]
+        type = "MCP"
+        config = {}
+        [servers.other]
+        url = "https://other.example/mcp"
+        [tools.differing]
+        type = "MCP"
+        config = { name = "other", prefix = "x" }
+        [servers.wrong]
+        url = "no address"
+        [tools.of_wrong]
+        type = "MCP"
+        config = { serverName = "wrong" }
+        """,
+    )
+
+    assert problems[0].startswith("servers.wrong: ")
+    assert problems[1:] == [
+        "tools.read_row.config: the file does not say where the server 'store' is: add url = "
+        '"https://…/mcp" here, or a table [servers.store] with a url or a command.',
+        "tools.clock.config: the file does not say where the server 'clock' is: add url = "
+        '"https://…/mcp" here, or a table [servers.clock] with a url or a command.',
+        "tools.differing.config: the server 'other' is described otherwise elsewhere.",
     ]
 
 

@@ -59,7 +59,7 @@ def _without_metadata(place: str, entry: dict[str, Any], deprecated: Tell, wrong
         at = f"{place}.metadata.{name}"
         now = {"customFields": "config", "executor": "create", "tags": "tags"}.get(name)
         if now is None:
-            wrong(at, "has no place any more: leave it out, or make a tag of it.")
+            deprecated(at, "is ignored: leave it out, or make a tag of it")
         elif now in entry:
             wrong(at, f"stands there as {now!r} too: keep that.")
         else:

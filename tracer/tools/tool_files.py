@@ -85,6 +85,10 @@ class _Reading:
         self.servers: dict[str, McpConfig] = {}
         self.problems = DefinitionProblems(path.name)
         self.deprecated: list[str] = []
+        self._described: set[str] = set()
+        """The names of the servers that the file describes, correctly or not."""
+        self._without_address: list[tuple[str, McpEntry]] = []
+        """MCP tools whose server is described elsewhere, with their places."""
         self._folder = path.parent
         self._functions = functions
 
@@ -99,6 +103,8 @@ class _Reading:
             self._read_server(f"servers.{name}", name, config)
         for place, entry in self._entries(content.get("tools", {})):
             self._read_tool(place, entry)
+        for place, tool_entry in self._without_address:
+            self._add_to_server(place, tool_entry)
 
     def _entries(self, tools: object) -> Iterator[tuple[str, dict[str, Any]]]:
         """Give each tool's place and entry, its name in it."""
@@ -129,7 +135,9 @@ class _Reading:
         if isinstance(entry.get("parameters"), str):
             entry["parameters"] = self._schema(f"{place}.parameters", entry["parameters"])
         read = self.problems.read(place, ENTRIES[kind], entry)
-        if isinstance(read, McpEntry):
+        if isinstance(read, McpEntry) and not {"url", "command"} & read.config.keys():
+            self._without_address.append((f"{place}.config", read))
+        elif isinstance(read, McpEntry):
             self._read_server(f"{place}.config", read.name, read.config, {read.name})
         elif read is not None:
             try:
@@ -218,6 +226,7 @@ class _Reading:
         if tools is None:
             config = self._without_secrets(place, config)
         given = {"name": name, "tools": tools, **config}
+        self._described.add(str(given["name"]))
         found = self.problems.read(place, McpConfig, given)
         if found is None:
             return
@@ -227,6 +236,22 @@ class _Reading:
         elif known.tools is not None:
             both = None if found.tools is None else known.tools | found.tools
             self.servers[found.name] = found.model_copy(update={"tools": both})
+
+    def _add_to_server(self, place: str, entry: McpEntry) -> None:
+        """Add a tool to a server that another part of the file describes."""
+        name = entry.config.get("name", entry.name)
+        known = self.servers.get(name) if isinstance(name, str) else None
+        if known is None:
+            if str(name) in self._described:
+                return  # what is wrong with the description is a problem already
+            self.problems.add(
+                place,
+                f"the file does not say where the server {name!r} is: add url = "
+                f'"https://…/mcp" here, or a table [servers.{name}] with a url or a command.',
+            )
+            return
+        described = known.model_dump(exclude={"tools"}, exclude_unset=True)
+        self._read_server(place, name, {**described, **entry.config}, {entry.name})
 
     def _without_secrets(self, place: str, config: dict[str, Any]) -> dict[str, Any]:
         """Return an MCP server's configuration without literal secrets, and add a problem for each.
