@@ -184,9 +184,9 @@ def test_an_mcp_entry_whose_server_is_described_nowhere_or_otherwise_is_refused(
 
     assert problems[0].startswith("servers.wrong: ")
     assert problems[1:] == [
-        "tools.read_row.config: the file does not say where the server 'store' is: add url = "
+        "tools.read_row.config: the file has no address of the server 'store': add url = "
         '"https://…/mcp" here, or a table [servers.store] with a url or a command.',
-        "tools.clock.config: the file does not say where the server 'clock' is: add url = "
+        "tools.clock.config: the file has no address of the server 'clock': add url = "
         '"https://…/mcp" here, or a table [servers.clock] with a url or a command.',
         "tools.differing.config: the server 'other' is described otherwise elsewhere.",
     ]

@@ -1,7 +1,7 @@
 """The example of seed 002: one service, four registrations, the thread's instance used again.
 
-Otherwise than there, the REST tool's secret is a reference, and the MCP server itself says what its
-tool takes (`docs/migrating-tools.md`).
+Differences: the REST tool's secret is a reference, and the MCP server describes its own tool
+(`docs/seeds.md`).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def test_four_registrations_are_called_by_name_in_a_thread(
     assert {each["status"] for each in rows} == {"succeeded"}
 
 
-async def test_a_threads_instance_is_used_again_and_cleaned_up_when_the_thread_ends(
+async def test_a_threads_instance_is_reused_and_cleaned_up_with_its_tool_or_thread(
     tmp_path: Path,
 ) -> None:
     made: list[DatabaseTool] = []
@@ -146,9 +146,11 @@ async def test_a_threads_instance_is_used_again_and_cleaned_up_when_the_thread_e
         assert sorted(str(each.result) for each in outcomes) == sorted("12345" * 2)
         assert [len(each.rows) for each in made] == [5, 5]
 
-        await on.tools.end_thread("thread-1")
+        await on.tools.end_tool("database", "thread-1")
         assert sorted(each.cleanups for each in made) == [0, 1]
         again = await add("thread-1", "another")
+        await on.tools.end_thread("thread-1")
+        assert sorted(each.cleanups for each in made) == [0, 1, 1]
         still = await add("thread-2", "sixth")
 
     assert (again.result, still.result) == ("1", "6")

@@ -124,7 +124,7 @@ class Untyped(Toolkit):
 def test_what_cannot_be_a_toolkit_is_rejected_when_it_is_made() -> None:
     with pytest.raises(RegistrationError, match="two tools named 'now'"):
         Toolkit([now, now])
-    with pytest.raises(RegistrationError, match="already"):
+    with pytest.raises(RegistrationError, match="existing tool 'now'"):
         Toolkit().register(now, timeout=3)
     with pytest.raises(RegistrationError, match="two tools with the name 'now'"):
         Agent("umpire", "", tools=(Scores(), now))

@@ -22,7 +22,7 @@ class Agent:
 
     name: str
     instructions: str
-    """What the agent is for and how it works, in words for the model. `{placeholders}` are filled
+    """Its purpose and way of working, in words for the model. `{placeholders}` are filled
     in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
     tools: tuple[Tool | Toolkit | str, ...] = ()
     """Tools, toolkits, or names of tools in the application's registry."""

@@ -58,7 +58,7 @@ class ToolRegistry:
 
     @property
     def session_state(self) -> Mapping[str, Any]:
-        """What the toolkits add to the state that a conversation begins with; always current."""
+        """The toolkits' part of the state that a conversation begins with; always current."""
         return MappingProxyType(self._state)
 
     def register(self, tool: _Tool) -> _Tool:

@@ -305,7 +305,7 @@ def conversation_of(session_id: str, user: User | None) -> str:
 
 
 def is_conversation_of(key: str, user: User | None) -> bool:
-    """Return whether a conversation kept under `key` is one of a caller, or of nobody."""
+    """Return whether `key` is of a conversation of `user`; None: of one without a caller."""
     return key.endswith(_owner(user))
 
 

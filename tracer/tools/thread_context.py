@@ -126,8 +126,8 @@ class ThreadContext:
     async def end_tool(self, tool_name: str) -> None:
         """Clean up after a tool's instance. The next use makes another one.
 
-        Waits for its turn after the uses that came before, for `close_seconds` at most. A use that
-        takes longer loses its instance.
+        Waits for earlier uses to end, for `close_seconds` at most. A use that takes longer loses
+        its instance.
         """
         turn = self._turns[tool_name]
         waiting = asyncio.create_task(turn.acquire())
@@ -284,7 +284,7 @@ class ThreadContextManager:
             await asyncio.wait(closing)
 
     async def end_tool(self, tool_name: str, thread_ids: Iterable[str]) -> None:
-        """Clean up after a tool's instances in conversations, which go on with new ones.
+        """Clean up after a tool's instances in conversations. Their next uses make new ones.
 
         It takes as long as `ThreadContext.end_tool` does. When it is cancelled, the instances are
         closed all the same.

@@ -243,10 +243,10 @@ class _Reading:
         known = self.servers.get(name) if isinstance(name, str) else None
         if known is None:
             if str(name) in self._described:
-                return  # what is wrong with the description is a problem already
+                return  # the faulty description is reported already
             self.problems.add(
                 place,
-                f"the file does not say where the server {name!r} is: add url = "
+                f"the file has no address of the server {name!r}: add url = "
                 f'"https://…/mcp" here, or a table [servers.{name}] with a url or a command.',
             )
             return
@@ -282,10 +282,10 @@ _ADVICE = {
     "headers": _ELSEWHERE + '{name} = "env:NAME", or bearer = "env:NAME" beside the headers.',
     "env": _ELSEWHERE + '{name} = "env:NAME".',
 }
-"""What to write instead of a secret, by the part of an MCP server's configuration."""
+"""The advice for a literal secret, by the part of an MCP server's configuration."""
 
 _IN_URL = (
-    "{name} of the URL holds a secret, and a secret does not stand in a file: set it as an "
+    "{name} of the URL holds a secret, and files must not contain secrets: set it as an "
     'environment variable, and write bearer = "env:NAME" or headers = {{ NAME = "env:NAME" }}. If '
     "the server accepts it in the URL only, add the server in code."
 )

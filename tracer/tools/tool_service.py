@@ -222,7 +222,7 @@ class ToolService:
             thread_id: The conversation; None for all of the caller's conversations in this process.
 
         Raises:
-            MissingIdentity: Who the caller is cannot be found out.
+            MissingIdentity: The caller's token cannot be resolved.
             ToolError: The tool itself calls this.
         """
         user, threads = await self._user(), self.resources.threads

@@ -43,7 +43,7 @@ class Toolkit:
             tools: Tools or functions; see `register`.
             instructions: Added to the instructions of each agent that has the toolkit in its
                 `tools`.
-            session_state: What the toolkit adds to the state that a conversation begins with. The
+            session_state: Added to the state that a conversation begins with. The
                 application's own `session_state` takes precedence.
 
         Raises:
@@ -72,14 +72,14 @@ class Toolkit:
 
         Raises:
             RegistrationError: The toolkit has a tool of this name, the function cannot be a tool,
-                or options were given for what is a tool already.
+                or `function` is a tool already and options were given.
         """
         if not isinstance(function, Tool):
             new = tool(**options)(function)
         elif options:
             raise RegistrationError(
-                f"The tool {function.name!r} was given the options {', '.join(options)}, but it is "
-                "a tool already. Set them where the tool is defined."
+                f"The options {', '.join(options)} cannot be set on the existing tool "
+                f"{function.name!r}. Set them in its definition."
             )
         else:
             new = function
