@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, assert_never
+from uuid import UUID
 
 from tracer.errors import StateConflict
 from tracer.text import escape, nests_too_deep, preview, unescape
@@ -24,6 +25,9 @@ MAX_STATE_BYTES = 2**20
 
 MAX_STATE_DEPTH = 100
 """How deep its objects and lists may nest."""
+
+MAX_SESSION_RUNS = 100
+"""How many runs a session keeps the ids of: the newest."""
 
 MAX_SESSION_ID_BYTES = 2_000
 """How long a session's id may be: it leads an index, whose entries have room for 2,700 bytes."""
@@ -80,6 +84,19 @@ class SessionStates(Protocol):
             StateConflict: As above; or a change does not fit what the state is by now, or makes
                 it too large.
             StoreUnavailable: The store did not answer. Whether it kept the changes is not known.
+        """
+
+    async def add_run(
+        self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
+    ) -> list[UUID]:
+        """Append a run to a session; return the ids of the runs before it, oldest first.
+
+        A session holds at most the newest `MAX_SESSION_RUNS` runs. Runs that were deleted since
+        are still among the ids. If the session is new, its state becomes `initial`.
+
+        Raises:
+            StateConflict: The session's id is too long, or `initial` is no state.
+            StoreUnavailable: The store did not answer. Whether it added the run is not known.
         """
 
 

@@ -244,6 +244,16 @@ class ToolCallPreview(ActToolInfo):
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """The user's request of a run and the agents' answer, in stored form."""
+
+    root_plan_id: UUID
+    request: str
+    answer: str | None
+    """None unless the run succeeded."""
+
+
+@dataclass(frozen=True)
 class WholeRun:
     """Everything that a store keeps of a run."""
 
@@ -386,6 +396,13 @@ class TraceReader(Protocol):
 
         Raises:
             RecordNotFound: It was never called then.
+        """
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the request and the answer of those of the runs that have ended, in their order.
+
+        Runs that are deleted, unknown or open are left out, and so are runs without a request.
+        Takes a constant number of queries.
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:

@@ -52,6 +52,7 @@ def everything(
     return [
         sessions.read_state("s", {}),
         sessions.change_state("s", {}, []),
+        sessions.add_run("s", {}, some),
         writer.write(sample_run().events),
         writer.delete_run(some),
         writer.request_cancel(some),
@@ -63,6 +64,7 @@ def everything(
         reader.read_think_act(some),
         reader.read_tool_call(some),
         reader.find_cancel_requests([some]),
+        reader.list_exchanges([some]),
         reader.check(),
     ]
 

@@ -29,6 +29,8 @@ from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.tables import IS_BURIED
 from tracer.store import RunFilter, ToolCallFilter
 from tracer.tool_stats import TimeRange
+from tracer.tools.hidden import User
+from tracer.tools.run_scope import conversation_of
 
 KEEP_ALL = ProjectSettings()
 
@@ -164,12 +166,16 @@ async def test_a_conversation_s_state_goes_with_its_last_run(pool: Pool) -> None
     await record(pool, first.plan_started(session_id="s"), second.plan_started(session_id="s"))
     await record(pool, alone.plan_started(), named.plan_started(session_id=str(alone.root)))
     for session in ("s", str(alone.root), "of nobody"):
-        await sessions.change_state(session, {"said": session}, [])
+        for user in (None, User("ann"), User("bob")):
+            await sessions.change_state(conversation_of(session, user), {"said": session}, [])
     deletion = PostgresDeletion(ProjectPool(pool))
 
     async def left_after(run_id: UUID) -> set[str]:
         await deletion.erase_run(run_id)
-        return {session for (session,) in await rows(pool, "SELECT session_id FROM session_state")}
+        query = "SELECT session, count(*) FROM session_state GROUP BY session"
+        left = dict(await rows(pool, query))
+        assert set(left.values()) == {3}
+        return set(left)
 
     assert await left_after(first.root) == {"s", str(alone.root), "of nobody"}
     assert await left_after(second.root) == {str(alone.root), "of nobody"}
@@ -181,12 +187,14 @@ async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(po
     mine, others = Moments(), Moments()
     await record(pool, mine.plan_started(session_id="s", subject="p-1"))
     await record(pool, others.plan_started(session_id="s", subject="p-2"))
-    await PostgresSessions(ProjectPool(pool)).change_state("s", {"said": "p-1"}, [])
+    sessions = PostgresSessions(ProjectPool(pool))
+    for user in (None, User("ann"), User("bob")):
+        await sessions.change_state(conversation_of("s", user), {"said": "p-1"}, [])
 
     done = await PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
 
     assert (done.runs, done.records, done.left) == (1, 1, 0)
-    assert await rows(pool, "SELECT count(*) FROM session_state") == [(0,)]
+    assert await rows(pool, "SELECT session_id FROM session_state") == []
     assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
 
 
@@ -228,6 +236,7 @@ GIVEN = {
         (sql.LAST_KEPT, {"run_by_recorded_at"}),
         (sql.forgetting(sql.PASSING_OVER), {"run_by_swept_at"}),
         (sql.LEFT_SESSIONS, {"run_by_session_id"}),
+        (sql.FORGET_SESSIONS, {"session_state_by_session"}),
         *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[2:]),
         (sql.SWEEPS["otel_span"], {"otel_span_pkey"}),
         (sql.CUTS[0], {"plan_execution_record_by_run"}),

@@ -107,6 +107,8 @@ async def test_an_answer_that_says_nothing_of_the_events_keeps_them(answer: byte
         with pytest.raises(StoreUnavailable):
             await writer.find_cancel_requests([new_id()])
         with pytest.raises(StoreUnavailable):
+            await writer.list_exchanges([new_id()])
+        with pytest.raises(StoreUnavailable):
             await writer.delete_run(new_id())
 
 

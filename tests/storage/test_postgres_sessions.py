@@ -11,10 +11,12 @@ import pytest
 from tests.storage.lock_waits import until_waiting
 from tests.store_contract.stores import RECORDED, clock
 from tracer.errors import StateConflict
+from tracer.ids import new_id
 from tracer.redaction import Redaction, patterns_given
 from tracer.sessions import Change
 from tracer.storage.admission import Admission
 from tracer.storage.engine import Pool, open_pool
+from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.project_pool import ProjectPool
 
@@ -77,3 +79,15 @@ async def test_a_change_that_is_cancelled_while_it_waits_leaves_nothing_and_hold
                 with pytest.raises(asyncio.CancelledError):
                     await changing
         assert await sessions.change_state("s", {}, visits(1)) == {"visits": 2}
+
+
+async def test_a_run_joins_a_session_and_reads_its_history_by_two_queries(
+    pool: Pool, reader: PostgresReader, asked: list[str]
+) -> None:
+    sessions = PostgresSessions(ProjectPool(pool))
+    counts = []
+    for _ in range(30):
+        asked.clear()
+        await reader.list_exchanges(await sessions.add_run("s", {}, new_id()))
+        counts.append(len(asked))
+    assert counts == [2] * 30

@@ -105,6 +105,7 @@ def questions(events: list[Event]) -> list[Question]:
     asked += [partial(pages_of_runs, wanted=wanted) for wanted in RUN_FILTERS]
     asked += [partial(pages_of_calls, wanted=wanted) for wanted in CALL_FILTERS]
     asked.append(lambda store: store.reader.find_cancel_requests(ids))
+    asked.append(lambda store: store.reader.list_exchanges(sorted(ids)))
     return asked
 
 

@@ -400,3 +400,17 @@ async def test_find_cancel_requests_returns_cancelled_and_deleted_runs(served: S
 
 async def test_check_makes_the_server_ready(served: Served) -> None:
     assert (await served.get("/readyz"))["status"] == "ok"
+
+
+async def test_list_exchanges_returns_what_the_store_returns(served: Served) -> None:
+    ended, failed, deleted, open_ = (Moments() for _ in range(4))
+    for run in (ended, failed, deleted, open_):
+        await served.record(run.plan_started(user_request="How is p-1?"))
+    await served.record(
+        ended.plan_finished(summary="Well."), failed.plan_finished(status=Status.FAILED)
+    )
+    await served.writer.delete_run(deleted.root)
+    ids = [ended.root, new_id(), deleted.root, open_.root, failed.root]
+    found = await served.writer.list_exchanges(ids)
+    assert found == await served.reader.list_exchanges(ids)
+    assert [each.answer for each in found] == ["Well.", None]

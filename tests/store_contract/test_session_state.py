@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from tests.profiles import scaled
 from tests.store_contract.stores import clock
 from tracer.errors import StateConflict
+from tracer.ids import new_id, sequential_ids
 from tracer.redaction import standard_redaction
-from tracer.sessions import MAX_STATE_BYTES, Change, SessionStates, State
+from tracer.sessions import (
+    MAX_SESSION_ID_BYTES,
+    MAX_SESSION_RUNS,
+    MAX_STATE_BYTES,
+    Change,
+    SessionStates,
+    State,
+)
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.storage.postgres_sessions import PostgresSessions
@@ -166,3 +174,41 @@ async def test_two_processes_share_a_session(database_url: str) -> None:
         stores = [PostgresSessions(ProjectPool(one)), PostgresSessions(ProjectPool(other))]
         await asyncio.gather(*(stores[n % 2].change_state("s", {}, [visit()]) for n in range(16)))
         assert await stores[0].read_state("s", {}) == {"visits": 16}
+
+
+async def test_runs_of_a_session_are_returned_oldest_first(new_sessions: NewSessions) -> None:
+    one, other = new_sessions(), new_sessions()
+    ids = sequential_ids()
+    runs = [ids() for _ in range(3)]
+    found = [await one.add_run("s", {}, run) for run in runs]
+    assert found == [runs[:0], runs[:1], runs[:2]]
+    for sessions, session_id in ((one, "S"), (other, "s")):
+        assert await sessions.add_run(session_id, {}, runs[0]) == []
+
+
+async def test_a_session_holds_its_newest_runs(sessions: SessionStates) -> None:
+    runs = [new_id() for _ in range(MAX_SESSION_RUNS + 5)]
+    for run in runs:
+        earlier = await sessions.add_run("s", {}, run)
+    assert earlier == runs[-MAX_SESSION_RUNS:-1]
+
+
+async def test_parallel_runs_of_a_session_are_all_added(sessions: SessionStates) -> None:
+    runs = {new_id() for _ in range(20)}
+    await asyncio.gather(*(sessions.add_run("s", {}, run) for run in runs))
+    assert set(await sessions.add_run("s", {}, new_id())) == runs
+
+
+async def test_runs_and_state_of_a_session_do_not_disturb_each_other(
+    sessions: SessionStates,
+) -> None:
+    first, second = new_id(), new_id()
+    await sessions.add_run("s", {"visits": 1}, first)
+    assert await sessions.change_state("s", {"visits": 7}, [visit()]) == {"visits": 2}
+    assert await sessions.add_run("s", {"visits": 9}, second) == [first]
+    assert await sessions.read_state("s", {}) == {"visits": 2}
+
+
+async def test_a_run_is_refused_if_the_session_id_is_too_long(sessions: SessionStates) -> None:
+    with pytest.raises(StateConflict, match="id"):
+        await sessions.add_run("x" * (MAX_SESSION_ID_BYTES + 1), {}, new_id())

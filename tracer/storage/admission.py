@@ -74,9 +74,14 @@ class Admission:
             )
         return kept
 
-    def session_id(self, session_id: str) -> str:
-        """Return the id of a conversation without secrets, as its runs have it."""
-        return self._redaction.value(session_id)
+    def conversation(self, key: str) -> str:
+        """Return the key of a conversation (`tracer.tools.run_scope.conversation_of`), masked.
+
+        Only the session's id is masked. If the caller's digest were masked too, callers with secret
+        session ids would share one conversation.
+        """
+        session_id, at, caller = key.rpartition("@")
+        return f"{self._redaction.value(session_id)}@{caller}" if at else self._redaction.value(key)
 
     def state(self, state: str) -> str:
         """Return what a conversation keeps, as JSON, without secrets."""

@@ -111,9 +111,11 @@ def burying(which: str) -> str:
 
 LEAVE_LEASES = f"DELETE FROM recorder_run WHERE {_OF_RUNS}"
 
-FORGET_SESSIONS = (
-    f"DELETE FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)"
-)
+# The comparison of names can use the index behind row-level security; it is of the first 63 bytes.
+_OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
+    AND session::name = ANY(%(sessions)s::text[]::name[])"""
+
+FORGET_SESSIONS = f"DELETE FROM session_state WHERE {_OF_SESSIONS}"
 
 
 def _of_runs(table: str) -> str:
@@ -156,7 +158,7 @@ SWEEPS = {
 """Delete `most` rows below runs, table by table, so that nothing refers to what is gone."""
 
 LOCK_SESSIONS = f"""
-SELECT FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)
+SELECT FROM session_state WHERE {_OF_SESSIONS}
 ORDER BY session_id FOR UPDATE"""
 """Comes before states are deleted: so no two that delete wait for each other in a circle."""
 
@@ -201,5 +203,5 @@ COUNT_LEFT = " UNION ALL ".join(
 COUNT_LEFT_OF_SUBJECT = f"""
 SELECT count(*) FROM run WHERE {_OF_PROJECT} AND {OF_SUBJECT}
 UNION ALL
-SELECT count(*) FROM session_state WHERE {_OF_PROJECT} AND session_id = ANY(%(sessions)s)"""
+SELECT count(*) FROM session_state WHERE {_OF_SESSIONS}"""
 """Counts a subject's runs, and the states of conversations that were theirs."""

@@ -34,7 +34,7 @@ from tracer.records import Run
 from tracer.redaction import Redaction
 from tracer.status import ABANDONED, Status
 from tracer.storage.admission import Admission
-from tracer.store import Erasure, Refusal, WriteAnswer
+from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
 log = get_logger(__name__)
@@ -58,6 +58,8 @@ _ADVICE: dict[int, str] = {
     HTTPStatus.TOO_MANY_REQUESTS: "Try again later.",
 }
 
+_ENDED = {status for status in Status if status.is_ending}
+
 Numbered = tuple[int, bytes]
 """What is sent of one event or span, with its index."""
 
@@ -70,6 +72,12 @@ class _Lease(BaseModel):
     recorder_id: UUID = Field(alias="recorderId")
     seen_at: datetime = Field(alias="seenAt")
     length: timedelta = Field(alias="leaseSeconds")
+
+
+class _Plan(BaseModel):
+    status: str
+    user_request: str | None = Field(alias="userRequest")
+    summary: str | None
 
 
 class _Problem(BaseModel):
@@ -258,6 +266,29 @@ class HttpWriter:
                 found |= _Wishes.model_validate_json(content).root_plan_ids
             except ValidationError as error:
                 raise _unexpected(response) from error
+        return found
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`.
+
+        Takes one request for each run, and a key with the `read` scope.
+
+        Raises:
+            StoreUnavailable: The server does not answer, or refuses the key.
+        """
+        found = []
+        for run_id in root_plan_ids:
+            response = await self._ask("GET", f"api/plans/{run_id}")
+            if _code(response) == "not_found":
+                continue
+            content = _content(response, HTTPStatus.OK)
+            try:
+                plan = _Plan.model_validate_json(content)
+            except ValidationError as error:
+                raise _unexpected(response) from error
+            if plan.status in _ENDED and plan.user_request is not None:
+                answer = plan.summary if plan.status == Status.SUCCEEDED else None
+                found.append(Exchange(run_id, plan.user_request, answer))
         return found
 
     async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response:

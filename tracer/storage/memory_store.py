@@ -31,6 +31,7 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
+from tracer.status import Status
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import KIND_WORDS, LATEST, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
@@ -45,6 +46,7 @@ from tracer.storage.signs_of_life import signs_of, signs_of_spans
 from tracer.store import (
     AnyRecord,
     Erasure,
+    Exchange,
     PlanWithOpener,
     Refusal,
     RunChanges,
@@ -362,6 +364,24 @@ class MemoryStore:
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
         """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
         return tool_history(self._all_records(), name, within)
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        runs = {kept.root_plan_id: kept for kept in self._open_runs()}
+        plans = [
+            runs[run_id].record(Kind.PLAN, run_id)
+            for run_id in root_plan_ids
+            if run_id in runs and run_id in runs[run_id].parts[Kind.PLAN]
+        ]
+        return [
+            Exchange(
+                plan.root_plan_id,
+                plan.user_request,
+                plan.summary if plan.status is Status.SUCCEEDED else None,
+            )
+            for plan in plans
+            if plan.status.is_ending and plan.user_request is not None
+        ]
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""

@@ -49,6 +49,7 @@ from tracer.storage.row_records import columns, select
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import (
     AnyRecord,
+    Exchange,
     PlanWithOpener,
     RunChanges,
     RunFilter,
@@ -206,6 +207,15 @@ class PostgresReader:
             async with snapshot(self._project) as connection:
                 return await read_history_of_tool(connection, self._project_id, name, within)
 
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        given = {"project_id": self._project_id, "runs": list(root_plan_ids)}
+        with store_errors():
+            async with reading(self._project) as connection:
+                rows = await (await connection.execute(_EXCHANGES, given)).fetchall()
+        found = {row[0]: Exchange(*row) for row in rows}
+        return [found[run_id] for run_id in root_plan_ids if run_id in found]
+
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
         with store_errors():
@@ -310,6 +320,12 @@ WITH RECURSIVE above (kind, id) AS (
 )
 SELECT kind, id FROM above"""
 
+
+_EXCHANGES = f"""
+SELECT root_plan_id, user_request, CASE WHEN status = 'succeeded' THEN summary END
+FROM plan_execution_record
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
+    AND status >= 'cancelled' AND user_request IS NOT NULL AND {IN_NO_GRAVE}"""
 
 _PREVIEW = ", ".join(
     f"{expression} AS {name}"

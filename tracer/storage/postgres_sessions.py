@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from tracer.clock import Clock, utc_now
-from tracer.sessions import Change, State, apply, state_from, state_text, stored_session_id
+from tracer.sessions import (
+    MAX_SESSION_RUNS,
+    Change,
+    State,
+    apply,
+    state_from,
+    state_text,
+    stored_session_id,
+)
 from tracer.storage.admission import Admission
 from tracer.storage.engine import store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
@@ -48,8 +57,24 @@ class PostgresSessions:
                 await connection.execute(_KEEP, given | {"state": kept})
         return state_from(kept)
 
+    async def add_run(
+        self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
+    ) -> list[UUID]:
+        """Append a run to a session; see `SessionStates.add_run`."""
+        given = self._given(session_id) | {
+            "state": self._admission.state(state_text(initial)),
+            "now": self._clock(),
+            "run": root_plan_id,
+            "earlier": MAX_SESSION_RUNS - 1,
+        }
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_ADD_RUN, given)
+                [(runs,)] = await cursor.fetchall()
+        return list(runs[:-1])
+
     def _given(self, session_id: str) -> dict[str, Any]:
-        session = self._admission.session_id(stored_session_id(session_id))
+        session = self._admission.conversation(stored_session_id(session_id))
         return {"project_id": self._project.project_id, "session": session}
 
 
@@ -65,5 +90,14 @@ VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
 ON CONFLICT (session_id, project_id)
     DO UPDATE SET revision = kept.revision + 1, updated_at = excluded.updated_at
 RETURNING state::text"""
+
+# The slice takes the newest of the runs before; one that begins below 1 takes all.
+_ADD_RUN = """
+INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at, run_ids)
+VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
+ON CONFLICT (session_id, project_id) DO UPDATE SET
+    run_ids = kept.run_ids[cardinality(kept.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
+    updated_at = excluded.updated_at
+RETURNING run_ids"""
 
 _KEEP = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"
