@@ -51,7 +51,8 @@ class ChatRequest(BaseModel):
     session_id: Annotated[
         str | None, Field(min_length=1, validation_alias=AliasChoices("session_id", "sessionId"))
     ] = None
-    """The conversation, whose state goes on from one message to the next."""
+    """The conversation. The agent receives its earlier messages and answers; tools share its
+    state. Callers with different ids have separate conversations."""
     agent: str | None = None
     """The agent to ask; without one, the planner decides who does what."""
 

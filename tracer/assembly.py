@@ -17,7 +17,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool, spool_path
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.launcher import CancelWishes, RunLauncher
+from tracer.runtime.launcher import RunLauncher, RunReader
 from tracer.sessions import SessionStates
 from tracer.settings import Settings
 from tracer.storage import migrate
@@ -306,7 +306,7 @@ async def _launcher(
     application: Application,
     surroundings: Surroundings,
     recorder: Recorder,
-    wishes: CancelWishes,
+    reader: RunReader,
     sessions: SessionStates | None = None,
 ) -> AsyncIterator[RunLauncher]:
     async with AsyncExitStack() as stack:
@@ -316,7 +316,7 @@ async def _launcher(
         if application.resources is not None:
             await stack.enter_async_context(application.resources(surroundings))
         await stack.enter_async_context(recorder)
-        launcher = RunLauncher(application, recorder, wishes, sessions=sessions)
+        launcher = RunLauncher(application, recorder, reader, sessions=sessions)
         yield await stack.enter_async_context(launcher)
 
 

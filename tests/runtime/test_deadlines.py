@@ -124,6 +124,7 @@ async def test_run_timeout_bounds_the_token_resolver(
             model=ScriptedModel([]),
             token_resolver=hangs,
             run_timeout=1.0,
+            history_characters=0,
         )
     )
 

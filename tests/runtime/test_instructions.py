@@ -206,7 +206,9 @@ async def test_a_users_words_are_no_template(tmp_path: Path) -> None:
 
 async def test_a_session_that_keeps_no_state_fails_the_step_that_needs_it(tmp_path: Path) -> None:
     worker = Agent("worker", "You know {note}.")
-    application = Application(name="tests", agents=(worker,), model=ScriptedModel([]))
+    application = Application(
+        name="tests", agents=(worker,), model=ScriptedModel([]), history_characters=0
+    )
     store = MemoryStore()
     async with bench(application, store, store, tmp_path) as on:
         run = await on.launcher.run("Ask", agent="worker", session_id="s" * 3000)

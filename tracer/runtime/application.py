@@ -19,6 +19,10 @@ MAX_DEPTH = 10
 """How deep sub-plans may be nested unless the application says otherwise."""
 
 
+HISTORY_CHARACTERS = 20_000
+"""The default of `Application.history_characters`: about 5,000 tokens of English."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """Where an application is served."""
@@ -55,6 +59,9 @@ class Application:
     """Turns a caller's token into a user."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
     """The state that a conversation begins with. Toolkits may add keys (`initial_state`)."""
+    history_characters: int = HISTORY_CHARACTERS
+    """How many characters of a session's earlier messages and answers an agent receives at most
+    (`tracer.runtime.history`); 0: none."""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
     """What a run may use up, its sub-plans included."""
     max_parallel_calls: int | None = None
@@ -72,6 +79,11 @@ class Application:
                 f"The application {self.name!r} has two agents of one name: give each its own."
             )
         object.__setattr__(self, "agents_by_name", named)
+        if self.history_characters < 0:
+            raise ConfigurationError(
+                f"The application {self.name!r} has history_characters={self.history_characters}: "
+                "set a number of characters, or 0 for no history."
+            )
         for each in self.agents:
             each.check_tools(self.registry)
         of_agents = [toolkit for each in self.agents for toolkit in each.toolkits]

@@ -44,6 +44,8 @@ class Message:
     content: str
     tool_calls: tuple[ChosenCall, ...] = ()
     """What an assistant's message chose."""
+    is_history: bool = False
+    """Whether an earlier run of the session exchanged it. Not sent to the model."""
 
 
 @dataclass(frozen=True, slots=True)

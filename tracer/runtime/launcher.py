@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self, TypedDict, Unpack
 from uuid import UUID
@@ -18,6 +19,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.records import Run
 from tracer.runtime.agent_run import AgentRun
 from tracer.runtime.application import Application
+from tracer.runtime.history import ExchangeReader, join_session
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
 from tracer.runtime.planner import PLANNER
@@ -39,10 +41,14 @@ TITLE_CHARACTERS = 120
 
 
 class CancelWishes(Protocol):
-    """The part of a `TraceReader` that the launcher needs."""
+    """The part of a `TraceReader` that requests to cancel runs are read from."""
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return those of the runs that somebody wished to be cancelled or deleted."""
+
+
+class RunReader(CancelWishes, ExchangeReader, Protocol):
+    """The part of a `TraceReader` that the launcher needs."""
 
 
 class RunOptions(TypedDict, total=False):
@@ -52,7 +58,8 @@ class RunOptions(TypedDict, total=False):
     """The agent to ask, or to carry out the steps of a given plan that name none. None lets the
     planner make a plan."""
     session_id: str | None
-    """The conversation that the run belongs to."""
+    """The conversation that the run belongs to. Unless a plan is given, the agent receives the
+    conversation's history (`tracer.runtime.history`)."""
     traceparent: str | None
     """The W3C trace context that the request came with."""
     plan: tuple[str, list[tuple[str | None, str]]] | None
@@ -97,7 +104,7 @@ class RunLauncher:
         self,
         application: Application,
         recorder: Recorder,
-        reader: CancelWishes,
+        reader: RunReader,
         *,
         sessions: SessionStates | None = None,
         ids: IdSource = new_id,
@@ -108,8 +115,8 @@ class RunLauncher:
         Args:
             application: Whose agents to run.
             recorder: Records the runs; open while the launcher is.
-            reader: Where wishes to cancel a run are found.
-            sessions: Keeps the conversations' state; unless given, in memory.
+            reader: Reads requests to cancel runs, and the earlier runs of a session.
+            sessions: Stores the state and the runs of sessions; by default in memory.
             ids: Mints the ids of everything that is recorded.
             poll_seconds: How often to look for wishes.
         """
@@ -235,7 +242,9 @@ class RunLauncher:
             deadline=earlier(deadline, options.get("timeout")),
             identity=scope.identity,
         )
-        runner = PlanRunner(scope, place, head, plan)
+        reads = options.get("plan") is None
+        history = partial(join_session, scope, self._reader, reads=reads)
+        runner = PlanRunner(scope, place, head, plan, history)
         name = f"tracer-run-{scope.root_plan_id}"
         with tool_context_bound(None):  # also where a tool starts it: it is a run of its own
             task = asyncio.create_task(_run(runner, scope), name=name)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
 from tracer.context import Identity, PlanOnPath, ToolContext
-from tracer.errors import TracerError
+from tracer.errors import ToolError, TracerError
 from tracer.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.runtime.agent import Agent
 from tracer.runtime.agent_run import AgentRun
+from tracer.runtime.chat_model import Message
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.planner import planner_agent, read_plan
 from tracer.runtime.think_act_loop import Task, accept, run_step
 from tracer.status import Reason, Status
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
 from tracer.tools.results import model_view
-from tracer.tools.waiting import has_passed
+from tracer.tools.waiting import has_passed, seconds_left
 
 log = get_logger(__name__)
 
@@ -69,11 +70,21 @@ class _Step:
     request: str
 
 
+async def no_history() -> Sequence[Message]:
+    """Return no messages: the history of a sub-plan."""
+    return ()
+
+
 class PlanRunner:
     """Runs one plan, once."""
 
     def __init__(
-        self, scope: AgentRun, place: PlanPlace, head: PlanHead, plan: Plan | None
+        self,
+        scope: AgentRun,
+        place: PlanPlace,
+        head: PlanHead,
+        plan: Plan | None,
+        history: Callable[[], Awaitable[Sequence[Message]]] = no_history,
     ) -> None:
         """Prepare a plan; nothing is recorded yet.
 
@@ -83,6 +94,8 @@ class PlanRunner:
             head: What it is called, and whatever else is recorded at its start.
             plan: Its steps. None: planning them from the user's request is its first step,
                 carried out by the planner.
+            history: Returns the messages that the first step's agent receives before its request;
+                awaited once the plan's start is recorded. If it raises `ToolError`, the plan fails.
 
         Raises:
             BadRequest: A step names an agent that there is not.
@@ -97,6 +110,7 @@ class PlanRunner:
         self._place = place
         self._head = head
         self._plan = plan
+        self._history = history
         self._steps = self._resolved(plan.steps) if plan is not None else [self._planning_step()]
         self._reached = 0
 
@@ -126,11 +140,19 @@ class PlanRunner:
         return self.ending
 
     async def _carry_out(self) -> Ending:
+        try:
+            async with asyncio.timeout(seconds_left(self._place.deadline)):
+                history = await self._history()
+        except TimeoutError:
+            return timed_out("The time was over before the session's history was read.")
+        except ToolError as error:
+            return failed(error)
         first = 0
         if self._plan is None:
             first = 1
             agents = self._scope.application.agents_by_name.keys()
-            ending = await self._run_step(0, check=partial(read_plan, agents=agents))
+            check = partial(read_plan, agents=agents)
+            ending = await self._run_step(0, history=history, check=check)
             if ending.status is not Status.SUCCEEDED:
                 return self._failed(0, ending)
             self._steps += self._resolved(read_plan(ending.result or "", agents))
@@ -142,7 +164,8 @@ class PlanRunner:
         for position in range(first, len(self._steps)):
             if has_passed(self._place.deadline):
                 return timed_out("The time was over before all steps were done.")
-            ending = await self._run_step(position, known=_known(results))
+            of_user = history if position == 0 else ()
+            ending = await self._run_step(position, known=_known(results), history=of_user)
             results.append((self._steps[position], ending))
             if ending.status is not Status.SUCCEEDED and not go_on:
                 return self._failed(position, ending)
@@ -151,12 +174,22 @@ class PlanRunner:
         return succeeded(ending.result)
 
     async def _run_step(
-        self, position: int, known: str = "", check: Callable[[str], object] = accept
+        self,
+        position: int,
+        *,
+        known: str = "",
+        history: Sequence[Message],
+        check: Callable[[str], object] = accept,
     ) -> Ending:
         step = self._steps[position]
         self._reached = position + 1
         task = Task(
-            agent=step.agent, position=position, request=step.request, known=known, check=check
+            agent=step.agent,
+            position=position,
+            request=step.request,
+            known=known,
+            history=history,
+            check=check,
         )
         return await run_step(self._scope, self._step_place(step), task)
 

@@ -5,6 +5,7 @@ end are errors, and `check_used_up` finds the turns that nobody asked for.
 
 A script is found by its conversation and a turn by how often the model has answered in it, never
 by the order of asking. So any number of agents can run at once and get the same answers each time.
+The history of a session is ignored: each message has a script of its own.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class ScriptedModel:
             raise ScriptError(" ".join(problems))
 
     def _turn(self, messages: Sequence[Message]) -> Turn:
+        messages = [each for each in messages if not each.is_history]
         system = next((each.content for each in messages if each.role == "system"), "")
         request = next((each.content for each in messages if each.role == "user"), "")
         number = sum(each.role == "assistant" for each in messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tracer.context import ToolContext
@@ -41,6 +41,8 @@ class Task:
     """What the step asks for."""
     known: str = ""
     """What the agent should know besides, such as what earlier steps came to."""
+    history: Sequence[Message] = ()
+    """The earlier messages of the session, for the model; before `request`."""
     check: Callable[[str], object] = accept
     """Raises `PlanningError` where an answer cannot be taken; then the agent is asked again."""
 
@@ -102,6 +104,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         return failed(error)
     messages = [
         Message("system", f"{introduction(agent.name)}\n\n{instructions}".strip()),
+        *task.history,
         Message("user", task.request),
     ]
     if task.known:

@@ -288,6 +288,17 @@ class RunScope:
         except StoreUnavailable as error:
             raise ToolUnavailable("The conversation's state can't be kept now.") from error
 
+    async def join_conversation(self) -> list[UUID]:
+        """Add the run to its conversation; return the ids of the runs before it, oldest first.
+
+        Raises:
+            ToolError: The session's id is too long, or the caller cannot be identified.
+            StoreUnavailable: The store did not answer.
+        """
+        return await self._sessions.add_run(
+            await self.conversation(), self.resources.initial_state, self.root_plan_id
+        )
+
     async def end(self) -> None:
         """End the run: nobody acts for its caller any more, and what it alone had is closed."""
         self.is_over = True

@@ -799,7 +799,8 @@ export interface components {
             user_id: string;
             /**
              * Session Id
-             * @description The conversation, whose state goes on from one message to the next.
+             * @description The conversation. The agent receives its earlier messages and answers; tools share its
+             *     state. Callers with different ids have separate conversations.
              */
             session_id?: string | null;
             /**
