@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 Clock = Callable[[], datetime]
 """Answers the present moment as an aware UTC datetime. Injected wherever a time is recorded."""
@@ -29,3 +30,17 @@ def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1))
         return moment
 
     return read
+
+
+def time_zone(name: object) -> ZoneInfo:
+    """Return the time zone with an IANA name, such as `Asia/Shanghai`.
+
+    Raises:
+        ValueError: There is no such time zone.
+    """
+    try:
+        if isinstance(name, str) and name:
+            return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: `Asia` is a directory
+        pass
+    raise ValueError("no time zone of the IANA database has this name")

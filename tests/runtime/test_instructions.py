@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from tests.runtime.runs import Bench, bench, script
 from tracer.clock import stepping_clock
 from tracer.context import identity
+from tracer.errors import ConfigurationError
 from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
@@ -111,6 +113,30 @@ async def test_every_placeholder_is_filled_once_whatever_stands_around_it(
     expected = "".join(before + values[name] for before, name in parts) + last
 
     assert await filled(tmp_path_factory.mktemp("x"), text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\{name} is {name}", "{name} is Ann"),
+        (r"\{{name}} is {{name}}", "{{name}} is Ann"),
+        (r"\{current_date}, \{{user_info}}, \{session_id}", None),
+        (r"\\{name} \ {name}", r"\{name} \ Ann"),
+        (r"\{unknown} \{} \frac{a}{b} \{x\} C:\ \n", "unchanged"),
+    ],
+)
+async def test_backslash_escapes_a_known_placeholder(
+    tmp_path: Path, text: str, expected: str | None
+) -> None:
+    if expected is None:
+        expected = "{current_date}, {{user_info}}, {session_id}"
+    elif expected == "unchanged":
+        expected = text
+    assert await filled(tmp_path, text) == expected
+
+
+async def test_escaped_placeholder_of_the_caller_needs_no_caller(tmp_path: Path) -> None:
+    assert await filled(tmp_path, r"\{user_id}", who=None) == "{user_id}"
 
 
 # --- In runs -----------------------------------------------------------------------------------
@@ -233,3 +259,87 @@ async def test_an_agent_that_resolves_nothing_gets_its_instructions_as_written(
 
     assert outcome.status == "succeeded"
     assert messages[0]["content"].endswith(f"\n\n{text}")
+
+
+# --- The date ----------------------------------------------------------------------------------
+
+EAST, WEST = "Pacific/Kiritimati", "Etc/GMT+12"
+"""26 hours apart: they never have the same date."""
+
+
+def date_in(time_zone: str) -> str:
+    return datetime.now(ZoneInfo(time_zone)).date().isoformat()
+
+
+async def shown_date(store: MemoryStore, tmp_path: Path, **options: Any) -> str:
+    """Return the date that an agent of an application with these options is given."""
+    worker = Agent("worker", "Today is {current_date}")
+    application = Application(
+        name="tests",
+        agents=(worker,),
+        model=ScriptedModel([Script([Turn("done")])]),
+        **options,
+    )
+    async with bench(application, store, store, tmp_path) as on:
+        with identity(token_id=TOKEN):
+            outcome = await on.launcher.run("Ask", agent="worker")
+        [step] = (await on.tree(outcome.root_plan_id))["agentExecutions"]
+        [system, _] = await on.messages(step["thinkActs"][0])
+    return str(system["content"]).rpartition(" ")[2]
+
+
+@pytest.mark.parametrize("zone", [EAST, WEST])
+async def test_date_is_that_of_the_application_s_time_zone(
+    store: MemoryStore, tmp_path: Path, zone: str
+) -> None:
+    before = date_in(zone)
+    assert await shown_date(store, tmp_path, time_zone=zone) in {before, date_in(zone)}
+
+
+async def test_date_is_that_of_the_caller_s_time_zone_if_known(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    before = date_in(WEST)
+    found = await shown_date(
+        store,
+        tmp_path,
+        time_zone=EAST,
+        token_resolver=lambda token: User("ann", time_zone=WEST),
+    )
+    assert found in {before, date_in(WEST)}
+
+
+@pytest.mark.parametrize(
+    "zone", ["Mars/Olympus", "", "../../etc/passwd", "Asia", "\0", "x" * 9999, 8]
+)
+async def test_date_falls_back_and_logs_if_the_caller_s_time_zone_is_invalid(
+    store: MemoryStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, zone: Any
+) -> None:
+    before = date_in(EAST)
+    found = await shown_date(
+        store,
+        tmp_path,
+        time_zone=EAST,
+        token_resolver=lambda token: User("ann", time_zone=zone),
+    )
+    assert found in {before, date_in(EAST)}
+    assert "time_zone_unknown" in caplog.text
+
+
+async def test_date_is_shown_although_the_caller_is_unknown(
+    store: MemoryStore, tmp_path: Path
+) -> None:
+    before = date_in(EAST)
+    found = await shown_date(store, tmp_path, time_zone=EAST, token_resolver=lambda token: None)
+    assert found in {before, date_in(EAST)}
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../../etc/passwd", "Asia", "GMT+8"])
+def test_unknown_time_zone_of_an_application_is_a_configuration_error(zone: str) -> None:
+    with pytest.raises(ConfigurationError, match="Asia/Shanghai"):
+        Application(
+            name="tests",
+            agents=(Agent("worker", "Work."),),
+            model=ScriptedModel([]),
+            time_zone=zone,
+        )

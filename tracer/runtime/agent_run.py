@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracer.clock import time_zone
 from tracer.context import ToolContext
 from tracer.errors import LineageError
 from tracer.runtime.application import Application
@@ -29,6 +30,7 @@ class AgentRun(RunScope):
             every_text=[
                 each.all_instructions for each in application.agents if each.resolve_in_context
             ],
+            zone=time_zone(application.time_zone),
         )
 
 

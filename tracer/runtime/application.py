@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracer.clock import time_zone
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
@@ -59,6 +60,9 @@ class Application:
     """Turns a caller's token into a user."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
     """The state that a conversation begins with. Toolkits may add keys (`initial_state`)."""
+    time_zone: str = "UTC"
+    """The IANA name of the time zone of `{current_date}` in instructions, for callers without one
+    of their own (`User.time_zone`)."""
     history_characters: int = HISTORY_CHARACTERS
     """How many characters of a session's earlier messages and answers an agent receives at most
     (`tracer.runtime.history`); 0: none."""
@@ -79,6 +83,13 @@ class Application:
                 f"The application {self.name!r} has two agents of one name: give each its own."
             )
         object.__setattr__(self, "agents_by_name", named)
+        try:
+            time_zone(self.time_zone)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"The application {self.name!r} has time_zone={self.time_zone!r}: {error}. Write "
+                "a name such as 'Asia/Shanghai' or 'UTC'."
+            ) from None
         if self.history_characters < 0:
             raise ConfigurationError(
                 f"The application {self.name!r} has history_characters={self.history_characters}: "

@@ -42,6 +42,9 @@ class User:
     user_id: str = field(repr=False)
     info: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What is known of them, for `{user_info}` in instructions."""
+    time_zone: str | None = field(default=None, repr=False)
+    """The IANA name of their time zone, such as `Asia/Shanghai`, for `{current_date}`. None, or an
+    unknown name, means the application's."""
 
 
 Provider = Callable[..., Any]
