@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -12,9 +13,11 @@ from tests.tools.tables import not_rejected
 from tracer.context import ToolContext
 from tracer.errors import ConfigurationError, RegistrationError, UnknownTool
 from tracer.runtime.agent import Agent
+from tracer.runtime.agent_files import read_agents
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.tools.definition import Tool, tool
+from tracer.tools.executors.mcp import McpConfig, McpServer
 from tracer.tools.hidden import Hidden, TokenId
 from tracer.tools.registry import RESERVED_NAMES, ToolRegistry
 
@@ -193,6 +196,41 @@ def test_agent_with_an_unknown_tool_is_rejected() -> None:
 
     with pytest.raises(RegistrationError, match=r"'nowhere' that is not registered.*here"):
         of(worker, registry=ToolRegistry([named("here")]))
+
+
+def server(**config: Any) -> ToolRegistry:
+    """Return a registry with one MCP server, which is not connected."""
+    return ToolRegistry([named("here")], [McpServer(McpConfig(name="m", command="x", **config))])
+
+
+@pytest.mark.parametrize(
+    ("config", "possible", "impossible"),
+    [
+        ({}, ("anything", "a-b_1"), ("", "a b", "a.b", "é", "x" * 65)),
+        ({"tools": {"read.it"}}, ("read_it",), ("read.it", "read", "write_it")),
+        ({"prefix": "m"}, ("m_read", "m_"), ("read", "M_read", "m")),
+        ({"prefix": "m", "tools": {"read"}}, ("m_read",), ("read", "m_write")),
+        ({"tools": set()}, ("here",), ("read",)),
+        ({"tools": {"x" * 70}}, ("x" * 64,), ("x" * 63,)),
+        ({"prefix": "p" * 70}, ("p" * 64,), ("p" * 63, "p_read")),
+    ],
+)
+def test_agent_may_name_only_tools_that_a_server_can_provide(
+    config: dict[str, Any], possible: Sequence[str], impossible: Sequence[str]
+) -> None:
+    registry = server(**config)
+    of(*(Agent(each, "Work.", tools=(each,)) for each in possible), registry=registry)
+    for each in impossible:
+        with pytest.raises(RegistrationError, match=r"not registered.*MCP server"):
+            of(Agent("worker", "Work.", tools=(each,)), registry=registry)
+
+
+def test_agents_file_with_a_tool_that_no_server_can_provide_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "agents.yaml"
+    path.write_text("worker:\n  tools: [here, get_time, get_tiem]\n")
+    registry = server(tools={"get_time"})
+    with pytest.raises(RegistrationError, match="'get_tiem' that is not registered"):
+        of(*read_agents(path), registry=registry)
 
 
 def test_agent_with_two_tools_of_one_name_is_rejected() -> None:

@@ -70,18 +70,22 @@ class Agent:
         return "\n\n".join(each for each in texts if each)
 
     def check_tools(self, registry: ToolRegistry) -> None:
-        """Return if its tools are there, or may come with a server.
+        """Return if each tool that it names is registered, or may come from an MCP server.
 
         Raises:
-            RegistrationError: It names one that there is not.
+            RegistrationError: It names another one.
         """
         for each in self.tools:
-            if isinstance(each, str) and not registry.servers and registry.find(each) is None:
-                names = ", ".join(sorted(tool.name for tool in registry)) or "none"
-                raise RegistrationError(
-                    f"The agent {self.name!r} has a tool {each!r} that is not registered. "
-                    f"Registered: {names}."
-                )
+            if not isinstance(each, str) or registry.find(each) is not None:
+                continue
+            if any(server.may_provide(each) for server in registry.servers):
+                continue
+            servers = ", and no MCP server can provide it" if registry.servers else ""
+            names = ", ".join(sorted(tool.name for tool in registry)) or "none"
+            raise RegistrationError(
+                f"The agent {self.name!r} has a tool {each!r} that is not registered{servers}. "
+                f"Correct the name, or register the tool. Registered: {names}."
+            )
 
     def log_missing(self, registry: ToolRegistry) -> None:
         """Log which of its tools no server has brought, once the servers were asked."""

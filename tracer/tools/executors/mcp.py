@@ -19,7 +19,7 @@ from tracer.tools.definition import Tool
 from tracer.tools.executors.mcp_config import McpConfig
 from tracer.tools.executors.mcp_connection import McpConnection
 from tracer.tools.executors.mcp_results import ERROR_CHARACTERS, result_of
-from tracer.tools.executors.mcp_tools import mirrored
+from tracer.tools.executors.mcp_tools import may_provide, mirrored
 from tracer.tools.trace_headers import call_as_span, trace_headers
 from tracer.tools.waiting import earlier, seconds_left
 
@@ -83,6 +83,10 @@ class McpServer:
     def mirrored(self) -> tuple[Tool, ...]:
         """The tools as the server listed them last; none while it has not."""
         return self._tools or ()
+
+    def may_provide(self, name: str) -> bool:
+        """Return whether it could have a tool with this local name, as far as it is configured."""
+        return may_provide(self.config, name)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -64,6 +64,15 @@ def local_name(name: str, prefix: str | None) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", full)[:NAME_CHARACTERS]
 
 
+def may_provide(config: McpConfig, name: str) -> bool:
+    """Return whether a server with this configuration could have a tool with this local name."""
+    if config.tools is not None:
+        return name in {local_name(each, config.prefix) for each in config.tools}
+    if not name or name != local_name(name, None):
+        return False
+    return config.prefix is None or name.startswith(local_name("", config.prefix))
+
+
 def _mirror(name: str, remote: ListedTool, config: McpConfig, call: CallByName) -> Tool:
     parameters = remote.input_schema
     present = parameter_names(parameters)
