@@ -1,10 +1,27 @@
-"""The path of the spool depends on the database, not on the credentials."""
+"""Assembly: the path of the spool, and the model that an application uses."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tracer.recorder.spool import spool_path
+import pytest
+
+from health.agents import health_application
+from health.diary import Diary
+from tests.runtime.chat_server import ChatServer, serving
+from tracer.assembly import parts
+from tracer.context import identity
+from tracer.errors import ConfigurationError
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool, spool_path
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.launcher import RunLauncher
+from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
+from tracer.settings import Settings
+from tracer.storage.memory_store import MemoryStore
 
 HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"
@@ -28,3 +45,80 @@ def test_each_database_has_its_own_spool_path() -> None:
         "http://db:8420",
     )
     assert [url for url in urls if spool_path(HOME, url) == spool_path(HOME, URL)] == []
+
+
+# --- The model ---------------------------------------------------------------------------------
+
+
+def answering(text: str) -> ScriptedModel:
+    return ScriptedModel([Script([Turn(text)], times=None)])
+
+
+def application(**models: Any) -> Application:
+    return Application(name="desk", agents=(Agent("worker", "Work."),), **models)
+
+
+@pytest.fixture
+def openai(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatServer]:
+    """A server of chat completions, whose address is in the environment."""
+    with serving(ChatServer(answering("openai"))) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+        yield server
+
+
+async def answer(
+    database_url: str, home: Path, application: Application, model: str | None
+) -> str | None:
+    """Return what an application answers if `TRACER_MODEL` is `model`."""
+    async with parts(Settings(home=home, model=model), database_url, application) as made:
+        return (await made.launcher.run("Who?", agent="worker")).summary
+
+
+OPENAI = "openai:gpt-test"
+
+
+async def test_model_of_the_application_wins_and_a_warning_is_logged(
+    database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = application(model=answering("own"), fallback_model=answering("fallback"))
+    assert await answer(database_url, tmp_path, own, None) == "own"
+    assert "tracer_model_ignored" not in caplog.text
+    assert await answer(database_url, tmp_path, own, OPENAI) == "own"
+    assert "tracer_model_ignored" in caplog.text
+
+
+@pytest.mark.parametrize("fallback", [None, answering("fallback")])
+async def test_environment_names_the_model_if_the_application_does_not(
+    database_url: str, tmp_path: Path, openai: ChatServer, fallback: ScriptedModel | None
+) -> None:
+    unnamed = application(fallback_model=fallback)
+    assert await answer(database_url, tmp_path, unnamed, OPENAI) == "openai"
+    assert openai.requests[0]["model"] == "gpt-test"
+
+
+async def test_demonstration_uses_the_model_of_the_environment(
+    database_url: str, tmp_path: Path, openai: ChatServer
+) -> None:
+    diary = health_application(Diary())
+    async with parts(Settings(home=tmp_path, model=OPENAI), database_url, diary) as made:
+        with identity(token_id="user-p-1"):
+            outcome = await made.launcher.run("Who?", agent="nurse")
+    assert outcome.summary == "openai"
+
+
+async def test_fallback_model_answers_if_no_model_is_named(
+    database_url: str, tmp_path: Path
+) -> None:
+    unnamed = application(fallback_model=answering("fallback"))
+    assert await answer(database_url, tmp_path, unnamed, None) == "fallback"
+
+
+async def test_application_without_any_model_is_a_configuration_error(
+    database_url: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"'desk' names no model.*TRACER_MODEL"):
+        await answer(database_url, tmp_path, application(), None)
+    store = MemoryStore()
+    with pytest.raises(ConfigurationError, match="'desk' names no model"):
+        RunLauncher(application(), Recorder(store, Spool(tmp_path / "spool.db")), store)

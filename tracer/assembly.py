@@ -8,11 +8,12 @@ import operator
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tracer.access import Caller, Scope
 from tracer.errors import ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool, spool_path
 from tracer.runtime.application import Application, Surroundings
@@ -48,6 +49,8 @@ from tracer.storage.run_watch import RunWatch
 from tracer.storage.summariser import Summariser
 from tracer.store import TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
+
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -129,15 +132,15 @@ async def parts(
     """Give the store's two sides, and the launcher that runs the application.
 
     Args:
-        settings: The model that takes the place of the application's own, and the home of the
-            recorder's spool.
+        settings: The model of an application that names none, and the home of the recorder's
+            spool.
         database_url: A migrated Postgres.
         application: The application to run.
         server_url: Where the server itself listens, if there is one.
         project: The project that the application's runs belong to.
 
     Raises:
-        ConfigurationError: There is no such project.
+        ConfigurationError: There is no such project, or the application has no model.
     """
     terms, redaction = settings.lease_terms, settings.redaction
     async with (
@@ -310,9 +313,16 @@ async def _launcher(
     sessions: SessionStates | None = None,
 ) -> AsyncIterator[RunLauncher]:
     async with AsyncExitStack() as stack:
-        if settings.model is not None:
-            model = await stack.enter_async_context(configured_model(settings.model))
-            application = replace(application, model=model)
+        configured: ChatModel | None = None
+        if settings.model is not None and application.model is not None:
+            log.warning(
+                "tracer_model_ignored",
+                application=application.name,
+                reason="the application names its own model",
+            )
+        elif settings.model is not None:
+            configured = await stack.enter_async_context(configured_model(settings.model))
+        application = application.with_model(configured)
         if application.resources is not None:
             await stack.enter_async_context(application.resources(surroundings))
         await stack.enter_async_context(recorder)

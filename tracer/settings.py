@@ -130,7 +130,7 @@ class Settings(BaseSettings):
         description="The same for what no recorder is named for, such as OpenTelemetry spans.",
     )
     model: Annotated[str, AfterValidator(_check_model)] | None = Field(
-        default=None, description="The model that plans and thinks; unset: the demo's script."
+        default=None, description="The model of an application that names none."
     )
 
     redact: Literal["on", "off"] = Field(

@@ -58,7 +58,7 @@ def health_application(diary: Diary, connect_seconds: float = CONNECT_SECONDS) -
     return Application(
         name="health",
         agents=read_agents(files("health") / "agents.yaml"),
-        model=DemonstrationModel(),
+        fallback_model=DemonstrationModel(),
         planner_instructions=PLANNER_INSTRUCTIONS,
         resources=opened,
         registry=ToolRegistry(

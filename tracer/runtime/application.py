@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracer.clock import time_zone
@@ -42,8 +42,11 @@ class Application:
 
     name: str
     agents: tuple[Agent, ...]
-    model: ChatModel
-    """Plans, and thinks for every agent that has no model of its own."""
+    model: ChatModel | None = None
+    """Plans, and thinks for every agent that has no model of its own. None means the model that
+    `TRACER_MODEL` names."""
+    fallback_model: ChatModel | None = None
+    """Takes the place of `model` if that is None and `TRACER_MODEL` is not set."""
     default_agent: str | None = None
     """Who carries out steps that name nobody; the first agent unless given."""
     planner_instructions: str = ""
@@ -103,6 +106,29 @@ class Application:
         if self.default_agent is None:
             object.__setattr__(self, "default_agent", self.agents[0].name)
         self.agent(None)
+
+    def with_model(self, configured: ChatModel | None = None) -> Application:
+        """Return the application with a `model`: its own, else the configured, else the fallback.
+
+        Args:
+            configured: The model that `TRACER_MODEL` names.
+
+        Raises:
+            ConfigurationError: There is none of the three.
+        """
+        model = self.model or configured or self.fallback_model
+        if model is None:
+            raise ConfigurationError(
+                f"The application {self.name!r} names no model. Set TRACER_MODEL to openai:NAME, "
+                "or give the application a model: Application(model=…)."
+            )
+        return replace(self, model=model)
+
+    def model_of(self, agent: Agent) -> ChatModel:
+        """Return the model that an agent thinks with; call it after `with_model`."""
+        model = agent.model or self.model
+        assert model is not None
+        return model
 
     def agent(self, name: str | None) -> Agent:
         """Return the agent of this name; the default agent for None.

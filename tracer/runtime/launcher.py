@@ -119,8 +119,11 @@ class RunLauncher:
             sessions: Stores the state and the runs of sessions; by default in memory.
             ids: Mints the ids of everything that is recorded.
             poll_seconds: How often to look for wishes.
+
+        Raises:
+            ConfigurationError: The application has no model.
         """
-        self._application = application
+        self._application = application = application.with_model()
         self._recorder = recorder
         self._reader = reader
         resources = ToolResources(

@@ -114,7 +114,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         round_place = replace(place, think_act_id=scope.ids())
         tools = agent.tools_now(scope.application.registry)
         question = Question(
-            model=agent.model or scope.application.model,
+            model=scope.application.model_of(agent),
             messages=tuple(messages),
             tools=tools,
             offered=[
