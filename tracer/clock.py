@@ -36,7 +36,7 @@ def time_zone(name: object) -> ZoneInfo:
     """Return the time zone with an IANA name, such as `Asia/Shanghai`.
 
     Raises:
-        ValueError: There is no such time zone.
+        ValueError: The IANA database has no such time zone.
     """
     try:
         if isinstance(name, str) and name:

@@ -1,4 +1,4 @@
-"""Exchanges: what was asked and answered in runs, as the history of a session needs it."""
+"""Exchanges: the requests and answers of runs, from which a session's history is made."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Application:
             configured: The model that `TRACER_MODEL` names.
 
         Raises:
-            ConfigurationError: There is none of the three.
+            ConfigurationError: All three are missing.
         """
         model = self.model or configured or self.fallback_model
         if model is None:

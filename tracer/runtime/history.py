@@ -1,8 +1,7 @@
-"""The history of a session: what the user and the agents said in its earlier runs.
+"""The history of a session: the messages and answers of its earlier runs.
 
-It is read from the records of those runs, so it is masked, deleted and exported with them. The run
-that an agent carries out for a user's message receives it; steps of a given plan and sub-plans do
-not.
+It is read from the records of those runs, so it is masked, deleted and exported with them. The
+agent that answers a user's message receives it. Steps of a given plan and sub-plans receive none.
 """
 
 from __future__ import annotations
