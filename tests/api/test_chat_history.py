@@ -125,9 +125,9 @@ async def test_concurrent_messages_of_one_session_succeed(
 async def test_session_ids_that_are_masked_keep_callers_apart(
     database_url: str, tmp_path: Path, user: str
 ) -> None:
-    """A masked session id must not merge the conversations of two callers."""
+    """The mask of a private key extends to the end of the text, and must not swallow the caller."""
     async with serving(database_url, tmp_path, "mine", "theirs") as client:
-        body = {"session_id": f"Bearer {SECRET}", "agent": "nurse"}
+        body = {"session_id": "-----BEGIN PRIVATE KEY-----\nabc", "agent": "nurse"}
         await client.post("/api/v1/chat", json={**body, "message": "mine", "user_id": ALICE})
         answer = await client.post(
             "/api/v1/chat", json={**body, "message": "theirs", "user_id": user}
