@@ -1,31 +1,47 @@
-"""Intake: how much the requests that record may hold in memory together."""
+"""Limits on the bodies of recording requests that the server holds in memory together.
+
+A limit counts bytes that have arrived, after decompression. A `Content-Length` reserves nothing:
+a client could announce much and send nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from weakref import WeakValueDictionary
 
+from tracer.access import Caller
 from tracer.errors import TooBusy
 
 MAX_BYTES = 256 * 2**20
-"""How much they may hold together."""
+"""The bytes that all requests may hold together."""
 
-MAX_REQUESTS = 128
-"""How many there may be at once: each waits for a connection of the store."""
+MAX_REQUESTS = 512
+"""The number of requests that may be in progress together."""
 
-PATIENCE_SECONDS = 30.0
-"""How long a body may be waited for, besides the time that `SLOWEST_BYTES` gives it."""
+_PARTS = {"project": 4, "key": 3}
+"""How many sixteenths of both limits one project and one key may use. A project cannot stop the
+others from recording, and a key cannot stop the other keys of its project."""
+
+PATIENCE_SECONDS = 5.0
+"""The longest wait for the next part of a body, the first included."""
 
 SLOWEST_BYTES = 16 * 2**10
-"""How many bytes of a body have to come in a second, beyond the patience."""
+"""The lowest rate of a body in bytes per second, from its start, after `PATIENCE_SECONDS`."""
 
 LARGE_BYTES = 2**20
-"""Bodies from here on are decoded one after the other."""
+"""The size from which bodies are decoded one at a time."""
 
 
 class Intake:
-    """The requests in hand. One of them always gets in, and the oldest always gets through."""
+    """The recording requests in progress, limited for each key, each project and the server.
+
+    Each limit applies to all but the oldest request under it, so that a large body gets through.
+    The server's limit ignores a project's excess over its own limit, because the excess must not
+    displace other projects. Callers without a key have the server's limit only: a server that
+    needs no keys has one project.
+    """
 
     def __init__(
         self,
@@ -33,64 +49,68 @@ class Intake:
         max_requests: int = MAX_REQUESTS,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
-        self._max_bytes = max_bytes
-        self._max_requests = max_requests
+        self._server = _Room("server", max_bytes, max_requests)
+        self._rooms = WeakValueDictionary[Hashable, _Room]()
+        self._oversized: Share | None = None
         self._patience_seconds = patience_seconds
-        self._held: dict[Share, int] = {}
-        self._total = 0
         self._turns = asyncio.Lock()
 
     @contextmanager
-    def share(self, announced: int) -> Iterator[Share]:
-        """Give a request its share, until it has been answered.
+    def share(self, caller: Caller, announced: int) -> Iterator[Share]:
+        """Admit a request while inside.
 
         Args:
-            announced: How many bytes it says that it has; 0 where it says nothing.
+            caller: The client that sent it.
+            announced: Its `Content-Length` in bytes; 0 if it has none. Nothing is reserved for it,
+                but a body that does not fit now is rejected before it is read.
 
         Raises:
-            TooBusy: There is no room for it beside those that are in hand.
+            TooBusy: One of the limits leaves no room for it.
         """
-        if self._held and len(self._held) >= self._max_requests:
-            raise TooBusy()
-        share = Share(self)
+        share = Share(self, self._rooms_of(caller))
+        for room in share.rooms:
+            if room.shares and len(room.shares) >= room.max_requests:
+                raise room.too_busy()
+        for room in share.rooms:
+            room.shares[share] = None
         try:
-            self.hold(share, announced)
+            self._check(share, announced)
             yield share
         finally:
-            self._total -= self._held.pop(share, 0)
+            self._resize(share, 0)
+            for room in share.rooms:
+                del room.shares[share]
 
     def hold(self, share: Share, size: int) -> None:
-        """Let a request hold this much in all; less than it has changes nothing.
+        """Let a request hold `size` bytes in all; less than it holds changes nothing.
 
         Raises:
-            TooBusy: There is no room for that, and others came before it.
+            TooBusy: One of the limits leaves no room for them.
         """
-        held = self._held.get(share, 0)
-        more = max(0, size - held)
-        is_oldest = next(iter(self._held), share) is share
-        if more and not is_oldest and self._total + more > self._max_bytes:
-            raise TooBusy()
-        self._held[share] = held + more
-        self._total += more
+        if size > share.size:
+            self._check(share, size)
+            self._resize(share, size)
 
-    def patience(self, received: int) -> float:
-        """Return for how many seconds in all a body may be waited for that has come so far.
+    def patience(self, received: int, waited: float) -> float:
+        """Return for how many seconds to wait for the next part of a body.
 
-        A client whose machine vanished says nothing of it: its room would be gone for ever.
+        A client whose machine vanished never closes its connection.
 
         Args:
-            received: How many bytes of it have come.
+            received: The bytes of the body that have arrived.
+            waited: For how many seconds the server has waited for them.
         """
-        return self._patience_seconds + received / SLOWEST_BYTES
+        ahead = received / SLOWEST_BYTES - waited
+        return self._patience_seconds + min(0.0, ahead)
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
-        """Wait until no other large body is decoded, where this one is large.
+        """Wait until no other large body is decoded, if this one is large.
 
         Python decodes one at a time in any case; at once they would only take up more memory.
 
         Args:
-            size: How large the body is.
+            size: The size of the body in bytes.
         """
         if size < LARGE_BYTES:
             yield
@@ -98,13 +118,81 @@ class Intake:
         async with self._turns:
             yield
 
+    def _rooms_of(self, caller: Caller) -> list[_Room]:
+        """Return the rooms that limit a caller: those of its key, its project and the server."""
+        if caller.key_id is None:
+            return [self._server]
+        key = self._part("key", caller.key_id)
+        return [key, self._part("project", caller.project_id), self._server]
+
+    def _part(self, owner: str, owner_id: Hashable) -> _Room:
+        room = self._rooms.get((owner, owner_id))
+        if room is None:
+            server, sixteenths = self._server, _PARTS[owner]
+            limits = (server.max_bytes * sixteenths // 16, server.max_requests * sixteenths // 16)
+            room = self._rooms[owner, owner_id] = _Room(owner, *limits)
+        return room
+
+    def _check(self, share: Share, size: int) -> None:
+        for room, growth in share.growth(size):
+            is_oldest = next(iter(room.shares)) is share
+            if growth > 0 and not is_oldest and room.size + growth > room.max_bytes:
+                raise room.too_busy()
+        # The server's limit ignores the excess, so only one request at a time may exceed it.
+        if share.exceeds_project(size) and self._oversized not in (None, share):
+            raise self._server.too_busy()
+
+    def _resize(self, share: Share, size: int) -> None:
+        for room, growth in share.growth(size):
+            room.size += growth
+        share.size = size
+        if share.exceeds_project(size):
+            self._oversized = share
+        elif self._oversized is share:
+            self._oversized = None
+
 
 class Share:
-    """What one request holds."""
+    """The bytes that one request holds."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: Intake, rooms: list[_Room]) -> None:
         self._intake = intake
+        self.rooms = rooms
+        self.size = 0
 
     def hold(self, size: int) -> None:
-        """Hold this many bytes in all. Raises `TooBusy` where there is no room for them."""
+        """Hold `size` bytes in all. Raises `TooBusy` if they exceed a limit."""
         self._intake.hold(self, size)
+
+    def exceeds_project(self, size: int) -> bool:
+        """Return whether `size` bytes alone are more than the project may hold."""
+        return any(room.owner == "project" and size > room.max_bytes for room in self.rooms)
+
+    def growth(self, size: int) -> list[tuple[_Room, int]]:
+        """Return by how many bytes each room grows if the request holds `size` bytes."""
+        more, grown = size - self.size, []
+        for room in self.rooms:
+            grown.append((room, more))
+            if room.owner == "project":
+                limit = room.max_bytes
+                more = min(room.size + more, limit) - min(room.size, limit)
+        return grown
+
+
+class _Room:
+    """The limits of one key, one project or the server, and its requests in progress."""
+
+    def __init__(self, owner: str, max_bytes: int, max_requests: int) -> None:
+        self.owner = owner
+        self.max_bytes = max_bytes
+        self.max_requests = max_requests
+        self.shares: dict[Share, None] = {}
+        """The requests in progress, the oldest first."""
+        self.size = 0
+
+    def too_busy(self) -> TooBusy:
+        """Return the error for a request that exceeds these limits."""
+        return TooBusy(
+            f"The {self.owner} has as many recording requests in progress as it has room for. "
+            "Send the same again later."
+        )

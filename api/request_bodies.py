@@ -37,19 +37,18 @@ def media_type(request: Request) -> str:
 def admitted_body(
     request: Request, intake: Intake, max_bytes: int = MAX_BYTES
 ) -> Iterator[tuple[AsyncIterator[bytes], Share]]:
-    """Give a body in parts, unpacked, and the request's share of the memory while it is in hand.
+    """Yield a body in parts, decompressed, and the request's share of the memory while inside.
 
     Args:
-        request: Whose body to read.
-        intake: The requests in hand.
-        max_bytes: How large it may be, both packed and unpacked.
+        request: The request, admitted by the gate.
+        intake: The recording requests in progress.
+        max_bytes: The largest size that is accepted, both compressed and decompressed.
 
     Raises:
-        UnknownFormat: It is packed in a way that is not read here.
-        TooBusy: There is no room for it now, which mostly shows before any of it is read; or it
-            comes so slowly that its room is given to others.
-        TooLarge: It is larger than that.
-        BadRequest: It is damaged or ends early.
+        UnknownFormat: The `Content-Encoding` is not supported.
+        TooBusy: The body exceeds the limits of `intake`, or it arrives too slowly.
+        TooLarge: The body is larger than `max_bytes`.
+        BadRequest: The body is damaged or ends early.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _WINDOWS:
@@ -61,7 +60,7 @@ def admitted_body(
     announced_bytes = int(announced[:20]) if announced.isdecimal() else 0
     if announced_bytes > max_bytes:
         raise too_large
-    with intake.share(announced_bytes) as share:
+    with intake.share(request.state.caller, announced_bytes) as share:
         received = _received(request, intake, max_bytes, too_large)
         window = _WINDOWS[encoding]
         parts = received if window is None else _unpacked(received, window)
@@ -88,7 +87,7 @@ async def _received(
         while is_more:
             since = time.monotonic()
             # Not by `request.stream()`: its end would be one more wait, of each request.
-            async with asyncio.timeout(intake.patience(size) - waited):
+            async with asyncio.timeout(intake.patience(size, waited)):
                 message = await request.receive()
             if message["type"] == "http.disconnect":
                 raise BadRequest("The body ended early.")
@@ -99,7 +98,7 @@ async def _received(
                 raise too_large
             yield part
     except TimeoutError as error:
-        raise TooBusy("The body comes too slowly. Send the same again later.") from error
+        raise TooBusy("The body arrived too slowly. Send the same again later.") from error
 
 
 async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:

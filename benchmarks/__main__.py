@@ -27,6 +27,7 @@ PARTS = {
     "tree": "reading a run's hierarchy",
     "mixed": "writing while the tree is read",
     "retention": "writing while older runs are pruned",
+    "stalled_uploads": "writing while another project's uploads stall",
     "memory": "the server's memory under load",
     "live": "from commit to client",
     "live_page": "from commit to page",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,9 +30,12 @@ def tracer_server(
     *options: str,
     python: Path | str = sys.executable,
     cwd: Path | None = None,
+    address_space: int | None = None,
 ) -> Iterator[str]:
-    """Run `tracer serve` on a free port while inside, and give its address; see `start_server`."""
-    server = start_server(database_url, home, *options, python=python, cwd=cwd)
+    """Run `tracer serve` on a free port and yield its address; see `start_server`."""
+    server = start_server(
+        database_url, home, *options, python=python, cwd=cwd, address_space=address_space
+    )
     try:
         yield server.address
     finally:
@@ -46,6 +50,7 @@ def start_server(
     port: int = 0,
     python: Path | str = sys.executable,
     cwd: Path | None = None,
+    address_space: int | None = None,
 ) -> Server:
     """Start `tracer serve` and return when it listens; the caller ends it.
 
@@ -56,7 +61,13 @@ def start_server(
         port: Where it listens; 0 takes a free one.
         python: The interpreter that has Tracer installed.
         cwd: The directory that it is started from.
+        address_space: Its `RLIMIT_AS` in bytes; None: unlimited.
     """
+
+    def limit_memory() -> None:
+        if address_space is not None:
+            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -65,6 +76,7 @@ def start_server(
             cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=limit_memory,
         )
     try:
         return Server(_address(process, log), process)

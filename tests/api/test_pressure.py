@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from api.app import create_app
 from api.intake import Intake
 from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
+from tracer.access import Caller, Scope
 from tracer.assembly import Parts
 from tracer.errors import TooBusy
 from tracer.ids import new_id
+from tracer.storage.callers import EVERYBODY
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 JSON = {"Content-Type": "application/json"}
@@ -207,16 +209,95 @@ async def test_a_body_that_keeps_coming_is_waited_for(tmp_path: Path) -> None:
     assert not is_refused(answer)
 
 
-def test_the_oldest_may_grow_and_the_others_only_into_what_is_left() -> None:
+def caller(project_id: int) -> Caller:
+    """Return a caller with a key of its own."""
+    return Caller(project_id, f"project {project_id}", frozenset({Scope.RECORD}), new_id())
+
+
+def test_oldest_request_exceeds_the_limit_and_others_use_what_is_left() -> None:
     intake = Intake(max_bytes=10, max_requests=3)
 
-    with intake.share(4) as oldest, intake.share(0) as other:
+    with intake.share(EVERYBODY, 4) as oldest, intake.share(EVERYBODY, 0) as other:
         oldest.hold(8)
         other.hold(2)
         with pytest.raises(TooBusy):
             other.hold(3)
         oldest.hold(20)
-        with pytest.raises(TooBusy), intake.share(1):
+        with pytest.raises(TooBusy), intake.share(EVERYBODY, 1):
             pass
-    with intake.share(100), pytest.raises(TooBusy), intake.share(1):
-        pass
+    with intake.share(EVERYBODY, 0) as alone:
+        alone.hold(100)
+
+
+def test_announced_bytes_reserve_nothing() -> None:
+    intake = Intake(max_bytes=10)
+
+    with intake.share(EVERYBODY, 100), intake.share(EVERYBODY, 10) as other:
+        other.hold(10)
+
+
+def test_full_key_leaves_room_to_its_project_and_full_project_to_others() -> None:
+    intake = Intake(max_bytes=1_600, max_requests=16)
+    one, other = caller(1), caller(1)
+    others = Caller(1, other.project, other.scopes, new_id())
+
+    with intake.share(one, 0) as first, intake.share(one, 0) as second, intake.share(one, 0):
+        first.hold(200)
+        second.hold(100)
+        with pytest.raises(TooBusy, match="The key"):
+            second.hold(101)
+        with pytest.raises(TooBusy, match="The key"), intake.share(one, 0):
+            pass
+        with intake.share(other, 100) as third:
+            third.hold(100)
+            with pytest.raises(TooBusy, match="The project"):
+                third.hold(101)
+            with pytest.raises(TooBusy, match="The project"), intake.share(others, 0):
+                pass
+            with intake.share(caller(2), 400) as elsewhere:
+                elsewhere.hold(400)
+    with intake.share(others, 400) as later:
+        later.hold(400)
+
+
+def test_oldest_request_of_each_key_exceeds_its_limits_and_displaces_nobody() -> None:
+    intake = Intake(max_bytes=1_600, max_requests=160)
+    one, other = caller(1), caller(2)
+
+    with intake.share(one, 0) as large, intake.share(other, 0) as small:
+        large.hold(5_000)
+        small.hold(400)
+        with pytest.raises(TooBusy, match="The server"):
+            small.hold(5_000)
+        for project_id in (3, 4):
+            with intake.share(caller(project_id), 400) as elsewhere:
+                elsewhere.hold(400)
+    with intake.share(other, 0) as alone:
+        alone.hold(5_000)
+
+
+def test_requests_that_end_or_fail_release_what_they_held() -> None:
+    intake = Intake(max_bytes=1_600, max_requests=16)
+    one, other = caller(1), caller(2)
+    for _ in range(3):
+        with suppress(RuntimeError), intake.share(one, 0) as large:
+            large.hold(5_000)
+            raise RuntimeError
+        with pytest.raises(TooBusy), intake.share(one, 0), intake.share(one, 0) as second:
+            second.hold(301)
+
+    with intake.share(EVERYBODY, 0) as first, intake.share(EVERYBODY, 1_600) as second:
+        second.hold(1_600)
+        assert first.size == 0
+    with intake.share(other, 0) as alone:
+        alone.hold(5_000)
+
+
+@pytest.mark.parametrize(
+    ("received", "waited", "seconds"),
+    [(0, 0.0, 5.0), (1, 4.0, 1.0), (16 * KIB, 1.0, 5.0), (16 * KIB, 4.0, 2.0), (2**20, 1.0, 5.0)],
+)
+def test_body_is_waited_for_by_its_rate_and_never_longer_than_the_patience(
+    received: int, waited: float, seconds: float
+) -> None:
+    assert Intake().patience(received, waited) == pytest.approx(seconds, abs=0.01)
