@@ -130,7 +130,10 @@ class Doors:
 
 @asynccontextmanager
 async def two_projects(
-    database_url: str, folder: Path, project_pool: ProjectPools = ProjectPool
+    database_url: str,
+    folder: Path,
+    project_pool: ProjectPools = ProjectPool,
+    known_seconds: float = 0,
 ) -> AsyncIterator[Doors]:
     """Give a server with two projects, each of which has records of its own.
 
@@ -138,6 +141,7 @@ async def two_projects(
         database_url: A migrated database.
         folder: For the recorder's spool.
         project_pool: How a project sees the database.
+        known_seconds: For how many seconds the server caches callers.
     """
     agent = Agent("nobody", "Wait.")
     idle = Application(name="idle", agents=(agent,), model=ScriptedModel([]))
@@ -160,7 +164,7 @@ async def two_projects(
                 launcher,
                 store.watch,
                 stores=stores,
-                callers=Callers(pool, known_seconds=0),
+                callers=Callers(pool, known_seconds=known_seconds),
             )
             transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
             async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:

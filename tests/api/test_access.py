@@ -29,6 +29,13 @@ async def doors(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
         yield doors
 
 
+@pytest.fixture
+async def caching(database_url: str, tmp_path: Path) -> AsyncIterator[Doors]:
+    """Two projects behind a server that caches callers for as long as the test runs."""
+    async with two_projects(database_url, tmp_path, known_seconds=3_600) as doors:
+        yield doors
+
+
 async def made(doors: Doors, *scopes: str) -> dict[str, Any]:
     """Make a key over HTTP and return what is answered."""
     response = await doors.client.post(
@@ -175,6 +182,42 @@ async def test_a_sign_in_is_over_after_its_time(doors: Doors) -> None:
         connection.execute("UPDATE sign_in SET expires_at = now() - interval '1 second'")
 
     assert (await doors.client.get("/api/runs")).status_code == 401
+
+
+def cookie(secret: str) -> dict[str, str]:
+    return {"Cookie": f"{COOKIE}={secret}"}
+
+
+async def test_cached_key_is_no_cookie(caching: Doors) -> None:
+    secret = caching.home.secret
+    assert (await caching.client.get("/api/runs", headers=bearer(secret))).status_code == 200
+
+    assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 401
+
+
+async def test_cached_cookie_is_no_key_and_cannot_be_renewed(caching: Doors) -> None:
+    secret = (await signed_in(caching, caching.home.secret)).cookies[COOKIE]
+    caching.client.cookies.clear()
+    assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 200
+
+    assert (await caching.client.get("/api/runs", headers=bearer(secret))).status_code == 401
+    assert (await signed_in(caching, secret)).status_code == 401
+
+
+async def test_key_that_was_sent_as_a_cookie_is_still_a_key(caching: Doors) -> None:
+    secret = caching.home.secret
+    assert (await caching.client.get("/api/runs", headers=cookie(secret))).status_code == 401
+
+    assert (await caching.client.get("/api/runs", headers=bearer(secret))).status_code == 200
+
+
+async def test_sign_out_ends_a_cached_cookie(caching: Doors) -> None:
+    secret = (await signed_in(caching, caching.home.secret)).cookies[COOKIE]
+    caching.client.cookies.clear()
+    held = cookie(secret)
+    out = await caching.client.delete("/api/sign-in", headers=held | SAME_SITE)
+    assert out.status_code == 204
+    assert (await caching.client.get("/api/runs", headers=held)).status_code == 401
 
 
 async def test_unknown_secret_is_rejected(doors: Doors) -> None:

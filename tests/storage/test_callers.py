@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 
+from tests.storage.lock_waits import until_waiting
+from tracer.access import Scope
 from tracer.errors import NotIdentified
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
-from tracer.storage.engine import Pool
+from tracer.storage.engine import Pool, open_pool
+from tracer.storage.project_pool import ProjectPool
 
 
 async def test_requests_of_one_moment_ask_together_whether_keys_are_needed(
@@ -54,3 +60,45 @@ async def test_who_asks_after_a_key_was_revoked_waits_for_no_older_answer(
     answers = await asyncio.gather(before, after, return_exceptions=True)
     assert [type(each) for each in answers] == [NotIdentified, NotIdentified]
     assert len(asked) == 2
+
+
+LOCK = 7
+
+# A lookup joins `project`. With this view it waits for the lock after it has read `sign_in`.
+SLOW_PROJECT = f"""
+ALTER TABLE project RENAME TO the_project;
+CREATE VIEW project AS SELECT * FROM the_project
+WHERE pg_advisory_xact_lock_shared({LOCK})::text IS NOT NULL"""
+
+
+@pytest.mark.parametrize("ending", ["sign_out", "forget"])
+async def test_lookup_that_began_before_the_end_of_a_sign_in_is_not_cached(
+    database_url: str, ending: str
+) -> None:
+    async with (
+        asyncio.timeout(120),
+        open_pool(database_url) as pool,
+        await psycopg.AsyncConnection.connect(database_url, autocommit=True) as other,
+    ):
+        new = await ApiKeys(ProjectPool(pool, DEFAULT_PROJECT_ID)).create("reads", [Scope.READ])
+        callers = Callers(pool, known_seconds=3_600)
+        secret, _ = await callers.sign_in(new.secret)
+        await other.execute(SLOW_PROJECT)
+        await other.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        before = asyncio.create_task(callers.by_sign_in(secret))
+        await until_waiting(database_url, 1)
+
+        if ending == "sign_out":
+            await callers.sign_out(secret)
+        else:
+            await other.execute("UPDATE api_key SET revoked_at = now()")
+            callers.forget()
+        after = asyncio.create_task(callers.by_sign_in(secret))
+        await asyncio.sleep(0)  # it asks, or joins the lookup that is in flight
+        await other.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+
+        assert (await before).key_id == new.key.key_id
+        with pytest.raises(NotIdentified):
+            await after
+        with pytest.raises(NotIdentified):
+            await callers.by_sign_in(secret)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from tracer.access import Caller, Scope, digest, new_key, new_secret
 from tracer.clock import Clock, utc_now
@@ -37,6 +37,10 @@ EVERYBODY = Caller(DEFAULT_PROJECT_ID, DEFAULT_PROJECT, frozenset({Scope.ADMIN})
 log = get_logger(__name__)
 
 
+_Shown = tuple[Literal["key", "sign-in"], bytes]
+"""A secret's kind and digest. A cache by digest alone would accept a key as a cookie."""
+
+
 class Callers:
     """Finds out who asks."""
 
@@ -46,7 +50,7 @@ class Callers:
         self._pool = pool
         self._clock = clock
         self._known_seconds = known_seconds
-        self._known: dict[bytes, tuple[float, Caller | None]] = {}
+        self._known: dict[_Shown, tuple[float, Caller | None]] = {}
         self._own: dict[bytes, Caller] = {}
         self._keys_needed: tuple[float, bool] = (0, False)
         self._keys_asked = AskedTogether[bool]()
@@ -78,7 +82,7 @@ class Callers:
         """
         shown = digest(key)
         own = self._own.get(shown)
-        return own or await self._caller(shown, self._find_by_key)
+        return own or await self._caller(("key", shown), self._find_by_key)
 
     async def by_sign_in(self, secret: str) -> Caller:
         """Return who signed in.
@@ -87,7 +91,7 @@ class Callers:
             NotIdentified: Nobody did with that, or it is over.
             StoreUnavailable: The database does not answer.
         """
-        return await self._caller(digest(secret), self._find_by_sign_in)
+        return await self._caller(("sign-in", digest(secret)), self._find_by_sign_in)
 
     async def sign_in(self, key: str) -> tuple[str, Caller]:
         """Return a secret that stands for a key in one browser, and who showed the key.
@@ -119,15 +123,16 @@ class Callers:
         with store_errors():
             async with borrowed(self._pool) as connection:
                 await connection.execute("DELETE FROM sign_in WHERE digest = %s", [digest(secret)])
-        self._known.pop(digest(secret), None)
+        self._known.pop(("sign-in", digest(secret)), None)
+        self._callers_asked.forget()
 
     def forget(self) -> None:
-        """Ask anew for everybody: a key was revoked here."""
+        """Clear the cache, because a key was revoked here."""
         self._known.clear()
         self._callers_asked.forget()
 
     async def _caller(
-        self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]
+        self, shown: _Shown, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller:
         until, caller = self._known.get(shown, (0.0, None))
         if time.monotonic() >= until:
@@ -137,13 +142,17 @@ class Callers:
         return caller
 
     async def _found(
-        self, shown: bytes, find: Callable[[bytes], Awaitable[Caller | None]]
+        self, shown: _Shown, find: Callable[[bytes], Awaitable[Caller | None]]
     ) -> Caller | None:
-        caller = await find(shown)
         self._known.pop(shown, None)
         while len(self._known) >= MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        self._known[shown] = (time.monotonic() + self._known_seconds, caller)
+        # An expired entry marks the lookup. If `sign_out` or `forget` removes it meanwhile, the
+        # answer may be out of date and must not be cached.
+        mark = self._known[shown] = (time.monotonic(), None)
+        caller = await find(shown[1])
+        if self._known.get(shown) is mark:
+            self._known[shown] = (time.monotonic() + self._known_seconds, caller)
         return caller
 
     async def _find_whether_keys_are_needed(self) -> bool:
