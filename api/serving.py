@@ -17,6 +17,7 @@ import uvicorn
 from api.app import create_app
 from api.gate import Access, is_loopback
 from api.own_spans import OwnSpans, own_spans
+from api.proxies import VARIABLE, behind_proxies
 from api.shares import Shares
 from api.terminal import said
 from tracer import assembly
@@ -120,7 +121,8 @@ async def _serving(
     shares = Shares(settings.requests_per_second, settings.bytes_per_second)
     app = create_app(parts, access=Access(parts.callers, hosts, shares), spans=spans)
     config = uvicorn.Config(
-        app,
+        behind_proxies(app, os.environ.get(VARIABLE, "")),
+        proxy_headers=False,  # `behind_proxies` is stricter
         log_config=None,
         access_log=False,  # `api.accounting` says more, and less
         # A browser's open connections must not hold the end up.

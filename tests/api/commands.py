@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
@@ -87,11 +87,12 @@ def serving_here(
     host: str = DEFAULT_HOST,
     port: int = FREE_PORT,
     first_key: bool = False,
+    **settings: Any,
 ) -> Iterator[str]:
     """Serve an application without scripts in a thread of this process; yield the address."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
-    settings = Settings(home=home, database_url=SecretStr(database_url))
-    serving = served(settings, idle, host, port, first_key=first_key)
+    values = Settings(home=home, database_url=SecretStr(database_url), **settings)
+    serving = served(values, idle, host, port, first_key=first_key)
     with (
         process_settings_restored(),
         start_blocking_portal() as portal,

@@ -1,0 +1,144 @@
+"""`X-Forwarded-For`: which peers may send it, and which values count."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.api.commands import serving_here
+from tracer.errors import ConfigurationError
+from tracer.logs import configure_logs
+
+LOOPBACK = "127.0.0.1"
+CANARY = "canary"
+HOSTILE = [
+    CANARY,
+    "",
+    "unknown",
+    f"{CANARY}.example",
+    f'{{"{CANARY}": 1}}',
+    f"10.0.0.7 {CANARY}",
+    f"10.0.0.7\0{CANARY}",
+    f"10.0.0.7\t{CANARY}",
+    f"10.0.0.7\n {CANARY}",
+    f"fe80::1%{CANARY}",
+    f"[fe80::1%{CANARY}]:80",
+    f"{CANARY}, 127.0.0.1",
+    "10.0.0.7.",
+    "010.0.0.7",
+    "10.0.0.7/8",
+    "1" * 5_000,
+    CANARY * 1_000,
+]
+
+
+def clients_logged(database_url: str, home: Path, values: Sequence[str]) -> list[str]:
+    """Return the `client` of each request that was logged, one request for each header value."""
+    stream = io.StringIO()
+    with serving_here(database_url, home) as address:
+        configure_logs(stream=stream)
+        for value in values:
+            connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
+            connection.putrequest("GET", "/healthz")
+            connection.putheader("X-Forwarded-For", value)
+            connection.endheaders()
+            assert connection.getresponse().status in (200, 400)
+            connection.close()
+    assert CANARY not in stream.getvalue()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [line["client"] for line in lines if line["event"] == "request"]
+
+
+def test_unset_variable_means_that_the_header_is_ignored(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    values = ["10.0.0.7", "::1", *HOSTILE]
+
+    assert set(clients_logged(database_url, tmp_path, values)) == {LOOPBACK}
+
+
+def test_header_of_another_peer_is_ignored(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.0/8, ::1")
+
+    assert clients_logged(database_url, tmp_path, ["10.0.0.7"]) == [LOOPBACK]
+
+
+@pytest.mark.parametrize("allowed", ["127.0.0.1", "127.0.0.0/8, ::1", "*"])
+def test_proxy_s_header_counts_if_it_is_an_address(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", allowed)
+    expected = {
+        "10.0.0.7": "10.0.0.7",
+        "10.0.0.7:1234": "10.0.0.7",
+        "2001:DB8:0:0::1": "2001:db8::1",
+        "[2001:db8::1]:80": "2001:db8::1",
+    }
+
+    assert clients_logged(database_url, tmp_path, [*expected]) == [*expected.values()]
+    assert set(clients_logged(database_url, tmp_path, HOSTILE)) == {LOOPBACK}
+
+
+def test_proxy_s_last_entry_counts_and_not_what_its_client_sent(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    values = ["10.0.0.1, 10.0.0.7", f"{CANARY}, 10.0.0.7", "10.0.0.7, 127.0.0.1"]
+
+    assert clients_logged(database_url, tmp_path, values) == ["10.0.0.7"] * 3
+
+
+@pytest.mark.parametrize(
+    ("allowed", "forwarded", "is_limited"),
+    [
+        (None, "10.0.0.{}", True),
+        ("127.0.0.1", "10.0.0.{}", False),
+        ("127.0.0.1", "fe80::1%{}", True),
+    ],
+)
+def test_sign_in_limit_belongs_to_an_address_that_the_client_cannot_choose(
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    allowed: str | None,
+    forwarded: str,
+    is_limited: bool,
+) -> None:
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    if allowed is not None:
+        monkeypatch.setenv("FORWARDED_ALLOW_IPS", allowed)
+    statuses = set()
+    with serving_here(database_url, tmp_path, requests_per_second=0.001) as address:
+        for number in range(3):
+            connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
+            headers = {
+                "X-Forwarded-For": forwarded.format(number),
+                "Content-Type": "application/json",
+            }
+            connection.request("POST", "/api/sign-in", b'{"key": "tracer_nobody"}', headers)
+            statuses.add(connection.getresponse().status)
+            connection.close()
+
+    assert statuses == ({401, 429} if is_limited else {401})
+
+
+@pytest.mark.parametrize("allowed", ["localhost", "10.0.0.1/8", "10.0.0.7, *", "10.0.0"])
+def test_variable_that_names_no_address_is_rejected(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: str
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", allowed)
+
+    with (
+        pytest.raises(ConfigurationError, match="FORWARDED_ALLOW_IPS"),
+        serving_here(database_url, tmp_path),
+    ):
+        pytest.fail("the server started")
