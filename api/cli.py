@@ -19,6 +19,7 @@ from api.deletion_commands import erase, prune
 from api.key_commands import keys
 from api.project_commands import projects
 from api.serving import DEFAULT_HOST, FREE_PORT, served
+from api.spool_commands import spool
 from api.terminal import TERMINATED, Project, carry_out, said
 from api.transfer_commands import export_run, import_files
 from tracer import assembly
@@ -46,6 +47,7 @@ commands.command(name="erase")(erase)
 commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)
+commands.add_typer(spool)
 
 
 def _tell_version(is_asked: bool) -> None:

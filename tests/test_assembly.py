@@ -15,7 +15,8 @@ from tracer.assembly import parts
 from tracer.context import identity
 from tracer.errors import ConfigurationError
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import spool_path
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher

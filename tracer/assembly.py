@@ -9,13 +9,25 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from tracer.access import Caller, Scope
-from tracer.errors import ConfigurationError
+from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.logs import get_logger
+from tracer.recorder.counts import RecorderCounts
+from tracer.recorder.drainer import BATCH_EVENTS
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder.spool import Spool, spool_for
+from tracer.recorder.spool_files import (
+    SpoolFile,
+    SpoolInUse,
+    address_of,
+    delete_spool_file,
+    earlier_spool_path,
+    is_http,
+    read_spool_file,
+)
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher, RunReader
@@ -153,7 +165,7 @@ async def parts(
         tools = Caller(project_id, project, frozenset({Scope.READ}))
         surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
         store = await stores.of(project_id)
-        spool = Spool(spool_path(settings.home, database_url, project_id))
+        spool = spool_for(settings.home, database_url, project_id=project_id)
         recorder = Recorder(store.writer, spool, redaction=redaction)
         leases = PostgresReaper(pool, lambda runs: stores.on_written(runs))
         async with (
@@ -291,7 +303,7 @@ async def launcher_over_http(
     )
     redaction = settings.redaction
     async with aclosing(HttpWriter(url, key, redaction=redaction)) as writer:
-        spool = Spool(spool_path(settings.home, url))
+        spool = spool_for(settings.home, url, api_key=key)
         surroundings = Surroundings(database_url, url, key)
         async with _launcher(
             settings,
@@ -301,6 +313,67 @@ async def launcher_over_http(
             writer,
         ) as launcher:
             yield launcher
+
+
+async def send_spool(settings: Settings, path: Path) -> RecorderCounts:
+    """Send a spool file's events to its address with the configured key, and delete the file.
+
+    Events that the server rejects are logged and removed, as a recorder does.
+
+    Args:
+        settings: The key. Its URL must be the file's address, if both are known.
+        path: The file.
+
+    Raises:
+        BadRequest: The file is no spool of a server, or a process has it open.
+        ConfigurationError: The file's address is not `TRACER_URL`, or neither is known.
+        StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
+    """
+    file = read_spool_file(path)
+    if file.is_open:
+        raise SpoolInUse()
+    address = _address_to_send_to(file, settings)
+    key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    spool, counts = Spool(path), RecorderCounts()
+    async with aclosing(HttpWriter(address, key, redaction=settings.redaction)) as writer:
+        try:
+            while held := await spool.oldest(BATCH_EVENTS):
+                events = [event for _, event in held if event is not None]
+                counts.note_answer(events, await writer.write(events))
+                counts.dropped += len(held) - len(events)
+                await spool.remove([spool_id for spool_id, _ in held])
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"{await spool.count()} events stay in {path}. {error}"
+            ) from error
+        finally:
+            await spool.close()
+    delete_spool_file(path, is_empty=True)
+    return counts
+
+
+def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
+    configured = settings.url and address_of(settings.url)
+    if file.destination is not None:
+        address = file.destination.address
+        if not is_http(address):
+            raise BadRequest(
+                f"The events in {file.path} belong to the database {address}. Any program that "
+                "records into it stores them: `tracer spool send` sends to servers only."
+            )
+        if configured not in (None, address):
+            # The key must not reach a server that it is not for.
+            raise ConfigurationError(
+                f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
+                "Set TRACER_URL to the former and TRACER_API_KEY to a key of that server."
+            )
+        return address
+    if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:
+        raise ConfigurationError(
+            f"{file.path} does not state its address. Set TRACER_URL to the address that the "
+            "events were recorded for, exactly as it was then."
+        )
+    return configured
 
 
 @asynccontextmanager

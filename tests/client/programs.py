@@ -11,7 +11,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from tracer.events import Event
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import spool_path
 
 NOBODY = "http://127.0.0.1:1"
 """Where no server listens."""

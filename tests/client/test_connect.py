@@ -20,7 +20,8 @@ from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import spool_path
 from tracer.runtime.scripted_model import ScriptedModel
 
 

@@ -43,7 +43,7 @@ class SmallDisk:
 @contextmanager
 def database_on_small_disk(server_url: str, template: str) -> Iterator[tuple[SmallDisk, str]]:
     """Give a disk and the address of a database on it. Skips the test where that can't be had."""
-    with open_directory() as path, _mounted(path):
+    with open_directory() as path, mounted(path, DISK_BYTES):
         tables = path / "tables"
         tables.mkdir()
         try:
@@ -69,8 +69,9 @@ def database_on_small_disk(server_url: str, template: str) -> Iterator[tuple[Sma
 
 
 @contextmanager
-def _mounted(path: Path) -> Iterator[None]:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
+def mounted(path: Path, disk_bytes: int) -> Iterator[None]:
+    """Mount a disk of its own on a directory. Skips the test if that is not permitted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={disk_bytes}", "tmpfs", str(path)]
     mounting = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounting.returncode:
         pytest.skip(f"no disk can be mounted here: {mounting.stderr.strip()}")

@@ -13,7 +13,7 @@ from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
 from tracer.leases import LeaseTerms
-from tracer.recorder.spool import Spool, spool_path
+from tracer.recorder.spool import spool_for
 from tracer.redaction import Redaction
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
@@ -59,7 +59,7 @@ def connect(
     carry_work_into_threads()
     return Tracing(
         open_writer,
-        lambda: Spool(spool_path(settings.home, place)),
+        lambda: spool_for(settings.home, place, api_key=key or None),
         buffered=buffered,
         redaction=redaction,
     )

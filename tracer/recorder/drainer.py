@@ -113,6 +113,7 @@ class Drainer:
         self._hurry.set()
 
     async def _run(self) -> None:
+        await self._report_other_spools()
         try:
             while self._work.is_set() or not self._closing.is_set():
                 await self._work.wait()
@@ -125,6 +126,24 @@ class Drainer:
         except Exception as error:
             log.error("drainer_failed", error=error_place(error))
             self.store_answers = True
+
+    async def _report_other_spools(self) -> None:
+        """Log one line if events of the same address wait that were recorded with another key."""
+        try:
+            others = await self._spool.find_others()
+        except Exception as error:
+            log.warning("spools_not_listed", error=error_place(error))
+            return
+        if others and (destination := self._spool.destination) is not None:
+            log.warning(
+                "events_wait_in_other_spools",
+                address=destination.address,
+                waiting_events=sum(each.events for each in others),
+                files=[each.path.name for each in others[:10]],
+                what_to_do="They were recorded with another key, which may be of another project, "
+                "so they are not sent with this one. Run `tracer spool list`, then "
+                "`tracer spool send FILE` or `tracer spool discard FILE`.",
+            )
 
     def _retrying(self) -> AsyncRetrying:
         return AsyncRetrying(

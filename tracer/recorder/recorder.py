@@ -25,7 +25,7 @@ from tracer.masked_events import changed_event, masking
 from tracer.recorder.counts import RecorderCounts, error_place, ids_of
 from tracer.recorder.drainer import Drainer, LateWrite, failure
 from tracer.recorder.lease import LeaseKeeper
-from tracer.recorder.spool import Spool
+from tracer.recorder.spool import Spool, SpoolFull
 from tracer.redaction import Redaction, standard_redaction
 from tracer.store import TraceWriter
 
@@ -249,6 +249,7 @@ class Recorder:
             return []
         self.counts.spooled += len(appended.kept)
         for event, why in appended.left_out:
-            self.counts.note_drop([event], f"left out of the spool: {error_place(why)}")
+            reason = str(why) if isinstance(why, SpoolFull) else error_place(why)
+            self.counts.note_drop([event], f"left out of the spool: {reason}")
         self._drainer.wake()
         return appended.kept

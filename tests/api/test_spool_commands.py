@@ -1,0 +1,217 @@
+"""Events wait in one spool for each key, and only `tracer spool` sends them with another key."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+import tracer as library
+from tests.api.commands import Tracer, serving_here
+from tracer.client.tracing import Tracing
+from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import earlier_spool_path
+from tracer.storage.http_writer import HttpWriter
+
+NOBODY = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The `TRACER_HOME` of the program that records, which is not the server's."""
+    for name in ("TRACER_URL", "TRACER_DATABASE_URL", "TRACER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "program"
+    folder.mkdir()
+    monkeypatch.setenv("TRACER_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """The library's log lines, also while a server in this process replaces the root's handlers."""
+    logger = logging.getLogger("tracer")
+    logger.addHandler(caplog.handler)
+    logger.propagate = False
+    yield caplog
+    logger.propagate = True
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def record(title: str, url: str, key: str | None = None) -> None:
+    with library.connect(url, api_key=key) as tracing, tracing.plan(title):
+        pass
+
+
+def new_key(tracer: Tracer, folder: Path, url: str, project: str, *scopes: str) -> str:
+    options = [part for scope in scopes for part in ("--scope", scope)]
+    done = tracer(
+        folder,
+        *("keys", "create", project, "--project", project, *options, "--json"),
+        TRACER_DATABASE_URL=url,
+    )
+    assert done.code == 0, done.stderr
+    secret: str = json.loads(done.stdout)["secret"]
+    return secret
+
+
+def titles(url: str, key: str = "") -> list[str]:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    answer = httpx2.get(f"{url}/api/runs", headers=headers, timeout=60).json()
+    return sorted(each["title"] for each in answer["items"])
+
+
+def spools(tracer: Tracer, home: Path, **environment: str) -> dict[str, dict[str, Any]]:
+    """Return the listed spool files that hold events, by name."""
+    done = tracer(home, "spool", "list", "--json", **environment)
+    assert done.code == 0, done.stderr
+    return {each["file"]: each for each in json.loads(done.stdout) if each["events"]}
+
+
+def test_events_are_never_sent_with_another_key(
+    tracer: Tracer,
+    database_url: str,
+    tmp_path: Path,
+    home: Path,
+    free_port: int,
+    log: pytest.LogCaptureFixture,
+) -> None:
+    one = new_key(tracer, tmp_path, database_url, "one", "record", "read")
+    two = new_key(tracer, tmp_path, database_url, "two", "record", "read")
+    read_only = new_key(tracer, tmp_path, database_url, "one", "read")
+    url = f"http://127.0.0.1:{free_port}"
+    record("one, before the server started", url, one)
+    with serving_here(database_url, tmp_path, port=free_port):
+        record("without a key", url)
+        record("with a wrong key", url, "tracer_wrong")
+        record("with a read-only key", url, read_only)
+        log.clear()
+        record("two", url, two)
+        assert titles(url, two) == ["two"]
+        assert titles(url, one) == []
+        [line] = [each for each in log.messages if "events_wait_in_other_spools" in each]
+        assert "tracer spool list" in line
+        assert "waiting_events=8" in line
+        listed = spools(tracer, home, TRACER_API_KEY=read_only)
+        assert sorted((each["key"], each["events"]) for each in listed.values()) == [
+            ("TRACER_API_KEY", 2),
+            ("another", 2),
+            ("another", 2),
+            ("none", 2),
+        ]
+        assert {each["address"] for each in listed.values()} == {url}
+        record("one", url, one)
+
+        assert titles(url, one) == ["one", "one, before the server started"]
+        assert titles(url, two) == ["two"]
+        assert len(spools(tracer, home)) == 3
+
+
+def test_waiting_events_are_sent_with_the_configured_key_on_command(
+    tracer: Tracer, database_url: str, tmp_path: Path, home: Path
+) -> None:
+    key = new_key(tracer, tmp_path, database_url, "one", "record", "read")
+    with serving_here(database_url, tmp_path) as url:
+        record("moved", url, "tracer_wrong")
+        [file] = spools(tracer, home)
+        refused = tracer(home, "spool", "send", file, TRACER_API_KEY="tracer_wrong")
+        done = tracer(home, "spool", "send", file, TRACER_API_KEY=key)
+
+        assert refused.code == 1
+        assert "2 events stay in" in refused.stderr
+        assert "TRACER_API_KEY" in refused.stderr
+        assert done.code == 0, done.stderr
+        assert "2 events were sent." in done.stderr
+        assert titles(url, key) == ["moved"]
+    assert not (home / "spool" / file).exists()
+
+
+def test_key_is_sent_to_no_other_server(tracer: Tracer, home: Path) -> None:
+    record("waits", NOBODY, "tracer_wrong")
+    [file] = spools(tracer, home)
+    done = tracer(home, "spool", "send", file, TRACER_URL="http://127.0.0.1:2")
+
+    assert done.code == 1
+    assert f"belong to {NOBODY}, and TRACER_URL is http://127.0.0.1:2" in done.stderr
+
+
+def test_discarded_events_are_gone(tracer: Tracer, home: Path) -> None:
+    record("waits", NOBODY)
+    [file] = spools(tracer, home)
+    kept = tracer(home, "spool", "discard", file, stdin="n\n")
+    assert spools(tracer, home)
+    done = tracer(home, "spool", "discard", file, "--yes")
+
+    assert kept.code == 1
+    assert (done.code, "2 events were deleted." in done.stderr) == (0, True)
+    assert list((home / "spool").iterdir()) == []
+
+
+def test_spool_that_a_process_has_open_is_neither_sent_nor_discarded(
+    tracer: Tracer, home: Path
+) -> None:
+    with library.connect(NOBODY) as tracing, tracing.plan("waits"):
+        [listed] = spools(tracer, home).values()
+        sent = tracer(home, "spool", "send", listed["file"])
+        discarded = tracer(home, "spool", "discard", listed["file"], "--yes")
+
+    assert listed["isOpen"]
+    assert (sent.code, discarded.code) == (1, 1)
+    assert "has this spool open" in sent.stderr
+    assert "has this spool open" in discarded.stderr
+    assert spools(tracer, home)[listed["file"]]["events"] == 2
+
+
+def test_spool_of_an_earlier_version_is_listed_and_waits_for_the_command(
+    tracer: Tracer,
+    database_url: str,
+    tmp_path: Path,
+    home: Path,
+    log: pytest.LogCaptureFixture,
+) -> None:
+    with serving_here(database_url, tmp_path) as url:
+        file = earlier_spool(home, url)
+        record("new", url)
+        assert titles(url) == ["new"]
+        assert "events_wait_in_other_spools" in log.text
+        assert spools(tracer, home)[file]["key"] == "unknown"
+        unknown = tracer(home, "spool", "send", file)
+        done = tracer(home, "spool", "send", file, TRACER_URL=url)
+
+        assert (unknown.code, "Set TRACER_URL" in unknown.stderr) == (1, True)
+        assert done.code == 0, done.stderr
+        assert titles(url) == ["new", "old"]
+
+
+def earlier_spool(home: Path, url: str) -> str:
+    """Write events as earlier versions did: in a file named after the address alone."""
+
+    path = earlier_spool_path(home, url)
+    tracing = Tracing(lambda: aclosing(HttpWriter(NOBODY)), lambda: Spool(path))
+    with tracing, tracing.plan("old"):
+        pass
+    return path.name
+
+
+@pytest.mark.parametrize("command", ["send", "discard"])
+def test_file_that_is_no_spool_is_left_alone(tracer: Tracer, home: Path, command: str) -> None:
+    (home / "notes.txt").write_text("not a spool")
+    for file in ("missing.sqlite3", str(home / "notes.txt")):
+        done = tracer(home, "spool", command, file)
+        assert done.code == 1
+        assert "spool" in done.stderr
+    assert (home / "notes.txt").read_text() == "not a spool"

@@ -1,0 +1,266 @@
+"""Spool files on this machine: their names, their destinations, and what waits in them.
+
+A spool belongs to one destination and one key. A server decides by the key which project events
+belong to, so events that wait are never sent with another key, except by `tracer spool send`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
+
+from tracer.errors import BadRequest
+from tracer.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.logs import get_logger
+from tracer.recorder.write_ahead_log import count_ignored_commits
+
+log = get_logger(__name__)
+
+DIRECTORY = "spool"
+"""The directory of the spool files in `TRACER_HOME`."""
+
+_SUFFIX = ".sqlite3"
+_SIDE_FILES = ("-wal", "-shm")
+
+
+class SpoolInUse(BadRequest):
+    """Another process has this spool open. Stop that process and run the command again."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where a spool's events go. Contains neither a password nor a key."""
+
+    address: str
+    has_key: bool
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """A spool file and what waits in it."""
+
+    path: Path
+    destination: Destination | None
+    """None: the file was written by an earlier version, or by `Spool` with a path alone."""
+    events: int
+    oldest: datetime | None
+    """When the oldest event was put into the spool; None: the spool is empty."""
+    size: int
+    """The bytes of the file and its write-ahead log."""
+    is_open: bool
+    """Whether a process has the file open."""
+
+
+def is_http(url: str) -> bool:
+    """Return whether a store's URL is that of a tracer server."""
+    return urlsplit(url).scheme.lower() in ("http", "https")
+
+
+def address_of(url: str, project_id: int = DEFAULT_PROJECT_ID) -> str:
+    """Return a store's address for logs and lists: no user, password or secret parameter."""
+    parts = urlsplit(url)
+    scheme, host = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
+    address = f"{scheme}://{host}{parts.path.rstrip('/')}"
+    if is_http(url):
+        return address
+    if not host:  # a database's host may be a parameter, a socket's directory for example
+        address += "".join(f"?host={each}" for each in parse_qs(parts.query).get("host", ())[:1])
+    return address if project_id == DEFAULT_PROJECT_ID else f"{address} (project {project_id})"
+
+
+def spool_path(
+    home: Path,
+    store_url: str,
+    project_id: int = DEFAULT_PROJECT_ID,
+    api_key: str | None = None,
+) -> Path:
+    """Return the spool file of one destination.
+
+    For a server, the name depends on the address and the key. For a database it depends on the
+    address without user and password, which may change, and on the project.
+
+    Args:
+        home: `TRACER_HOME`.
+        store_url: The address of a server or a database.
+        project_id: The project in a database.
+        api_key: The key that is sent to a server.
+    """
+    if not is_http(store_url):
+        return _path_by_place(home, store_url, project_id)
+    # SHA-256 is enough: a key has 256 random bits, so it cannot be found by trying.
+    return _path(home, f"{address_of(store_url)}\0{api_key or ''}")
+
+
+def earlier_spool_path(home: Path, server_url: str) -> Path:
+    """Return the spool file that earlier versions used for a server, whatever the key."""
+    return _path_by_place(home, server_url, DEFAULT_PROJECT_ID)
+
+
+def _path_by_place(home: Path, url: str, project_id: int) -> Path:
+    parts = urlsplit(url)
+    place = f"{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
+    return _path(home, place if project_id == DEFAULT_PROJECT_ID else f"{place}#{project_id}")
+
+
+def _path(home: Path, name: str) -> Path:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return home / DIRECTORY / f"{digest}{_SUFFIX}"
+
+
+@contextmanager
+def opened_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a spool file that no other connection has open; until the end, none can open it.
+
+    If the write-ahead log is damaged, report it and copy the file and the log first: SQLite
+    ignores every transaction after the damage and deletes the log when it is closed.
+
+    Raises:
+        SpoolInUse: A process has the file open.
+        sqlite3.DatabaseError: The file is no SQLite database.
+    """
+    database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    with closing(database):
+        try:
+            database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("ROLLBACK")  # the lock stays
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                raise SpoolInUse() from error
+            raise
+        _copy_if_damaged(path, database)
+        yield database
+
+
+def _copy_if_damaged(path: Path, database: sqlite3.Connection) -> None:
+    write_ahead_log = Path(f"{path}-wal")
+    ignored = count_ignored_commits(write_ahead_log)
+    if not ignored:
+        return
+    copy = path.with_name(f"{path.name}.damaged-{new_id()}")
+    problem = None
+    try:
+        # Not a copy of the file itself: closing that would release SQLite's locks (POSIX locks).
+        copy.touch(mode=0o600)
+        with closing(sqlite3.connect(copy)) as target:
+            database.backup(target)
+        shutil.copy(write_ahead_log, f"{copy}-wal")
+    except (OSError, sqlite3.Error) as error:
+        problem = f"{type(error).__name__}: {error}"
+    log.error(
+        "spool_damaged",
+        path=str(path),
+        unreadable_transactions=ignored,
+        copy=str(copy) if problem is None else None,
+        copy_failed=problem,
+        what_to_do="Events after the damage cannot be read by SQLite; the others are sent. "
+        "The copy and its -wal file hold what is left of them. Check the disk.",
+    )
+
+
+def is_busy(error: BaseException) -> bool:
+    """Return whether SQLite reports that another connection holds a lock."""
+    return isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_BUSY
+
+
+def is_corrupted(error: BaseException) -> bool:
+    """Return whether SQLite reports a damaged file, or one that is no database."""
+    return isinstance(error, sqlite3.Error) and _code(error) in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    )
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary result code; errors of the Python module have none."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def list_spool_files(home: Path, but: Path | None = None) -> list[SpoolFile]:
+    """Return the spool files in `TRACER_HOME`, except one. Other files there are left out."""
+    found = []
+    for path in sorted((home / DIRECTORY).glob(f"*{_SUFFIX}")):
+        if path != but:
+            with suppress(BadRequest):
+                found.append(read_spool_file(path))
+    return found
+
+
+def read_spool_file(path: Path) -> SpoolFile:
+    """Return what waits in a spool file.
+
+    Raises:
+        BadRequest: There is no such file, or it is no spool.
+    """
+    if not path.is_file():
+        raise BadRequest(f"There is no spool file {str(path)!r}. See `tracer spool list`.")
+    try:
+        try:
+            with opened_exclusively(path) as database:
+                return _read(path, database, is_open=False)
+        except SpoolInUse:
+            read_only = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            with closing(read_only) as database:
+                return _read(path, database, is_open=True)
+    except sqlite3.Error as error:
+        raise BadRequest(f"{str(path)!r} cannot be read as a spool: {error}.") from error
+
+
+def _read(path: Path, database: sqlite3.Connection, *, is_open: bool) -> SpoolFile:
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    if "event" not in tables:
+        raise BadRequest(f"{str(path)!r} is no spool: it has no table `event`.")
+    destination = None
+    if "destination" in tables:
+        row = database.execute("SELECT address, has_key FROM destination").fetchone()
+        destination = row and Destination(row[0], bool(row[1]))
+    events: int = _one(database, "SELECT count(*) FROM event")
+    oldest = _one(database, "SELECT id FROM event ORDER BY place LIMIT 1")
+    size = 0
+    for suffix in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            size += Path(f"{path}{suffix}").stat().st_size
+    return SpoolFile(path, destination, events, oldest and _moment(oldest), size, is_open)
+
+
+def _one(database: sqlite3.Connection, query: str) -> Any:
+    row = database.execute(query).fetchone()
+    return None if row is None else row[0]
+
+
+def _moment(spool_id: bytes) -> datetime:
+    """Return the time in a UUIDv7 (RFC 9562): milliseconds in the first 48 bits."""
+    return datetime.fromtimestamp((UUID(bytes=spool_id).int >> 80) / 1000, UTC)
+
+
+def delete_spool_file(path: Path, *, is_empty: bool = False) -> None:
+    """Delete a spool file with all events in it. Do nothing if there is no such file.
+
+    Args:
+        path: The file.
+        is_empty: Whether to delete it only if no event is in it.
+
+    Raises:
+        SpoolInUse: A process has the file open.
+        BadRequest: The file is no spool.
+    """
+    if path.exists():
+        with opened_exclusively(path) as database:
+            if not is_empty or _read(path, database, is_open=False).events == 0:
+                unlink(path)
+
+
+def unlink(path: Path) -> None:
+    """Remove a spool file that is opened exclusively, and its side files."""
+    # The file first: SQLite ignores a log without its file, but not a file without its log.
+    for suffix in ("", *_SIDE_FILES):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
