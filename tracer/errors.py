@@ -103,6 +103,21 @@ class TooFast(TracerError):
 class StoreUnavailable(TracerError):
     """The store does not answer. Check that the database runs and try again."""
 
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        problem: str = "the store does not answer",
+        what_to_do: str = "Check that the store runs.",
+        address: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.problem = problem
+        """What happened, in a few words, such as "connection refused"."""
+        self.what_to_do = what_to_do
+        self.address = address
+        """The store's address without credentials."""
+
 
 class SchemaOutOfDate(TracerError):
     """The database's schema is not the one that this version needs. Run `tracer migrate`."""

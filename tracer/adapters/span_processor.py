@@ -31,7 +31,7 @@ from tracer.logs import get_logger
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
 from tracer.recorder.counts import error_place
-from tracer.recorder.drainer import STORE_AWAY
+from tracer.recorder.outage import STORE_AWAY
 from tracer.recorder.recorder import CLOSING_SECONDS
 from tracer.store import TraceWriter
 

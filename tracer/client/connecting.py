@@ -102,5 +102,5 @@ async def _postgres_writer(
     from tracer.storage.postgres_writer import PostgresWriter
     from tracer.storage.project_pool import ProjectPool
 
-    async with open_pool(url, has_sessions=has_sessions) as pool:
+    async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
         yield PostgresWriter(ProjectPool(pool), terms=terms, admission=Admission(redaction))

@@ -12,10 +12,10 @@ from uuid import UUID
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.events import Event
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts, error_place, ids_of
+from tracer.recorder.counts import RecorderCounts, error_place
+from tracer.recorder.outage import STORE_AWAY, Outage
 from tracer.recorder.spool import Spool
 from tracer.store import TraceWriter, WriteAnswer
 
@@ -29,9 +29,6 @@ WRITE_SECONDS = 30.0
 
 ABANDONED_SECONDS = 1.0
 """How long closing waits for cancelled writes, so that the store can clean up after them."""
-
-STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
-"""Failures that say nothing about the events: the same write may succeed later."""
 
 
 class TryLater(Exception):
@@ -61,6 +58,8 @@ class Drainer:
         """
         self.store_answers = True
         """Whether the store answered last time; while it does not, events go to the spool."""
+        self.outage = Outage(spool)
+        """Logs when the store is away, for the recorder and its lease, too."""
         self._writer = writer
         self._spool = spool
         self._counts = counts
@@ -122,7 +121,7 @@ class Drainer:
                 while more:
                     more = await self._retrying()(self.drain_batch)
         except TryLater:
-            log.info("spool_left_behind")  # by a recorder that closes
+            await self.outage.log_left_events()  # the recorder closes
         except Exception as error:
             log.error("drainer_failed", error=error_place(error))
             self.store_answers = True
@@ -212,6 +211,8 @@ class Drainer:
             return
         self.store_answers = self.store_answers or bool(events)
         await self._forget([spool_id for spool_id, _ in held])
+        if events:
+            await self.outage.note_answer()
         self._counts.drained += len(events)
         self._counts.note_answer(events, answer)
         if unreadable := len(held) - len(events):
@@ -226,9 +227,9 @@ class Drainer:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             self._counts.write_failures += 1
-            log.warning("store_write_failed", error=error_place(error), **ids_of(events))
             # A cancellation that nobody asked for is the store's failure too.
             if isinstance(error, (*STORE_AWAY, asyncio.CancelledError)):
+                await self.outage.note_failure(error)
                 raise TryLater from error
             raise
 
@@ -247,11 +248,14 @@ class Drainer:
             self._late.popleft()
             if not late.task.done():
                 _abandon(late.task)
+                await self.outage.note_failure(TimeoutError())
                 raise TryLater
             if (error := failure(late.task)) is not None:
-                log.warning("store_write_failed", error=error_place(error), **ids_of(late.events))
+                if isinstance(error, STORE_AWAY):
+                    await self.outage.note_failure(error)
                 continue
             self.store_answers = True
+            await self.outage.note_answer()
             if drained := await self._forget(late.spool_ids):
                 # Else they were drained before it was known that they are late, and counted.
                 self._counts.drained += drained

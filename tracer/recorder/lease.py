@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_place
+from tracer.recorder.outage import STORE_AWAY, Outage
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
@@ -21,8 +22,9 @@ FIRST_PAUSE_SECONDS = 10.0
 class LeaseKeeper:
     """Renews a recorder's lease in its own rhythm. What fails is tried again at the next turn."""
 
-    def __init__(self, writer: TraceWriter, recorder_id: UUID) -> None:
+    def __init__(self, writer: TraceWriter, recorder_id: UUID, outage: Outage) -> None:
         """Name the store and the recorder; nothing is renewed before `begin`."""
+        self._outage = outage
         self._writer = writer
         self._recorder_id = recorder_id
         self._keeping: asyncio.Task[None] | None = None
@@ -40,17 +42,20 @@ class LeaseKeeper:
 
     async def _keep(self) -> None:
         pause = FIRST_PAUSE_SECONDS
-        is_answered = True
+        is_logged = False
         while True:
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     lease = await self._writer.renew(self._recorder_id)
                 pause = lease.renew_after.total_seconds()
-                is_answered = True
+                is_logged = False
+                await self._outage.note_answer(is_lease=True)
+            except STORE_AWAY as error:
+                await self._outage.note_failure(error, is_lease=True)
             except Exception as error:  # whatever it is, the agent goes on
-                if is_answered:
+                if not is_logged:
                     log.warning("lease_not_renewed", error=error_place(error))
-                is_answered = False
+                is_logged = True
             # No other pause after a failure: so recorders that lost a server together do not come
             # back together.
             await asyncio.sleep(pause)

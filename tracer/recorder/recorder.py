@@ -22,9 +22,10 @@ from tracer.events import Event
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.masked_events import changed_event, masking
-from tracer.recorder.counts import RecorderCounts, error_place, ids_of
+from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.drainer import Drainer, LateWrite, failure
 from tracer.recorder.lease import LeaseKeeper
+from tracer.recorder.outage import STORE_AWAY
 from tracer.recorder.spool import Spool, SpoolFull
 from tracer.redaction import Redaction, standard_redaction
 from tracer.store import TraceWriter
@@ -102,7 +103,7 @@ class Recorder:
         self.redaction = redaction or standard_redaction()
         self._masked = masking(self.redaction)
         self._drainer = Drainer(writer, spool, self.counts)
-        self._lease = LeaseKeeper(writer, self.recorder_id)
+        self._lease = LeaseKeeper(writer, self.recorder_id, self._drainer.outage)
         self._queue: deque[_Waiting] = deque()
         self._changed = asyncio.Event()
         self._is_open = False
@@ -110,7 +111,7 @@ class Recorder:
 
     async def __aenter__(self) -> Self:
         self._drainer = Drainer(self._writer, self.spool, self.counts)
-        self._lease = LeaseKeeper(self._writer, self.recorder_id)
+        self._lease = LeaseKeeper(self._writer, self.recorder_id, self._drainer.outage)
         self._changed = asyncio.Event()
         self._is_open = True
         self._writing = asyncio.create_task(self._write_queue(), name="tracer-recorder")
@@ -228,16 +229,18 @@ class Recorder:
             write.cancel()
             raise
         if not write.done():
-            log.warning("store_slow", patience=self._patience, **ids_of(events))
+            # Not logged: a slow answer is no outage. The drainer logs a write that fails.
             self.counts.write_failures += 1
             kept = await self._keep(events)
             self._drainer.store_failed(LateWrite(write, events, kept))
         elif (error := failure(write)) is not None:
-            log.warning("store_write_failed", error=error_place(error), **ids_of(events))
             self.counts.write_failures += 1
             await self._keep(events)
+            if isinstance(error, STORE_AWAY):
+                await self._drainer.outage.note_failure(error)
             self._drainer.store_failed()
         else:
+            await self._drainer.outage.note_answer()
             self.counts.note_answer(events, write.result())
 
     async def _keep(self, events: Sequence[Event]) -> Sequence[UUID]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import psycopg
 from psycopg import errors, waiting
@@ -17,7 +19,7 @@ from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus
 from psycopg.types.array import ListBinaryDumper
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from sqlalchemy.exc import DBAPIError
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
@@ -125,6 +127,16 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 class Pool(AsyncConnectionPool[PoolConnection]):
     """A pool whose readers leave some connections to those who write."""
 
+    connect_failure: BaseException | None = None
+    """Why the last attempt to connect failed. Set only if `open_pool` was told to be quiet."""
+
+    async def getconn(self, timeout: float | None = None) -> PoolConnection:
+        """Lend a connection. If none can be opened, the error's cause is the reason."""
+        try:
+            return await super().getconn(timeout)
+        except PoolTimeout as error:
+            raise error from self.connect_failure
+
     @cached_property
     def turns_to_read(self) -> asyncio.Semaphore:
         """As many as may read at once."""
@@ -196,6 +208,7 @@ def open_pool(
     max_size: int = 10,
     answer_seconds: float = ANSWER_SECONDS,
     has_sessions: bool = True,
+    is_quiet: bool = False,
 ) -> Pool:
     """Return a pool of connections to the database at `url`, to be entered with `async with`.
 
@@ -207,11 +220,13 @@ def open_pool(
         answer_seconds: How long to wait for a connection before the store counts as unavailable.
         has_sessions: Whether a connection is to the same backend from one transaction to the next.
             Behind PgBouncer it may not be, and then nothing is prepared.
+        is_quiet: Whether the pool does not log each failed attempt to connect. A recorder logs
+            one line for an outage.
 
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
-    return Pool(
+    pool = Pool(
         kwargs={
             **connection_options(url, answer_seconds),
             **({} if has_sessions else {"prepare_threshold": None}),
@@ -228,6 +243,29 @@ def open_pool(
         # that is cancelled, perhaps twice, cannot lose one on the way.
         reset=_leave_pipeline,
     )
+    if is_quiet:
+        _quiet_pools[pool.name] = pool
+    return pool
+
+
+_quiet_pools: WeakValueDictionary[str, Pool] = WeakValueDictionary()
+
+
+def _is_logged(record: logging.LogRecord) -> bool:
+    """Return whether a line of the pool is logged. Keep the reason that it contains."""
+    if not record.msg.startswith(("error connecting in", "reconnection attempt in")):
+        return True
+    name, *rest = record.args if isinstance(record.args, tuple) else ("",)
+    pool = _quiet_pools.get(str(name))
+    if pool is None:
+        return True
+    pool.connect_failure = next(
+        (each for each in rest if isinstance(each, psycopg.Error)), pool.connect_failure
+    )
+    return False
+
+
+logging.getLogger("psycopg.pool").addFilter(_is_logged)
 
 
 @asynccontextmanager
@@ -313,12 +351,35 @@ def store_errors() -> Iterator[None]:
         if isinstance(error.orig, _SCHEMA_ERRORS):
             raise SchemaOutOfDate() from error
         if isinstance(error.orig, _OUTAGES):
-            raise StoreUnavailable() from error
+            raise _unavailable(error.orig) from error
         raise
     except _SCHEMA_ERRORS as error:
         raise SchemaOutOfDate() from error
     except _OUTAGES as error:
-        raise StoreUnavailable() from error
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: BaseException | None) -> StoreUnavailable:
+    """Return the error for an outage. Does not quote what was written: it may be secret."""
+    match error:
+        case TimeoutError():
+            problem = "the database did not answer in time"
+        case errors.ReadOnlySqlTransaction():
+            problem = "the database is read-only"
+        case errors.DiskFull():
+            problem = "the database's disk is full"
+        case PoolTimeout(__cause__=psycopg.Error() as cause):
+            # Of an attempt to connect: names the host and the user, and no password.
+            reason = str(cause).partition("\n")[0].rpartition("failed: ")[2].strip()
+            problem = f"the database does not answer: {reason[:200]}"
+        case psycopg.Error(sqlstate=str(code)):
+            problem = f"the database reports {type(error).__name__} (SQLSTATE {code})"
+        case _:
+            problem = "the database does not answer"
+    return StoreUnavailable(
+        problem=problem,
+        what_to_do="Check that the database runs and that TRACER_DATABASE_URL is its address.",
+    )
 
 
 async def _configure(connection: PoolConnection) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -27,7 +29,6 @@ from tracer.errors import (
 )
 from tracer.events import Event, event_json
 from tracer.leases import Lease
-from tracer.logs import get_logger
 from tracer.otel.encode import encode_protobuf
 from tracer.otel.spans import Span
 from tracer.records import Run
@@ -36,8 +37,6 @@ from tracer.status import ABANDONED, Status
 from tracer.storage.admission import Admission
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
-
-log = get_logger(__name__)
 
 CONNECT_SECONDS = 2.0
 """How long a server that is down may keep a write waiting."""
@@ -52,11 +51,11 @@ WISHES_AT_ONCE = 100
 """How many runs are asked about in one request: their ids stand in its address."""
 
 _SLICE_BYTES = 64 * 2**10
-_ADVICE: dict[int, str] = {
-    HTTPStatus.UNAUTHORIZED: "Check TRACER_API_KEY.",
-    HTTPStatus.FORBIDDEN: "Check TRACER_API_KEY.",
-    HTTPStatus.TOO_MANY_REQUESTS: "Try again later.",
-}
+_DETAIL_CHARACTERS = 200
+"""How much of a server's own explanation is repeated in errors and logs."""
+
+_CHECK_ADDRESS = "Check that the server runs and that TRACER_URL is its address."
+_CHECK_KEY = "Check TRACER_API_KEY."
 
 _ENDED = {status for status in Status if status.is_ending}
 
@@ -124,6 +123,7 @@ class HttpWriter:
         """
         self._admission = Admission(redaction)
         self._url = url
+        self._has_key = api_key is not None
         self._client = httpx2.AsyncClient(
             base_url=url,
             headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
@@ -176,24 +176,24 @@ class HttpWriter:
     async def _write(self, lines: list[Numbered]) -> list[Refusal]:
         body = b"\n".join(line for _, line in lines)
         response = await self._post("api/events", body, "application/x-ndjson")
-        content = _content(response, HTTPStatus.OK)
+        content = self._content(response, HTTPStatus.OK)
         try:
             answer = _ANSWER.validate_json(content)
             return [
                 Refusal(lines[each.index][0], each.code, each.detail) for each in answer.refused
             ]
         except (ValidationError, IndexError) as error:
-            raise _unexpected(response) from error
+            raise self._unexpected(response) from error
 
     async def _write_spans(self, bodies: list[Numbered]) -> list[Refusal]:
         # Messages one after the other are one message that has the items of all.
         body = b"".join(body for _, body in bodies)
         response = await self._post("v1/traces", body, "application/x-protobuf")
-        content = _content(response, HTTPStatus.OK)
+        content = self._content(response, HTTPStatus.OK)
         try:
             refused = ExportTraceServiceResponse.FromString(content).partial_success
         except DecodeError as error:
-            raise _unexpected(response) from error
+            raise self._unexpected(response) from error
         if refused.rejected_spans:
             # The standard has one text for all, and no place for codes: see `api.otlp`.
             code, _, detail = refused.error_message.partition(": ")
@@ -213,18 +213,18 @@ class HttpWriter:
     async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""
         response = await self._ask("POST", f"api/recorders/{recorder_id}/lease")
-        content = _content(response, HTTPStatus.OK)
+        content = self._content(response, HTTPStatus.OK)
         try:
             return Lease(**_Lease.model_validate_json(content).model_dump())
         except ValidationError as error:
-            raise _unexpected(response) from error
+            raise self._unexpected(response) from error
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
         response = await self._ask("DELETE", f"api/runs/{root_plan_id}")
         if _code(response) == "not_found":
             raise RecordNotFound("run", root_plan_id)
-        _content(response, HTTPStatus.NO_CONTENT)
+        self._content(response, HTTPStatus.NO_CONTENT)
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
@@ -232,9 +232,9 @@ class HttpWriter:
         if (problem := _problem(response)) is not None and problem.code == "bad_request":
             raise BadRequest(problem.detail)
         try:
-            return _ERASURE.validate_json(_content(response, HTTPStatus.OK))
+            return _ERASURE.validate_json(self._content(response, HTTPStatus.OK))
         except ValidationError as error:
-            raise _unexpected(response) from error
+            raise self._unexpected(response) from error
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
@@ -244,11 +244,11 @@ class HttpWriter:
                 raise RecordNotFound("run", root_plan_id)
             case "run_not_active":
                 raise RunNotActive()
-        content = _content(response, HTTPStatus.ACCEPTED)
+        content = self._content(response, HTTPStatus.ACCEPTED)
         try:
             return _run(content)
         except ValueError as error:
-            raise _unexpected(response) from error
+            raise self._unexpected(response) from error
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
         """Return those of the runs that somebody wished to be cancelled or deleted.
@@ -261,11 +261,11 @@ class HttpWriter:
         for begin in range(0, len(asked), WISHES_AT_ONCE):
             some = asked[begin : begin + WISHES_AT_ONCE]
             response = await self._ask("GET", "api/cancel-requests", params={"rootPlanId": some})
-            content = _content(response, HTTPStatus.OK)
+            content = self._content(response, HTTPStatus.OK)
             try:
                 found |= _Wishes.model_validate_json(content).root_plan_ids
             except ValidationError as error:
-                raise _unexpected(response) from error
+                raise self._unexpected(response) from error
         return found
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
@@ -295,9 +295,50 @@ class HttpWriter:
         try:
             return await self._client.request(method, path, **request)
         except httpx2.HTTPError as error:
-            raise StoreUnavailable(
-                f"The server at {self._url} does not answer. Check TRACER_URL and that it runs."
-            ) from error
+            raise self._unavailable(_problem_of(error), _CHECK_ADDRESS) from error
+
+    def _unavailable(self, problem: str, what_to_do: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The server at {self._url} cannot be used: {problem}. {what_to_do}",
+            problem=problem,
+            what_to_do=what_to_do,
+            address=self._url,
+        )
+
+    def _unexpected(self, response: httpx2.Response) -> StoreUnavailable:
+        """Return the error for a response that does not answer for the events.
+
+        The server may still have stored them.
+        """
+        status = response.status_code
+        problem = _problem(response)
+        detail = "" if problem is None else problem.detail[:_DETAIL_CHARACTERS].rstrip(".")
+        what_to_do = "Check the server's log."
+        match status:
+            case HTTPStatus.UNAUTHORIZED if not self._has_key:
+                detail, what_to_do = "the server requires a key and none was sent", _CHECK_KEY
+            case HTTPStatus.UNAUTHORIZED:
+                detail, what_to_do = "the server does not accept this key", _CHECK_KEY
+            case HTTPStatus.FORBIDDEN:
+                detail, what_to_do = detail or "the server does not allow this key", _CHECK_KEY
+            case HTTPStatus.TOO_MANY_REQUESTS:
+                what_to_do = "Wait: the recorder tries again."
+            case _ if problem is None:
+                detail, what_to_do = "this is not the answer of a tracer server", _CHECK_ADDRESS
+        return self._unavailable(f"{status}: {detail}", what_to_do)
+
+    def _content(self, response: httpx2.Response, wanted: HTTPStatus) -> bytes:
+        """Return a response's content.
+
+        Raises:
+            SchemaOutOfDate: The server's database lacks migrations.
+            StoreUnavailable: The response has another status than the wanted one.
+        """
+        if response.status_code == wanted:
+            return response.content
+        if _code(response) == "schema_out_of_date":
+            raise SchemaOutOfDate()
+        raise self._unexpected(response)
 
 
 async def _packed(body: bytes) -> bytes:
@@ -311,25 +352,36 @@ async def _packed(body: bytes) -> bytes:
     return b"".join([*packed, packer.flush()])
 
 
-def _content(response: httpx2.Response, wanted: HTTPStatus) -> bytes:
-    """Return what a response says.
+def _problem_of(error: httpx2.HTTPError) -> str:
+    """Return what happened to a request, in a few words."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"no connection within {CONNECT_SECONDS:g} s"
+    if isinstance(error, httpx2.TimeoutException):
+        return f"no answer within {ANSWER_SECONDS:g} s"
+    cause = _system_error(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the TLS certificate was rejected: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"the TLS connection failed: {cause.reason}"
+    if isinstance(cause, socket.gaierror):
+        return f"the name {error.request.url.host!r} cannot be resolved"
+    if cause is not None and cause.errno is not None:
+        return os.strerror(cause.errno).lower()  # asyncio's own text repeats the address
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return "the server closed the connection, or does not speak HTTP"
+    return f"the connection failed ({type(error).__name__})"
 
-    Raises:
-        SchemaOutOfDate: The server's database lacks migrations.
-        StoreUnavailable: It is any other response than the one that is wanted.
-    """
-    if response.status_code == wanted:
-        return response.content
-    if _code(response) == "schema_out_of_date":
-        raise SchemaOutOfDate()
-    raise _unexpected(response)
 
-
-def _unexpected(response: httpx2.Response) -> StoreUnavailable:
-    """Return the error for an answer that says nothing of the events: what they say may be kept."""
-    log.warning("server_failed", status=response.status_code, code=_code(response))
-    advice = _ADVICE.get(response.status_code, "Check TRACER_URL and the server's log.")
-    return StoreUnavailable(f"The server answered with status {response.status_code}. {advice}")
+def _system_error(error: BaseException | None) -> OSError | None:
+    """Return the operating system's error that caused another one."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):  # one for each address of a name
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and error.errno:
+            return error
+        else:
+            error = error.__cause__ or error.__context__
+    return None
 
 
 def _code(response: httpx2.Response) -> str | None:

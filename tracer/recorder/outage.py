@@ -1,0 +1,110 @@
+"""Log when a store becomes unavailable and when it is available again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.logs import get_logger
+from tracer.recorder.spool import Spool
+
+log = get_logger(__name__)
+
+STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
+"""Failures of the store and not of the events: the same write may succeed later."""
+
+
+class Outage:
+    """The state of a store as seen by one recorder: one line per outage, whoever notices it.
+
+    The recorder, the drainer and the lease report failures and answers here.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._problems: set[str] = set()
+        """The problems that were logged in this outage; empty if the store is available."""
+        self._began = 0.0
+        self._has_write_failed = False
+
+    async def note_failure(self, error: BaseException, *, is_lease: bool = False) -> None:
+        """Take note that the store failed, and log it at the start of an outage.
+
+        Log again if the problem of a write changes, once for each problem.
+        """
+        problem, what_to_do, address = _describe(error)
+        is_new = not self._problems
+        if not is_new and (is_lease or problem in self._problems):
+            return
+        # Before the first await: a lease and a write may fail at the same time.
+        self._problems.add(problem)
+        self._has_write_failed = self._has_write_failed or not is_lease
+        if is_new:
+            self._began = asyncio.get_running_loop().time()
+        log.warning(
+            "store_unavailable",
+            **self._place(address),
+            problem=problem,
+            what_to_do=what_to_do,
+            **await self._waiting(),
+        )
+
+    async def note_answer(self, *, is_lease: bool = False) -> None:
+        """Take note that the store answered, and log it at the end of an outage.
+
+        A renewed lease does not end an outage in which writes failed.
+        """
+        if not self._problems or (is_lease and self._has_write_failed):
+            return
+        self._problems.clear()
+        self._has_write_failed = False
+        seconds = round(asyncio.get_running_loop().time() - self._began, 1)
+        log.warning(
+            "store_available_again",
+            **self._place(),
+            after_seconds=seconds,
+            **await self._waiting(),
+        )
+
+    async def log_left_events(self) -> None:
+        """Log that the recorder ends and events stay in the spool."""
+        log.info(
+            "events_left_in_spool",
+            **self._place(),
+            **await self._waiting(),
+            what_to_do="Nothing: the next program with the same TRACER_HOME, address and key "
+            "sends them.",
+        )
+
+    def _place(self, address: str | None = None) -> dict[str, object]:
+        if self._spool.destination is not None:
+            address = self._spool.destination.address
+        return {} if address is None else {"address": address}
+
+    async def _waiting(self) -> dict[str, object]:
+        try:
+            events: int | None = await self._spool.count()
+        except Exception:  # the spool's own failures are logged where events are put into it
+            events = None
+        return {"waiting_events": events, "waiting_in": str(self._spool.path)}
+
+
+def _describe(error: BaseException) -> tuple[str, str, str | None]:
+    """Return what happened, what to do about it, and the store's address if the error has it."""
+    match error:
+        case StoreUnavailable():
+            return error.problem, error.what_to_do, error.address
+        case SchemaOutOfDate():
+            return "the database's schema has another version", "Run `tracer migrate`.", None
+        case TimeoutError():
+            return "no answer in time", _CHECK, None
+        case OSError(errno=int(code)):
+            return os.strerror(code).lower(), _CHECK, None
+        case OSError():
+            return f"the connection failed ({type(error).__name__})", _CHECK, None
+        case _:
+            return "the write was cancelled", _CHECK, None
+
+
+_CHECK = "Check that the store runs."
