@@ -41,6 +41,9 @@ def list_spools(as_json: AsJson = False) -> None:
         if as_json:
             typer.echo(orjson.dumps(found, option=orjson.OPT_UTC_Z).decode())
             return
+        if not found:
+            said.print(f"There are no spool files in {settings.home / DIRECTORY}.", markup=False)
+            return
         said.print(f"Spool files in {settings.home / DIRECTORY}:", markup=False)
         headings = ("file", "address", "key", "events", "oldest", "size", "open")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)

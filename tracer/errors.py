@@ -113,7 +113,7 @@ class StoreUnavailable(TracerError):
     ) -> None:
         super().__init__(message)
         self.problem = problem
-        """What happened, in a few words, such as "connection refused"."""
+        """The reason in a few words, such as "connection refused"."""
         self.what_to_do = what_to_do
         self.address = address
         """The store's address without credentials."""

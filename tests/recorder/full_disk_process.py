@@ -1,4 +1,4 @@
-"""A process that records until its disk is full, then sends what was kept. Memory is bounded.
+"""Record until the disk is full, then send the events that were kept, in bounded memory.
 
 Usage: python -m tests.recorder.full_disk_process SPOOL EVENTS full|taken|unwritable
 
@@ -20,7 +20,7 @@ from tracer.recorder.spool import Spool
 
 EVENT_BYTES = 9_000
 MEMORY_BYTES = 256 * 2**20
-"""What the process may use in addition to the memory that it has after its imports."""
+"""The memory that the process may use in addition to that of its imports."""
 
 
 async def record(path: Path, events: int, how: str) -> None:

@@ -1,4 +1,4 @@
-"""A spool on a full disk: the agent goes on, and what was kept is delivered once."""
+"""A full disk does not stop the agent, and the events in the spool are delivered once."""
 
 from __future__ import annotations
 

@@ -16,9 +16,10 @@ STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
 
 
 class Outage:
-    """The state of a store as seen by one recorder: one line per outage, whoever notices it.
+    """The state of one recorder's store.
 
-    The recorder, the drainer and the lease report failures and answers here.
+    The recorder, the drainer and the lease report failures and answers here, so that an outage is
+    logged once.
     """
 
     def __init__(self, spool: Spool) -> None:
@@ -64,6 +65,7 @@ class Outage:
             "store_available_again",
             **self._place(),
             after_seconds=seconds,
+            what_to_do="Nothing: the waiting events are being sent.",
             **await self._waiting(),
         )
 

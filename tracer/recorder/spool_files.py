@@ -162,8 +162,8 @@ def _copy_if_damaged(path: Path, database: sqlite3.Connection) -> None:
         unreadable_transactions=ignored,
         copy=str(copy) if problem is None else None,
         copy_failed=problem,
-        what_to_do="Events after the damage cannot be read by SQLite; the others are sent. "
-        "The copy and its -wal file hold what is left of them. Check the disk.",
+        what_to_do="SQLite cannot read the events after the damage. The events before it are "
+        "sent. The copy and its -wal file contain the rest. Check the disk.",
     )
 
 
@@ -199,7 +199,7 @@ def read_spool_file(path: Path) -> SpoolFile:
     """Return what waits in a spool file.
 
     Raises:
-        BadRequest: There is no such file, or it is no spool.
+        BadRequest: The file does not exist, or it is no spool.
     """
     if not path.is_file():
         raise BadRequest(f"There is no spool file {str(path)!r}. See `tracer spool list`.")
@@ -243,7 +243,7 @@ def _moment(spool_id: bytes) -> datetime:
 
 
 def delete_spool_file(path: Path, *, is_empty: bool = False) -> None:
-    """Delete a spool file with all events in it. Do nothing if there is no such file.
+    """Delete a spool file with all events in it. Do nothing if it does not exist.
 
     Args:
         path: The file.

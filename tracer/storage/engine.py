@@ -128,7 +128,7 @@ class Pool(AsyncConnectionPool[PoolConnection]):
     """A pool whose readers leave some connections to those who write."""
 
     connect_failure: BaseException | None = None
-    """Why the last attempt to connect failed. Set only if `open_pool` was told to be quiet."""
+    """The error of the last attempt to connect. Set only if the pool is quiet."""
 
     async def getconn(self, timeout: float | None = None) -> PoolConnection:
         """Lend a connection. If none can be opened, the error's cause is the reason."""
@@ -360,7 +360,7 @@ def store_errors() -> Iterator[None]:
 
 
 def _unavailable(error: BaseException | None) -> StoreUnavailable:
-    """Return the error for an outage. Does not quote what was written: it may be secret."""
+    """Return the error for an outage. It quotes no values of rows: they may be secret."""
     match error:
         case TimeoutError():
             problem = "the database did not answer in time"
@@ -369,7 +369,7 @@ def _unavailable(error: BaseException | None) -> StoreUnavailable:
         case errors.DiskFull():
             problem = "the database's disk is full"
         case PoolTimeout(__cause__=psycopg.Error() as cause):
-            # Of an attempt to connect: names the host and the user, and no password.
+            # The reason names the host and the user, never the password.
             reason = str(cause).partition("\n")[0].rpartition("failed: ")[2].strip()
             problem = f"the database does not answer: {reason[:200]}"
         case psycopg.Error(sqlstate=str(code)):
