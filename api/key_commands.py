@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from api.first_key import first_key_notice
 from api.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.access import ApiKey, Scope
@@ -33,12 +35,29 @@ def create(
         typer.Option("--scope", help="What it allows; may be given several times."),
     ],
     project: Project = DEFAULT_PROJECT,
+    is_confirmed: Annotated[
+        bool,
+        typer.Option("--yes", help="Do not ask if the first key closes projects that have runs."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key, in a project that is made where there is none of that name, and print it once."""
+    """Create a key and print it, this once. The project is created if it does not exist.
+
+    The first key of a server closes it to requests without a key, in every project.
+    """
+    must_ask = False
 
     async def run(settings: Settings) -> None:
+        nonlocal must_ask
         async with _key_ring(settings) as ring:
+            if not must_ask:
+                closed = await ring.closed_by_first_key(project)
+                if closed is not None:
+                    said.print(first_key_notice(closed), markup=False)
+                must_ask = bool(closed) and not is_confirmed
+                if must_ask:
+                    _check_terminal()
+                    return
             new = await (await ring.made(project)).create(name, scopes)
         if as_json:
             _print_json({**_shown(new.key), "secret": new.secret})
@@ -48,6 +67,9 @@ def create(
         said.print("It is shown this once: keep it where secrets are kept.")
 
     carry_out(run)
+    if must_ask:  # outside of the event loop, so that Ctrl-C ends the question
+        typer.confirm("Create the key?", abort=True, err=True)
+        carry_out(run)
 
 
 @keys.command(name="list")
@@ -88,6 +110,14 @@ def revoke(
         raise BadRequest(f"There is no key with the id '{key_id}'. See `tracer keys list`.")
 
     carry_out(run)
+
+
+def _check_terminal() -> None:
+    if not sys.stdin.isatty():
+        raise BadRequest(
+            "The key was not created: it closes the projects above, and standard input is no "
+            "terminal to ask for confirmation. Run the command again with --yes."
+        )
 
 
 @asynccontextmanager

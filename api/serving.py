@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from api.app import create_app
+from api.first_key import first_key_notice
 from api.gate import Access, is_loopback
 from api.own_spans import OwnSpans, own_spans
 from api.proxies import VARIABLE, behind_proxies
@@ -81,15 +82,18 @@ async def served(
             own_spans(os.environ) as spans,
         ):
             if first_key:
-                await _make_first_key(parts)
+                await _make_first_key(parts, project)
             await _check_address(parts, host)
             async with _serving(settings, parts, listener, spans) as serving:
                 yield Served(parts, address, serving)
 
 
-async def _make_first_key(parts: Parts) -> None:
-    """Make a key for everything, and print it for the one time, unless there ever was one."""
+async def _make_first_key(parts: Parts, project: str) -> None:
+    """Create and print an admin key, after a notice, if the server never had a key."""
     assert parts.stores is not None
+    closed = await parts.stores.closed_by_first_key(project)
+    if closed is not None:
+        said.print(first_key_notice(closed), markup=False)
     new = await parts.stores.make_first_key(parts.project_id)
     if new is not None:
         said.print(f"The first key, for everything in the project {new.key.project!r}:")

@@ -35,7 +35,7 @@ from tracer.sessions import SessionStates
 from tracer.settings import Settings
 from tracer.storage import migrate
 from tracer.storage.admission import Admission
-from tracer.storage.api_keys import ApiKeys
+from tracer.storage.api_keys import ApiKeys, closed_by_first_key
 from tracer.storage.callers import Callers
 from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.embedded_revival import LOOK_SECONDS, kept_alive
@@ -241,6 +241,10 @@ class KeyRing:
     async def all(self) -> list[ApiKeys]:
         """Return the keys of each project, oldest first."""
         return [self._keys(each) for each in (await list_projects(self._pool)).values()]
+
+    async def closed_by_first_key(self, project: str) -> list[str] | None:
+        """Return the projects that a first key in `project` closes; None if there was a key."""
+        return await closed_by_first_key(self._pool, project)
 
     def _keys(self, project_id: int) -> ApiKeys:
         return ApiKeys(ProjectPool(self._pool, project_id))

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from api.cli import commands
 from api.serving import DEFAULT_HOST, FREE_PORT, served
+from tracer.ids import DEFAULT_PROJECT
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
@@ -87,12 +88,13 @@ def serving_here(
     host: str = DEFAULT_HOST,
     port: int = FREE_PORT,
     first_key: bool = False,
+    project: str = DEFAULT_PROJECT,
     **settings: Any,
 ) -> Iterator[str]:
     """Serve an application without scripts in a thread of this process; yield the address."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
     values = Settings(home=home, database_url=SecretStr(database_url), **settings)
-    serving = served(values, idle, host, port, first_key=first_key)
+    serving = served(values, idle, host, port, project=project, first_key=first_key)
     with (
         process_settings_restored(),
         start_blocking_portal() as portal,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import httpx2
 import psycopg
 import pytest
+from psycopg.sql import SQL
 
 from tests.api.commands import Tracer, serving_here, tracer_process
 from tests.servers import tracer_server
@@ -36,6 +41,110 @@ def test_keys_are_created_listed_and_revoked(
     assert listed["revokedAt"] is not None
     assert {**listed, "revokedAt": None} == {k: v for k, v in made.items() if k != "secret"}
     assert made["keyId"] in keys("list")
+
+
+def record_run(tracer: Tracer, home: Path, database_url: str) -> None:
+    """Record a run in the project `default`."""
+    done = tracer(
+        home,
+        *("run", "How is p-1?", "--agent", "nurse"),
+        TRACER_APP="tests.api.ward:application",
+        TRACER_DATABASE_URL=database_url,
+    )
+    assert done.code == 0, done.stderr
+
+
+def keys_made(database_url: str) -> list[str]:
+    """Return the projects of the keys, the oldest key first."""
+    with psycopg.connect(database_url) as connection:
+        query = "SELECT project.name FROM api_key JOIN project USING (project_id) ORDER BY key_id"
+        return [row[0] for row in connection.execute(SQL(query))]
+
+
+def test_first_key_that_closes_another_project_needs_confirmation(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    record_run(tracer, tmp_path, database_url)
+    create = ("keys", "create", "all", "--scope", "admin", "--project", "ward")
+
+    refused = tracer(tmp_path, *create, TRACER_DATABASE_URL=database_url)
+    assert refused.code == 1
+    assert "every request needs a key" in refused.stderr
+    assert "tracer keys create NAME --scope admin --project default" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert keys_made(database_url) == []
+
+    made = tracer(tmp_path, *create, "--yes", TRACER_DATABASE_URL=database_url)
+    assert made.code == 0, made.stderr
+    assert KEY.fullmatch(made.stdout.strip())
+    assert "tracer keys create NAME --scope admin --project default" in made.stderr
+    assert keys_made(database_url) == ["ward"]
+
+    again = ("keys", "create", "all", "--scope", "admin")
+    second = tracer(tmp_path, *again, TRACER_DATABASE_URL=database_url)
+    assert second.code == 0, second.stderr
+    assert "every request" not in second.stderr
+    assert keys_made(database_url) == ["ward", "default"]
+
+
+def test_first_key_of_the_only_project_with_runs_needs_no_confirmation(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    record_run(tracer, tmp_path, database_url)
+    create = ("keys", "create", "all", "--scope", "admin")
+
+    done = tracer(tmp_path, *create, TRACER_DATABASE_URL=database_url)
+
+    assert done.code == 0, done.stderr
+    assert "every request needs a key" in done.stderr
+    assert "--project" not in done.stderr
+    assert KEY.fullmatch(done.stdout.strip())
+
+
+@pytest.mark.parametrize(("answer", "projects"), [(b"n\n", []), (b"y\n", ["ward"])])
+@pytest.mark.thorough
+def test_terminal_is_asked_before_the_first_key_closes_another_project(
+    database_url: str, tmp_path: Path, answer: bytes, projects: list[str]
+) -> None:
+    record_run(tracer_process, tmp_path, database_url)
+    controller, terminal = pty.openpty()
+    try:
+        os.write(controller, answer)
+        create = ("keys", "create", "all", "--scope", "admin", "--project", "ward")
+        done = subprocess.run(
+            [sys.executable, "-m", "api.cli", *create],
+            env={**os.environ, "TRACER_HOME": str(tmp_path), "TRACER_DATABASE_URL": database_url},
+            stdin=terminal,
+            capture_output=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(controller)
+        os.close(terminal)
+
+    assert b"every request needs a key" in done.stderr
+    assert done.returncode == (0 if projects else 1), done.stderr
+    assert keys_made(database_url) == projects
+
+
+def test_server_s_first_key_says_which_projects_it_closes(
+    tracer: Tracer, database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record_run(tracer, tmp_path, database_url)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("INSERT INTO project VALUES (2, 'ward', now())")
+    capsys.readouterr()
+
+    with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
+        told = capsys.readouterr()
+    assert KEY.search(told.out)
+    assert "every request needs a key" in told.err
+    assert "tracer keys create NAME --scope admin --project default" in told.err
+
+    with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
+        assert "every request" not in capsys.readouterr().err
 
 
 def test_revoking_an_unknown_key_refers_to_the_list(

@@ -16,6 +16,7 @@ from tracer.ids import new_id
 from tracer.redaction import standard_redaction
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.projects import list_projects
 from tracer.text import storable
 
 FIRST_KEY = "first key"
@@ -63,6 +64,27 @@ class ApiKeys:
                 cursor = await connection.execute(_REVOKE, given)
                 if await cursor.fetchone() is None:
                     raise RecordNotFound("key", key_id)
+
+
+async def closed_by_first_key(pool: Pool, project: str) -> list[str] | None:
+    """Return the other projects with runs, which a first key in `project` leaves without a key.
+
+    None if the server has a key, or ever had one.
+    """
+    with store_errors():
+        async with borrowed(pool) as connection:
+            cursor = await connection.execute("SELECT FROM api_key LIMIT 1")
+            if await cursor.fetchone() is not None:
+                return None
+    others = [each for each in (await list_projects(pool)).items() if each[0] != storable(project)]
+    return [name for name, project_id in others if await _has_runs(ProjectPool(pool, project_id))]
+
+
+async def _has_runs(project: ProjectPool) -> bool:
+    with store_errors():
+        async with in_project(project) as connection:
+            cursor = await connection.execute(_HAS_RUNS, [project.project_id])
+            return await cursor.fetchone() == (True,)
 
 
 async def make_first_key(pool: Pool, project_id: int, clock: Clock = utc_now) -> NewKey | None:
@@ -115,6 +137,8 @@ _COLUMNS = """api_key.key_id, project.name, api_key.name, api_key.scopes, api_ke
 _LIST = f"""
 SELECT {_COLUMNS} FROM api_key JOIN project USING (project_id)
 WHERE project_id = %s ORDER BY api_key.created_at, api_key.key_id"""
+
+_HAS_RUNS = "SELECT EXISTS (SELECT FROM run WHERE project_id = %s AND deleted_at IS NULL)"
 
 _REVOKE = """
 UPDATE api_key SET revoked_at = coalesce(revoked_at, %s)

@@ -20,7 +20,7 @@ from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.logs import get_logger
 from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
-from tracer.storage.api_keys import ApiKeys, make_first_key
+from tracer.storage.api_keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.engine import Pool, store_errors
 from tracer.storage.postgres_leases import LeaseCounts, count_leases
 from tracer.storage.postgres_reader import PostgresReader
@@ -128,6 +128,10 @@ class ProjectStores:
             return  # `/readyz` says so, and then this
         if not is_walled:
             log.warning("row_level_security_off", detail=HOW_TO_MEND)
+
+    async def closed_by_first_key(self, project: str) -> list[str] | None:
+        """Return the projects that a first key in `project` closes; None if there was a key."""
+        return await closed_by_first_key(self._pool, project)
 
     async def make_first_key(self, project_id: int) -> NewKey | None:
         """Make a key for everything in a project where there never was any key, else None."""

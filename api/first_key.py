@@ -1,0 +1,29 @@
+"""The notice before a server's first key, which closes the server to requests without a key."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+
+def first_key_notice(closed: Sequence[str]) -> str:
+    """Return what the first key changes, and what to do next.
+
+    Args:
+        closed: The projects with runs that have no key then.
+    """
+    lines = [
+        "This is the first key of the server. From now on, every request needs a key, in every "
+        "project; a request without one gets 401. Sign in with a key in the viewer, and set "
+        "TRACER_API_KEY for programs that record."
+    ]
+    if closed:
+        lines.append(
+            "These projects have runs and no key yet. Create a key for each, or nobody can read "
+            "or record there:"
+        )
+        lines += [
+            f"  tracer keys create NAME --scope admin --project {shlex.quote(each)}"
+            for each in closed
+        ]
+    return "\n".join(lines)
