@@ -281,11 +281,11 @@ class HttpWriter:
             response = await self._ask("GET", f"api/plans/{run_id}")
             if _code(response) == "not_found":
                 continue
-            content = _content(response, HTTPStatus.OK)
+            content = self._content(response, HTTPStatus.OK)
             try:
                 plan = _Plan.model_validate_json(content)
             except ValidationError as error:
-                raise _unexpected(response) from error
+                raise self._unexpected(response) from error
             if plan.status in _ENDED and plan.user_request is not None:
                 answer = plan.summary if plan.status == Status.SUCCEEDED else None
                 found.append(Exchange(run_id, plan.user_request, answer))
