@@ -70,7 +70,7 @@ async def test_every_sub_plan_hangs_under_the_call_that_opened_it(recorded: str)
     found = await fetch(
         recorded,
         """
-        SELECT plan.title, call.name = plan.template, call.arguments_json,
+        SELECT plan.title, call.name = plan.template, call.arguments::jsonb,
                step.plan_id = plan.parent_plan_id, call.result = plan.summary
         FROM plan_execution_record plan
         JOIN act_tool_info call USING (project_id, root_plan_id, tool_call_id)
@@ -139,7 +139,7 @@ async def test_the_refused_reading_is_corrected_in_the_next_round(recorded: str)
         recorded,
         """
         SELECT round.position, call.position, call.status, call.reason, call.provider_call_id,
-               call.arguments_json->'systolic', call.error_message
+               call.arguments::jsonb->'systolic', call.error_message
         FROM act_tool_info call JOIN think_act_record round USING (project_id, root_plan_id,
             think_act_id)
         WHERE call.name = 'record_blood_pressure' ORDER BY 1, 2
@@ -207,7 +207,7 @@ async def test_the_patients_own_words_are_kept(recorded: str) -> None:
     found = await fetch(
         recorded,
         """
-        SELECT notes, call.arguments_json->>'notes'
+        SELECT notes, call.arguments::jsonb->>'notes'
         FROM health.symptom, act_tool_info call WHERE call.name = 'record_symptom'
         """,
     )

@@ -77,7 +77,7 @@ async def test_two_hundred_parallel_calls_each_have_their_row_their_result_and_t
     assert outcome.status == "succeeded"
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
-            "SELECT c.position, c.provider_call_id, c.name, c.arguments_json ->> 'number',"
+            "SELECT c.position, c.provider_call_id, c.name, c.arguments::jsonb ->> 'number',"
             " c.result, c.status::text, p.summary, p.status::text"
             " FROM act_tool_info c"
             " LEFT JOIN plan_execution_record p USING (project_id, root_plan_id, tool_call_id)"

@@ -135,6 +135,76 @@ async def test_nobody_is_named_by_a_half_deleted_run_after_going_back(
         assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
 
 
+OLD_CALLS = [
+    ('{"a": [1, "é"]}', True),
+    (" null ", True),
+    ("[" * 400 + "]" * 400, True),
+    ("1e400", True),
+    # An older server did not store this number as `jsonb` if it wrote many calls at once.
+    ("1e400", False),
+    ("{", False),
+    ('"\\u0000"', False),
+    ("[" * 2_000_000, False),
+    (None, False),
+]
+"""Texts of an older version, and whether it stored a copy as `jsonb`."""
+
+
+def test_views_are_the_same_after_the_jsonb_copies_are_dropped(empty_database_url: str) -> None:
+    upgrade(empty_database_url)
+    downgrade(empty_database_url, "0013")
+    with psycopg.connect(empty_database_url) as connection:
+        connection.execute(
+            "INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, tags,"
+            " input_tokens, output_tokens, cost_usd, tool_calls, failures, source)"
+            " VALUES (1, gen_random_uuid(), 'unknown', now(), 1, '{}', 0, 0, 0, 0, 0, 'events')"
+        )
+        connection.cursor().executemany(
+            "INSERT INTO act_tool_info (project_id, root_plan_id, tool_call_id, status,"
+            " recorded_at, revision, name, arguments, arguments_json, result, result_json)"
+            " SELECT project_id, root_plan_id, gen_random_uuid(), 'unknown', recorded_at, 1,"
+            " 'measure', %(text)s, CASE WHEN %(fits)s THEN %(text)s::text::jsonb END,"
+            " %(text)s, CASE WHEN %(fits)s THEN %(text)s::text::jsonb END FROM run",
+            [{"text": text, "fits": fits} for text, fits in OLD_CALLS],
+        )
+        connection.execute(
+            "CREATE VIEW patients AS SELECT arguments_json ->> 'a' AS a FROM trace.tool_calls"
+        )
+    before = _rows_of_views(empty_database_url)
+    assert len(before["trace.tool_calls"]) == len(before["patients"]) == len(OLD_CALLS)
+
+    upgrade(empty_database_url)
+
+    assert _rows_of_views(empty_database_url) == before
+    with psycopg.connect(empty_database_url) as connection:
+        flags = connection.execute(
+            "SELECT arguments, arguments_fit, result_fit FROM act_tool_info"
+        ).fetchall()
+        assert sorted(flags, key=repr) == sorted(
+            ((text, fits, fits) for text, fits in OLD_CALLS), key=repr
+        )
+    downgrade(empty_database_url, "0013")
+    assert _rows_of_views(empty_database_url) == before
+
+
+def _rows_of_views(url: str) -> dict[str, list[str]]:
+    """Return the rows of each view in the order of their text."""
+    with psycopg.connect(url) as connection:
+        names = connection.execute(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'v'"
+            " AND relnamespace IN ('trace'::regnamespace, 'public'::regnamespace)"
+        ).fetchall()
+        return {
+            name: sorted(
+                row
+                for (row,) in connection.execute(
+                    sql.SQL("SELECT row::text FROM {} AS row").format(sql.SQL(name))
+                )
+            )
+            for (name,) in names
+        }
+
+
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])
 def test_every_scheme_of_a_postgres_address_is_accepted(database_url: str, scheme: str) -> None:
     rest = database_url.partition("://")[2]

@@ -101,24 +101,31 @@ async def test_rows_by_copy_are_those_of_the_statements_that_merge(
     assert await _records(reader) == await _records_in_memory(spans)
 
 
-async def test_json_that_postgres_cannot_hold_as_such_is_kept_as_text(
-    writer: PostgresWriter, pool: Pool
+@pytest.mark.parametrize(
+    ("result", "is_cast"),
+    [(r'{"name": "\u0000"}', False), ("[1e-16384]", False), ("[1e400]", True), ("[" * 600, False)],
+)
+@pytest.mark.parametrize("first", [3, 100], ids=["merged", "copied"])
+async def test_view_casts_copied_and_merged_texts_alike(
+    writer: PostgresWriter, pool: Pool, first: int, result: str, is_cast: bool
 ) -> None:
-    strange = trace(3, 100)
-    for span in strange:
+    spans = trace(3, 100)
+    for span in spans:
         for attribute in span.attributes:
             if attribute.key == "gen_ai.tool.call.result":
-                attribute.value.string_value = r'{"name": "\u0000"}'
-    answer = await writer.write_spans(_decoded(strange))
+                attribute.value.string_value = result
+    decoded = _decoded(spans)
+    for start in range(0, len(decoded), first):
+        answer = await writer.write_spans(decoded[start : start + first])
+        assert answer.refused == []
 
-    assert (answer.stored, answer.refused) == (100, [])
     async with pool.connection() as connection:
         cursor = await connection.execute(
             "SELECT count(*), count(result), count(result_json), count(arguments_json)"
-            " FROM act_tool_info"
+            " FROM trace.tool_calls"
         )
-        calls, results, as_json, arguments = await cursor.fetchone() or ()
-    assert (results, as_json, arguments) == (calls, 0, calls)
+        calls, results, cast, arguments = await cursor.fetchone() or ()
+    assert (results, cast, arguments) == (calls, calls if is_cast else 0, calls)
 
 
 @pytest.mark.thorough

@@ -8,11 +8,9 @@ import orjson
 
 from tracer.merge import RULES, Key
 from tracer.records import Kind
-from tracer.storage.upserts import JSON_COLUMNS
-from tracer.text import nests_too_deep
+from tracer.storage.castable_json import FIT_COLUMNS, fits_jsonb
 from tracer.versions import Fields
 
-_MAX_JSONB_CHARACTERS = 1_000_000
 _STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
 
 
@@ -40,12 +38,5 @@ def _row(kind: Kind, key: Key, version: Fields) -> dict[str, object]:
     # What is not said is null, and costs nothing to read.
     row |= {name: value for name, value in version.items() if value is not None}
     if kind is Kind.TOOL_CALL:
-        for text in JSON_COLUMNS.values():
-            if may_be_jsonb(version.get(text)):
-                row[f"{text}_fits"] = True
+        row |= {flag: True for flag, text in FIT_COLUMNS.items() if fits_jsonb(version.get(text))}
     return row
-
-
-def may_be_jsonb(text: str | None) -> bool:
-    """Return whether Postgres may be asked to make `jsonb` of a text: it is not huge, nor deep."""
-    return text is not None and len(text) <= _MAX_JSONB_CHARACTERS and not nests_too_deep(text)

@@ -6,6 +6,7 @@ from tracer.records import Kind
 from tracer.storage.analyst_role import VIEWS
 from tracer.storage.tables import TABLES
 from tracer.storage.view_columns import (
+    Column,
     View,
     began_at,
     errors,
@@ -31,6 +32,12 @@ _OF_RUN = (
 _AGENT = ("agent_name", "step.agent_name", "The agent whose step it belongs to.")
 _PLAN_ID = ("plan_id", "step.plan_id", "The plan that its step belongs to.")
 _DEPTH = ("depth", "plan.depth", "How many sub-plans lie above its plan: 0 in the root plan.")
+
+
+def _cast(text: str, comment: str) -> Column:
+    """Return a column that casts a text of a call to `jsonb`."""
+    return f"{text}_json", f"CASE WHEN call.{text}_fit THEN call.{text}::jsonb END", comment
+
 
 _PLAN_COLUMNS = (
     *place("plan"),
@@ -153,9 +160,11 @@ _TOOL_CALLS = View(
             Kind.TOOL_CALL,
             "call",
             "tool_call_id step_id think_act_id parent_tool_call_id"
-            " position name tool_type provider_call_id arguments"
-            " arguments_json effective_arguments result result_json",
+            " position name tool_type provider_call_id arguments",
         ),
+        _cast("arguments", "The arguments as `jsonb`; null if Postgres cannot cast them."),
+        *fields(Kind.TOOL_CALL, "call", "effective_arguments result"),
+        _cast("result", "The result as `jsonb`; null if Postgres cannot cast it."),
         began_at("call"),
         *outcome("call"),
         *errors("call"),

@@ -11,17 +11,15 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from tracer.merge import RULES, Key
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.records import RECORDS, Kind
+from tracer.storage.castable_json import FIT_COLUMNS, fits_jsonb
 from tracer.storage.engine import PoolConnection
-from tracer.storage.json_rows import may_be_jsonb
 from tracer.storage.projected_runs import PROJECTED_FIELDS
 from tracer.storage.tables import TABLES
-from tracer.storage.upserts import JSON_COLUMNS, column_type
+from tracer.storage.upserts import column_type
 from tracer.text import escape
 from tracer.versions import Fields
 
@@ -31,12 +29,8 @@ COPY_ROWS = 32
 _WIRE_TYPES = {
     "TIMESTAMP WITH TIME ZONE": "timestamptz",
     "record_status": "text",
-    "JSONB": "bytea",
 }
 """What to send as where a column's type is none that psycopg writes: the same bytes."""
-
-_JSONB_VERSION = b"\x01"
-"""What `jsonb` begins with on the wire, before its text."""
 
 
 class _Copy:
@@ -68,7 +62,7 @@ _RECORDS = {
         (
             *("root_plan_id", RULES[kind].id_field, "recorded_at", "revision"),
             *PROJECTED_FIELDS[kind],
-            *(JSON_COLUMNS if kind is Kind.TOOL_CALL else ()),
+            *(FIT_COLUMNS if kind is Kind.TOOL_CALL else ()),
         ),
     )
     for kind in RECORDS
@@ -107,25 +101,14 @@ async def copy_records(
         psycopg.errors.DataError: Postgres cannot hold one of them.
     """
     names, lists = PROJECTED_FIELDS[kind], RULES[kind].union
-    texts = [*JSON_COLUMNS.values()] if kind is Kind.TOOL_CALL else []
+    texts = [*FIT_COLUMNS.values()] if kind is Kind.TOOL_CALL else []
     rows = (
         [
             *(*key, now, revision),
             *[list(get(name) or ()) if name in lists else get(name) for name in names],
-            *[_jsonb(get(text)) for text in texts],
+            *[fits_jsonb(get(text)) for text in texts],
         ]
         for key, revision, fields in records
         for get in [fields.get]
     )
     await _RECORDS[kind].write(connection, rows)
-
-
-def _jsonb(text: str | None) -> bytes | None:
-    """Return a text as `jsonb` on the wire; None where it is no JSON."""
-    if text is None or not may_be_jsonb(text):
-        return None
-    try:
-        orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return _JSONB_VERSION + text.encode()

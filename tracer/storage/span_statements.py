@@ -19,7 +19,7 @@ from tracer.storage.changed_hours import (
 )
 from tracer.storage.projected_runs import PROJECTED_FIELDS
 from tracer.storage.tables import ALWAYS, TABLES
-from tracer.storage.upserts import JSON_COLUMNS, column_type, jsonb_of
+from tracer.storage.upserts import column_type, fit_values
 
 
 @cache
@@ -103,8 +103,8 @@ def _replace(kind: Kind) -> str:
     values = {field: f"given.{field}" for field in fields}
     given = {"root_plan_id": "uuid"} | types
     if kind is Kind.TOOL_CALL:
-        values |= {column: jsonb_of(text) for column, text in JSON_COLUMNS.items()}
-        given |= {f"{text}_fits": "boolean" for text in JSON_COLUMNS.values()}
+        values |= fit_values()
+        given |= dict.fromkeys(fit_values(), "boolean")
     before, after = (", ".join(f"{row}.{field}" for field in fields) for row in _ROWS)
     return f"""
     INSERT INTO {table} AS kept

@@ -18,16 +18,15 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
-    Column,
     ForeignKeyConstraint,
     Index,
     LargeBinary,
     PrimaryKeyConstraint,
     Text,
+    false,
     text,
     true,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
 from tracer.ids import DEFAULT_PROJECT_ID
@@ -306,10 +305,10 @@ class ToolCallRow(_Stored, ActToolInfo, table=True):
     )
 
     tool_call_id: UUID = Field(primary_key=True)
-    arguments_json: object | None = Field(default=None, sa_column=Column(JSONB))
-    """The arguments as `jsonb`, where their text can be that."""
-    result_json: object | None = Field(default=None, sa_column=Column(JSONB))
-    """The result as `jsonb`, where its text can be that."""
+    arguments_fit: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether Postgres can cast the arguments to `jsonb`."""
+    result_fit: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    """Whether Postgres can cast the result to `jsonb`."""
 
 
 class SpanRow(SQLModel, table=True):

@@ -18,11 +18,9 @@ from sqlalchemy.engine import URL
 from tracer.merge import RULES
 from tracer.records import Kind
 from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.storage.castable_json import FIT_COLUMNS
 from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import METADATA, TABLES
-
-JSON_COLUMNS = {"arguments_json": "arguments", "result_json": "result"}
-"""The columns of a tool call that hold a text as `jsonb`, and the text."""
 
 # Less than any value that an event can hold; what has no such value gets a flag beside it.
 _NOTHING = {
@@ -44,12 +42,9 @@ def column_type(table: str, column: str) -> str:
     return found.type.compile(_DIALECT)
 
 
-def jsonb_of(text: str) -> str:
-    """Return what makes `jsonb` of the given row's text, where it can be that."""
-    return (
-        f"CASE WHEN given.{text}_fits IS TRUE AND pg_input_is_valid(given.{text}, 'jsonb')"
-        f" THEN given.{text}::jsonb END"
-    )
+def fit_values() -> dict[str, str]:
+    """Return the value of each flag of a tool call. JSON rows omit a flag that is false."""
+    return {flag: f"coalesce(given.{flag}, false)" for flag in FIT_COLUMNS}
 
 
 class _Merge:
@@ -66,8 +61,7 @@ class _Merge:
     def given(self) -> str:
         """Return the columns of the JSON rows."""
         columns = {"root_plan_id": "UUID"} | self.types
-        for column in self.json_columns(self.rules.fields):
-            columns[f"{JSON_COLUMNS[column]}_fits"] = "BOOLEAN"
+        columns |= dict.fromkeys(self.flags(self.rules.fields), "BOOLEAN")
         return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
 
     def values(self) -> dict[str, str]:
@@ -100,14 +94,14 @@ class _Merge:
                 SELECT {", ".join(_either("it.is_greater", column) for column in columns)}
                 FROM (SELECT {self.is_greater(group)} AS is_greater OFFSET 0) AS it)"""
             for group in self.rules.groups
-            for columns in [(*group, *self.json_columns(group))]
+            for columns in [(*group, *self.flags(group))]
         ]
 
-    def json_columns(self, texts: tuple[str, ...]) -> list[str]:
-        """Return the columns that hold one of `texts` as `jsonb`."""
+    def flags(self, fields: tuple[str, ...]) -> list[str]:
+        """Return the flags that describe one of `fields`; only tool calls have any."""
         if self.table != TABLES[Kind.TOOL_CALL]:
             return []
-        return [column for column, text in JSON_COLUMNS.items() if text in texts]
+        return [flag for flag, text in FIT_COLUMNS.items() if text in fields]
 
     def is_greater(self, group: tuple[str, ...]) -> str:
         return f"{self._tuple('excluded', group)} > {self._tuple('kept', group)}"
@@ -220,12 +214,12 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
     key = merge.rules.id_field
     values = merge.values()
     singles = merge.singles()
-    for column in merge.json_columns(merge.rules.fields):
-        values[column] = jsonb_of(JSON_COLUMNS[column])
-    for column in merge.json_columns(merge.rules.greatest):
-        text = JSON_COLUMNS[column]
+    if kind is Kind.TOOL_CALL:
+        values |= fit_values()
+    for flag in merge.flags(merge.rules.greatest):
+        text = FIT_COLUMNS[flag]
         is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
-        singles[column] = _either(is_greater, column)
+        singles[flag] = _either(is_greater, flag)
     # Another recorder took it up, or it has ended.
     singles["abandoned_at"] = (
         "CASE WHEN greatest(kept.status, excluded.status) < 'cancelled'"
