@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracer.text import escape, nests_too_deep, preview, storable, unescape
+from tracer.text import (
+    escape,
+    nests_too_deep,
+    preview,
+    storable,
+    unescape,
+    without_deep_values,
+)
 
 # By default, Hypothesis generates no surrogates.
 hostile = st.text(
@@ -83,3 +90,14 @@ def test_the_depth_of_json_is_counted_outside_strings() -> None:
         if nests_too_deep(text, limit=10) is not expected
     ]
     assert failures == []
+
+
+def test_values_deeper_than_the_limit_become_null() -> None:
+    for text, expected in (
+        ('{"a": [1, [2]], "b": "[[["}', '{"a": [1, null], "b": "[[["}'),
+        ("[[[1]], [[2], {}]]", "[[null], [null, null]]"),
+        ("[[[1]]", "[[null]"),
+        ("[[[[", "[[null"),
+        ("]]] 1", "]]] 1"),
+    ):
+        assert without_deep_values(text, 2) == expected

@@ -95,6 +95,28 @@ def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
     return False
 
 
+def without_deep_values(text: str, limit: int) -> str:
+    """Return JSON text with `null` in place of each array and object deeper than `limit`.
+
+    Malformed text above the limit stays malformed.
+    """
+    parts: list[str] = []
+    depth = start = 0
+    for match in _BRACKETS_OUTSIDE_STRINGS.finditer(text):
+        bracket = match[0]
+        if bracket in "[{":
+            if depth == limit:
+                parts += (text[start : match.start()], "null")
+            depth += 1
+        elif bracket in "]}":
+            depth -= 1
+            if depth == limit:
+                start = match.end()
+    if depth <= limit:
+        parts.append(text[start:])
+    return "".join(parts)
+
+
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -19,7 +20,7 @@ from api.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
 from api.routes.traces import MAX_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
-from tests.otel.made_traces import made
+from tests.otel.made_traces import TRACE_ID, made
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tracer.events import event_json
@@ -229,6 +230,105 @@ async def test_the_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
     (run,) = await all_is_readable(api)
     page: Any = await api.read(f"/api/runs/{run['rootPlanId']}/spans", limit=500)
     assert {each["spanId"] for each in page["items"]} == {each["spanId"] for each in allowed}
+
+
+HOSTILE_VALUES = {
+    "null": "null",
+    "boolean": "true",
+    "zero": "0",
+    "negative": "-1",
+    "fraction": "0.5",
+    "infinite": "1e999",
+    "beyond 64 bits": "18446744073709551616",
+    "5,000 digits": "9" * 5_000,
+    "digits as text": f'"{"9" * 5_000}"',
+    "not a number": '"NaN"',
+    "empty text": '""',
+    "NUL": r'"\u0000"',
+    "lone surrogate": r'"\ud800"',
+    "array": "[]",
+    "null in an array": "[null]",
+    "text in an array": '["x"]',
+    "object": "{}",
+    "null in an object": '{"key": null, "value": null}',
+    "deep array": "[" * 900 + "]" * 900,
+    "deeper array": "[" * 5_000 + "]" * 5_000,
+    "deep value": '{"arrayValue":{"values":[' * 300 + "{}" + "]}}" * 300,
+    "deeper value": '{"kvlistValue":{"values":[{"value":' * 2_000 + "0" + "}]}}" * 2_000,
+}
+_HOLE = "a hostile value"
+
+
+def _spans_with_a_hole() -> list[dict[str, Any]]:
+    """Return copies of a span, each with another of its values replaced by `_HOLE`."""
+    asked = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t", "some": [{"a": 1}]}
+    said = {"gen_ai.usage.input_tokens": 5, "gen_ai.tool.call.arguments": "{}", "ratio": 0.5}
+    whole = made(1, "execute_tool t", asked | said, parent=1_000, failed="it broke") | {
+        "traceState": "a=b",
+        "flags": 1,
+        "droppedAttributesCount": 1,
+        "events": [
+            {
+                "name": "exception",
+                "timeUnixNano": "5",
+                "attributes": made(1, "", asked)["attributes"],
+            }
+        ],
+        "links": [
+            {"traceId": TRACE_ID, "spanId": "0000000000000009", "traceState": "", "flags": 1}
+        ],
+        "unknown": {"field": [1]},
+    }
+    spans = []
+    for number, place in enumerate(_places(whole), 2):
+        span = json.loads(json.dumps(whole | {"spanId": f"{number:016x}"}))
+        *above, last = place
+        parent = span
+        for name in above:
+            parent = parent[name]
+        parent[last] = _HOLE
+        spans.append(span)
+    return [*spans, _HOLE]
+
+
+def _places(value: Any) -> list[tuple[Any, ...]]:
+    """Return the path of each value within a value."""
+    if isinstance(value, dict):
+        inner = list(value.items())
+    else:
+        inner = list(enumerate(value)) if isinstance(value, list) else []
+    return [(name, *rest) for name, each in inner for rest in [(), *_places(each)]]
+
+
+@pytest.mark.parametrize("value", HOSTILE_VALUES.values(), ids=HOSTILE_VALUES)
+async def test_hostile_value_in_a_json_span_costs_no_other_span(api: Api, value: str) -> None:
+    hostile = _spans_with_a_hole()
+    first, last = made(5_000, "first"), made(5_001, "last")
+    around: list[dict[str, Any]] = [
+        {"resource": _HOLE},
+        {"resource": {"attributes": _HOLE}},
+        {"schemaUrl": _HOLE},
+    ]
+    request: dict[str, list[dict[str, Any]]] = {
+        "resourceSpans": [
+            {"scopeSpans": [{"spans": [first, *hostile, last]}]},
+            *({**each, "scopeSpans": [{"spans": [made(1, "x")]}]} for each in around),
+            {"scopeSpans": [{"scope": _HOLE, "spans": [made(1, "x")]}]},
+            {"scopeSpans": [{"spans": [made(5_002, "other resource")]}]},
+        ]
+    }
+    body = json.dumps(request).replace(f'"{_HOLE}"', value)
+
+    response = await api.client.post("/v1/traces", content=body, headers={"Content-Type": JSON})
+
+    assert response.status_code == 200, response.text
+    page: Any = await api.read(f"/api/runs/{UUID(TRACE_ID)}/spans", limit=500)
+    stored = {each["spanId"] for each in page["items"]}
+    assert {f"{number:016x}" for number in (5_000, 5_001, 5_002)} <= stored
+    partial = response.json().get("partialSuccess", {})
+    count = len(hostile) + 7
+    assert len(stored) <= count - int(partial.get("rejectedSpans", 0)) < count
+    assert await all_is_readable(api)
 
 
 async def test_the_good_spans_around_deep_nesting_are_stored(api: Api) -> None:

@@ -22,10 +22,17 @@ from tracer.otel.wire_spans import (
     refuse_all,
     take,
 )
-from tracer.text import most_json_values, storable
+from tracer.text import most_json_values, storable, without_deep_values
 
 _VALUE_BYTES = 100
 """About what a value takes up in memory besides what it says: as JSON, and in a message."""
+
+_MAX_DEPTH = 256
+"""Deeper values are read as null, so that they cost no other span. They are never part of a valid
+span, whose values have at most 47 levels."""
+
+_MAX_DIGITS = 400
+"""Longer integers are read as infinite: Python refuses to read them as integers."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -51,7 +58,7 @@ def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
     """
     decoded = Decoded(max_size=max_size)
     decoded.grow(_VALUE_BYTES * most_json_values(body))
-    for resource_spans in _objects(load_json(body), "resourceSpans", "resource_spans"):
+    for resource_spans in _objects(load_json(body, _MAX_DEPTH), "resourceSpans", "resource_spans"):
         for scope_spans in _objects(resource_spans, "scopeSpans", "scope_spans"):
             spans = _objects(scope_spans, "spans", "spans")
             try:
@@ -68,11 +75,15 @@ def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
     return decoded
 
 
-def load_json(body: bytes) -> Any:
-    """Return what JSON says; lone surrogates come in stored form.
+def load_json(body: bytes, max_depth: int | None = None) -> Any:
+    """Return the value of JSON text, with lone surrogates in stored form.
+
+    Args:
+        body: The text, in UTF-8, UTF-16 or UTF-32.
+        max_depth: If orjson refuses the text, read arrays and objects deeper than this as null.
 
     Raises:
-        UndecodableTraces: It is no JSON, or nests too deeply.
+        UndecodableTraces: The text is not JSON, or nests too deeply.
     """
     try:
         return orjson.loads(body)
@@ -80,9 +91,16 @@ def load_json(body: bytes) -> Any:
         pass
     try:
         # Python's own parser takes lone surrogates, which JSON's grammar allows, and UTF-16.
-        return _storable(json.loads(body))
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+        if max_depth is not None:
+            text = without_deep_values(text, max_depth)
+        return _storable(json.loads(text, parse_int=_integer))
     except (ValueError, RecursionError) as error:
         raise UndecodableTraces("The body is no JSON, or nests too deeply.") from error
+
+
+def _integer(digits: str) -> float:
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)
 
 
 def _storable(value: Any) -> Any:
@@ -120,8 +138,6 @@ _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span
 
 def _wire_span(span: Any) -> WireSpan:
     """Return the message; ids are hex in OTLP's JSON, where other bytes are base64."""
-    if not isinstance(span, dict):
-        raise ValueError("no object")
     fields = _with_base64_ids(span)
     if isinstance(fields.get("links"), list):
         fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
@@ -130,7 +146,9 @@ def _wire_span(span: Any) -> WireSpan:
     return message
 
 
-def _with_base64_ids(fields: dict[str, Any]) -> dict[str, Any]:
+def _with_base64_ids(fields: Any) -> dict[str, Any]:
+    if not isinstance(fields, dict):
+        raise ValueError("A span and a link must be objects.")
     return {
         key: base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS and value else value
         for key, value in fields.items()
