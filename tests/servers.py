@@ -61,13 +61,8 @@ def start_server(
         port: Where it listens; 0 takes a free one.
         python: The interpreter that has Tracer installed.
         cwd: The directory that it is started from.
-        address_space: Its `RLIMIT_AS` in bytes; None: unlimited.
+        address_space: Its `RLIMIT_AS` in bytes, on Linux; None: unlimited.
     """
-
-    def limit_memory() -> None:
-        if address_space is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
-
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -76,9 +71,11 @@ def start_server(
             cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,
-            preexec_fn=limit_memory,
         )
     try:
+        if address_space is not None and sys.platform == "linux":
+            # From outside: `preexec_fn` is not safe in a process with threads.
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (address_space, address_space))
         return Server(_address(process, log), process)
     except BaseException:
         process.kill()
@@ -96,4 +93,6 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
             process.wait(timeout=0.05)
         except subprocess.TimeoutExpired:
             continue
-    raise AssertionError(f"the server did not start:\n{log.read_text()}")
+    raise AssertionError(
+        f"the server ended with {process.returncode} before it listened:\n{log.read_text()}"
+    )

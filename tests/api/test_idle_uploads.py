@@ -46,25 +46,27 @@ class Uploading:
         return sum(not each.done() for each in self.responses)
 
 
+LARGE, SMALL = [Upload(b"\n", 64 * MIB)] * 5, [Upload(b"\n", 1_000)] * 140
 ATTACKS = {
-    "announced_64_MiB": (5, Upload(b"\n", 64 * MIB)),
-    "announced_1000_bytes": (140, Upload(b"\n", 1_000)),
-    "unpacked_64_MiB": (5, Upload(gzip.compress(bytes(64 * MIB)), MIB, "gzip")),
+    "5_announce_64_MiB": LARGE,
+    "140_announce_1000_bytes": SMALL,
+    "both": [*LARGE, *SMALL],
+    "5_decompress_to_64_MiB": [Upload(gzip.compress(bytes(64 * MIB)), MIB, "gzip")] * 5,
 }
 
 
 @asynccontextmanager
-async def uploading(address: str, key: str, count: int, upload: Upload) -> AsyncIterator[Uploading]:
-    """Open `count` uploads and keep them open while inside."""
+async def uploading(address: str, key: str, uploads: list[Upload]) -> AsyncIterator[Uploading]:
+    """Open uploads and keep them open while inside."""
     host, port = urlsplit(address).hostname, urlsplit(address).port
-    head = (
-        f"POST /v1/traces HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
-        f"Content-Type: application/x-protobuf\r\nContent-Encoding: {upload.encoding}\r\n"
-        f"Content-Length: {upload.content_length}\r\n\r\n"
-    )
     async with AsyncExitStack() as stack:
         responses = []
-        for _ in range(count):
+        for upload in uploads:
+            head = (
+                f"POST /v1/traces HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
+                f"Content-Type: application/x-protobuf\r\nContent-Encoding: {upload.encoding}\r\n"
+                f"Content-Length: {upload.content_length}\r\n\r\n"
+            )
             reader, writer = await asyncio.open_connection(host, port)
             stack.callback(writer.close)
             writer.write(head.encode() + upload.body)
@@ -86,7 +88,6 @@ async def in_progress(client: httpx2.AsyncClient, reading: dict[str, str]) -> in
 async def test_stalled_uploads_of_one_key_do_not_block_another_project(
     database_url: str, tmp_path: Path, attack: str
 ) -> None:
-    count, upload = ATTACKS[attack]
     async with key_ring(database_url) as ring:
         operator = await (await ring.made("default")).create("operator", [Scope.READ])
         attacker = await (await ring.made("attacker")).create("attacker", [Scope.RECORD])
@@ -96,7 +97,7 @@ async def test_stalled_uploads_of_one_key_do_not_block_another_project(
         async with (
             asyncio.timeout(120),
             httpx2.AsyncClient(base_url=address, timeout=60) as client,
-            uploading(address, attacker.secret, count, upload) as uploads,
+            uploading(address, attacker.secret, ATTACKS[attack]) as uploads,
         ):
 
             async def all_arrived() -> bool:
