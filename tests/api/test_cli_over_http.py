@@ -59,7 +59,7 @@ def test_run_is_recorded_on_the_server_without_a_local_database(
     [think_act, _] = tree["agentExecutions"][0]["thinkActs"]
     assert answer["summary"] == tree["summary"] == "121/79: well."
     assert [call["result"] for call in think_act["toolCalls"]] == ["121/79"]
-    assert [each.name for each in home.iterdir()] == ["spool"]
+    assert {each.name for each in home.iterdir()} <= {"spool"}  # made if the server is slow
 
 
 def test_run_recorded_without_the_server_is_sent_by_the_next_run(
