@@ -155,7 +155,12 @@ def test_server_process_prints_its_address_and_exits_0_on_sigterm(
 
 @pytest.mark.thorough
 def test_server_process_exits_130_on_ctrl_c(database_url: str, tmp_path: Path) -> None:
-    process = start_server(database_url, tmp_path).process
+    # A shell starts background jobs with SIGINT ignored, and processes inherit that.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = start_server(database_url, tmp_path).process
+    finally:
+        signal.signal(signal.SIGINT, inherited)
     try:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130

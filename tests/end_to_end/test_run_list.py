@@ -35,6 +35,7 @@ async def test_the_demonstration_run_is_listed_and_leads_to_its_tree(
     await expect(page).to_have_title(f"{run['title']} · Tracer")
 
 
+@pytest.mark.usefixtures("demo_run")
 async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, records: Records) -> None:
     await page.goto(site.address)
     await expect(page.get_by_role("table")).to_be_visible()
@@ -44,6 +45,7 @@ async def test_a_new_run_appears_without_a_reload(page: Page, site: Site, record
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("demo_run")
 async def test_while_the_server_is_away_the_list_stays_and_says_so(page: Page, site: Site) -> None:
     await page.goto(site.address)
     await expect(page.get_by_role("table")).to_be_visible()

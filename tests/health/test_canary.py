@@ -202,8 +202,9 @@ async def test_the_callers_identity_appears_only_in_the_diary(
     }
     assert [each.status for each in outcomes] == [Status.SUCCEEDED] * 4
     assert {"act_tool_info", "session_state", "run", "think_act_record"} <= stored.keys()
-    # No spans arrived, no run is old enough for a roll-up, and this server has no keys.
-    empty = {name for name, text in searched.items() if not text} - {"summed_range"}
+    # No spans arrived, no run is old enough for a roll-up, and this server has no keys. A spool is
+    # made only if the database is slow.
+    empty = {name for name, text in searched.items() if not text} - {"summed_range", "spool"}
     assert empty == {
         *("analyst", "api_key", "sign_in"),
         *("otel_span", "removed_record"),

@@ -43,7 +43,7 @@ def connection(postgres_server_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-@settings(max_examples=scaled(1_000))
+@settings(max_examples=scaled(150))
 @given(st.lists(_texts, min_size=50, max_size=50))
 def test_flag_agrees_with_postgres(connection: psycopg.Connection, texts: list[str]) -> None:
     query = "SELECT text, pg_input_is_valid(text, 'jsonb') FROM unnest(%s::text[]) AS text"
