@@ -7,6 +7,7 @@ about it: its records are those that its spans carry, and other spans make none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 import orjson
 
@@ -15,7 +16,7 @@ from tracer.masked_places import with_places
 from tracer.merge import RULES
 from tracer.otel.projected import Placed, RecordPlace
 from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 from tracer.record_json import ExportedRecord, read_record, reduce_records
 from tracer.records import RECORDS, Kind
 from tracer.versions import Fields
@@ -27,23 +28,26 @@ RUN = "tracer.run"
 """The attribute of the root plan's span that holds the run, as a JSON object."""
 
 
-def carried_records(spans: Mapping[bytes, Span]) -> Placed | None:
-    """Return the records that spans carry, with placeholders of parents that are named only.
+def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Placed | None:
+    """Return the records that spans carry, and placeholders for parents that have no record.
 
-    What is no record of the trace's run does not count.
+    Records of other runs are skipped.
 
     Args:
-        spans: The spans of one trace by their ids, one version each.
+        trace_id: The spans' trace.
+        spans: The spans by their ids, one version each.
 
     Returns:
         None where no span carries any.
     """
-    found = {span_id: record for span_id, span in spans.items() for record in _of(span, RECORD)}
+    root_id = root_plan_id(trace_id)
+    found = {
+        span_id: record for span_id, span in spans.items() for record in _of(root_id, span, RECORD)
+    }
     if not found:
         return None
-    runs = [run for span in spans.values() for run in _of(span, RUN)]
+    runs = [run for span in spans.values() for run in _of(root_id, span, RUN)]
     reduced = reduce_records((*found.values(), *runs))
-    root_id = next(iter(found.values())).root_plan_id
     run = reduced[Kind.RUN][root_id, root_id]
     return Placed(
         root_plan_id=root_id,
@@ -63,8 +67,8 @@ def carried_records(spans: Mapping[bytes, Span]) -> Placed | None:
 _OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at")
 
 
-def _of(span: Span, attribute: str) -> Iterable[ExportedRecord]:
-    """Yield what an attribute of a span says, if that is a record of its run."""
+def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:
+    """Yield the record in an attribute of a span, if it belongs to the run `root_id`."""
     said = span.attributes.get(attribute)
     if not isinstance(said, str):
         return
@@ -73,7 +77,7 @@ def _of(span: Span, attribute: str) -> Iterable[ExportedRecord]:
     except (BadRequest, orjson.JSONDecodeError):
         return
     is_fit = (record.kind is Kind.RUN) == (attribute == RUN)
-    if is_fit and record.root_plan_id == root_plan_id(span.trace_id):
+    if is_fit and record.root_plan_id == root_id:
         yield record
 
 
@@ -82,7 +86,7 @@ def _projected(kind: Kind, fields: Fields) -> Fields:
 
 
 def _record_of(
-    spans: Mapping[bytes, Span],
+    spans: Mapping[bytes, ReadableSpan],
     found: Mapping[bytes, ExportedRecord],
     otherwise: RecordPlace,
 ) -> dict[bytes, RecordPlace]:

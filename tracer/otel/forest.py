@@ -12,7 +12,7 @@ from enum import Enum
 
 from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.spans import Span
-from tracer.otel.texts import strings_in
+from tracer.otel.texts import Texts
 
 
 class Above(Enum):
@@ -31,14 +31,6 @@ Place = tuple[Above, bytes]
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """What becomes records."""
-
-
-class Texts(dict[str | None, frozenset[str]]):
-    """The texts among the arguments of calls, found when they are asked for."""
-
-    def __missing__(self, arguments: str | None) -> frozenset[str]:
-        found = self[arguments] = frozenset(strings_in(arguments))
-        return found
 
 
 @dataclass

@@ -10,15 +10,19 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid8
 
-from tracer.otel.spans import STATUS_ERROR, Span
+from tracer.otel.spans import STATUS_ERROR, ReadableSpan, Span
 from tracer.records import RECORDS, Kind
 from tracer.status import Reason, Status
 from tracer.text import escape
 from tracer.versions import Fields
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CANCELLED = ("CancelledError", "AbortError", "TaskCanceledException", "OperationCanceledException")
-_CANCELLATIONS = ("strands.cancellation.type",)
+CANCELLED_ERRORS = (
+    *("CancelledError", "AbortError"),
+    *("TaskCanceledException", "OperationCanceledException"),
+)
+"""How the types of exceptions end that cancel work."""
+CANCELLATIONS = ("strands.cancellation.type",)
 """Attributes that only spans of what was cancelled have; their status may be unset."""
 
 
@@ -76,22 +80,23 @@ def lifecycle(span: Span, failure: Reason | None = None, failed: bool = False) -
     if end == 0:
         return {"started_at": moment(start), "finished_at": None, "status": Status.RUNNING}
     fields = {"started_at": moment(start), "finished_at": moment(end), "status": Status.SUCCEEDED}
-    cancelled = next((name for name in _CANCELLATIONS if name in span.attributes), None)
+    cancelled = next((name for name in CANCELLATIONS if name in span.attributes), None)
     if cancelled is not None:
         kind = span.attributes[cancelled]
         error_type = stored(kind) if isinstance(kind, str) else None
-        return {**fields, "status": Status.CANCELLED, **_error(span), "error_type": error_type}
+        return {**fields, "status": Status.CANCELLED, **error_of(span), "error_type": error_type}
     if span.status_code != STATUS_ERROR and not failed:
         return fields
-    error = _error(span)
+    error = error_of(span)
     kind = error.get("error_type") or ""
-    if kind.rpartition(".")[2] in _CANCELLED:
+    if kind.rpartition(".")[2] in CANCELLED_ERRORS:
         return {**fields, "status": Status.CANCELLED, **error}
     reason = failure.value if failure else None
     return {**fields, "status": Status.FAILED, "reason": reason, **error}
 
 
-def _error(span: Span) -> dict[str, str | None]:
+def error_of(span: ReadableSpan) -> dict[str, str | None]:
+    """Return the error of a span: its last exception, else its status and attributes."""
     exceptions = [event.attributes for event in span.events if event.name == "exception"]
     said: Any = exceptions[-1] if exceptions else {}
 

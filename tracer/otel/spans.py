@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 Attributes = Mapping[str, Any]
 """Attributes as plain Python: text, numbers, bytes, lists, dictionaries, None."""
@@ -26,6 +26,34 @@ class SpanEvent:
     name: str
     time: int
     attributes: Attributes
+
+
+class ReadableSpan(Protocol):
+    """The part of a span that dialects read, and that its error is taken from."""
+
+    @property
+    def parent_span_id(self) -> bytes | None:
+        """The id of its parent; None for a root span."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def scope(self) -> str:
+        """The name of its instrumentation scope."""
+
+    @property
+    def attributes(self) -> Attributes:
+        """Its attributes."""
+
+    @property
+    def events(self) -> tuple[SpanEvent, ...]:
+        """Its events, in the order in which they were sent."""
+
+    @property
+    def status_message(self) -> str:
+        """The message of its status."""
 
 
 @dataclass(slots=True)

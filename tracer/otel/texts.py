@@ -50,3 +50,11 @@ def strings_in(arguments: str | None) -> set[str]:
         elif isinstance(value, list):
             waiting += value
     return found
+
+
+class Texts(dict[str | None, frozenset[str]]):
+    """The result of `strings_in` by arguments, each computed when it is first asked for."""
+
+    def __missing__(self, arguments: str | None) -> frozenset[str]:
+        found = self[arguments] = frozenset(strings_in(arguments))
+        return found

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from tracer.otel.carried_records import RECORD
 from tracer.otel.dialects import logfire, read_span, reads_parent
 from tracer.otel.dialects.reading import Reading
-from tracer.otel.forest import Forest, Texts, parents_of
+from tracer.otel.forest import Forest, parents_of
 from tracer.otel.spans import Span, newer
+from tracer.otel.texts import Texts
 from tracer.redaction import MASK
 
 _MASK = MASK[1:].encode()

@@ -60,7 +60,10 @@ class TraceState:
         return Placed(**vars(projected), record_of=making.record_of())
 
     def _carried(self) -> Placed | None:
-        return carried_records(self._spans.versions) if self._spans.carry_records else None
+        versions = self._spans.versions
+        if not self._spans.carry_records:
+            return None
+        return carried_records(next(iter(versions.values())).trace_id, versions)
 
     def _made_of_spans(self) -> tuple[Making, Projected]:
         grown, last, is_plain = self._extended(), self._last, True

@@ -93,7 +93,7 @@ class Around:
             _text_field(3, resource_spans.schema_url),
         )
         return cls(
-            _attributes(resource_spans.resource.attributes),
+            attributes_of(resource_spans.resource.attributes),
             scope_spans.scope.name,
             scope_spans.scope.version,
             *parts,
@@ -139,8 +139,8 @@ def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
             end,
             status.code,
             status.message,
-            _attributes(span.attributes),
-            _events(events) if events else (),
+            attributes_of(span.attributes),
+            events_of(events) if events else (),
             _links(links) if links else (),
             around.resource,
             around.scope,
@@ -150,16 +150,17 @@ def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
     )
 
 
-def _events(events: Any) -> tuple[SpanEvent, ...]:
+def events_of(events: Any) -> tuple[SpanEvent, ...]:
+    """Return the events of an OTLP span."""
     return tuple(
-        SpanEvent(event.name, event.time_unix_nano, _attributes(event.attributes))
+        SpanEvent(event.name, event.time_unix_nano, attributes_of(event.attributes))
         for event in events
     )
 
 
 def _links(links: Any) -> tuple[SpanLink, ...]:
     return tuple(
-        SpanLink(link.trace_id, link.span_id, _attributes(link.attributes)) for link in links
+        SpanLink(link.trace_id, link.span_id, attributes_of(link.attributes)) for link in links
     )
 
 
@@ -187,7 +188,8 @@ def _why_not(trace_id: bytes, span_id: bytes, parent_span_id: bytes, time: int) 
     return None
 
 
-def _attributes(pairs: Any) -> dict[str, Any]:
+def attributes_of(pairs: Any) -> dict[str, Any]:
+    """Return `KeyValue` messages as a dictionary; of several values of a key, the last."""
     # Most values are text or numbers that are not nothing: no need to ask which they are.
     return {
         pair.key: (value := pair.value).string_value or value.int_value or _value(value)
@@ -203,7 +205,7 @@ def _value(value: AnyValue) -> Any:
     if which == "array_value":
         return [_value(item) for item in value.array_value.values]
     if which == "kvlist_value":
-        return _attributes(value.kvlist_value.values)
+        return attributes_of(value.kvlist_value.values)
     return getattr(value, which)
 
 

@@ -16,15 +16,15 @@ from tracer.otel.dialects import (
     vercel,
 )
 from tracer.otel.dialects.reading import WRAPPER, Reading
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 
 
-def reads_parent(span: Span) -> bool:
+def reads_parent(span: ReadableSpan) -> bool:
     """Return whether the parent may tell what a span is."""
     return openinference.reads_parent(span)
 
 
-def read_span(span: Span, parent: Span | None = None) -> Reading:
+def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading:
     """Return what a span is; a wrapper where no convention knows it.
 
     Args:

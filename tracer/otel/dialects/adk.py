@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 
 SCOPES = ("gcp.vertex.agent", "google.adk", "google_adk")
 _MERGED = "(merged tools)"
 _EMPTY = ("{}", "N/A")
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what ADK says of a span; None where it is not ADK's.
 
     `execute_tool (merged)` sums a batch up under the id of an event: it is no call. The older

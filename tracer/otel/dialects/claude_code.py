@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, first, first_text
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 from tracer.prices import usd
 
 _PREFIX = "claude_code."
 _CONVERSATIONS = ("session.id", "session_id")
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what Claude Code says of a span; None where it is not Claude Code's.
 
     A tool's `.execution` and `.blocked_on_user` are parts of the one call.
@@ -42,7 +42,7 @@ def read(span: Span) -> Reading | None:
     return WRAPPER
 
 
-def _model(span: Span, conversation: str | None) -> Reading:
+def _model(span: ReadableSpan, conversation: str | None) -> Reading:
     """Its `input_tokens` are Anthropic's: without those that were read from or put into a cache."""
     attributes = span.attributes
     fresh = count(attributes.get("input_tokens"))

@@ -24,7 +24,7 @@ from tracer.otel.dialects.reading import (
     parsed,
     text,
 )
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 from tracer.prices import usd
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
@@ -113,7 +113,7 @@ _DETAILS = "gen_ai.client.inference.operation.details"
 _NOT_A_CALL_ID = "<not specified>"
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what the GenAI conventions say of a span; None where it follows none of them."""
     kind = kind_of(span)
     if kind is None:
@@ -128,7 +128,7 @@ def read(span: Span) -> Reading | None:
     return Reading(role, conversation=first_text(span.attributes, CONVERSATIONS))
 
 
-def kind_of(span: Span) -> tuple[Role, str | None] | None:
+def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:
     """Return what a span is by its operation, else by what only one kind of span carries."""
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name")
@@ -149,7 +149,7 @@ def kind_of(span: Span) -> tuple[Role, str | None] | None:
     return None
 
 
-def tool_reading(span: Span, tool_type: str | None) -> Reading:
+def tool_reading(span: ReadableSpan, tool_type: str | None) -> Reading:
     """Return what is said of a tool call."""
     attributes = span.attributes
     named = span.name.partition(" ")
@@ -176,7 +176,7 @@ def tool_reading(span: Span, tool_type: str | None) -> Reading:
     )
 
 
-def speaking_reading(span: Span, role: Role) -> Reading:
+def speaking_reading(span: ReadableSpan, role: Role) -> Reading:
     """Return what is said of an agent or a model."""
     attributes = span.attributes
     given, said = _conversation(span)
@@ -209,7 +209,7 @@ def speaking_reading(span: Span, role: Role) -> Reading:
     )
 
 
-def _conversation(span: Span) -> tuple[Any, Any]:
+def _conversation(span: ReadableSpan) -> tuple[Any, Any]:
     """Return the messages given and the messages answered, in whichever shape they stand."""
     attributes = span.attributes
     given = first(attributes, INPUT_MESSAGES)
@@ -237,7 +237,7 @@ def _is_choice(event: Any) -> bool:
     return isinstance(event, dict) and event.get("event.name") == "gen_ai.choice"
 
 
-def _from_events(span: Span, given: Any, said: Any) -> tuple[Any, Any]:
+def _from_events(span: ReadableSpan, given: Any, said: Any) -> tuple[Any, Any]:
     inputs: list[Any] = []
     outputs: list[Any] = []
     for event in span.events:
@@ -268,6 +268,6 @@ def _calls_of(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {"tool_calls": calls} if calls is not None else {}
 
 
-def _event_text(span: Span, name: str, attribute: str) -> str | None:
+def _event_text(span: ReadableSpan, name: str, attribute: str) -> str | None:
     found = [text(e.attributes.get(attribute)) for e in span.events if e.name == name]
     return next((each for each in found if each is not None), None)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tracer.otel.spans import SPAN_ID_BYTES, Span
+from tracer.otel.spans import SPAN_ID_BYTES, ReadableSpan, Span
 
 _TYPE = "logfire.span_type"
 _PARENT = "logfire.pending_parent_id"
 
 
-def is_pending(span: Span) -> bool:
+def is_pending(span: ReadableSpan) -> bool:
     """Return whether it announces another span."""
     return span.attributes.get(_TYPE) == "pending_span" and span.parent_span_id is not None
 
 
-def is_log(span: Span) -> bool:
+def is_log(span: ReadableSpan) -> bool:
     """Return whether it is a log line rather than a span."""
     return span.attributes.get(_TYPE) == "log"
 
@@ -30,12 +30,14 @@ def announced(pending: Span) -> Span:
     return replace(
         pending,
         span_id=pending.parent_span_id,
-        parent_span_id=_span_id(pending.attributes.get(_PARENT)),
+        parent_span_id=announced_parent(pending),
         end=0,
     )
 
 
-def _span_id(value: object) -> bytes | None:
+def announced_parent(pending: ReadableSpan) -> bytes | None:
+    """Return the parent's id of the span that `pending` announces; None if it has no parent."""
+    value = pending.attributes.get(_PARENT)
     try:
         span_id = bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 
 METHOD = "mcp.method.name"
 _CALL = "tools/call"
 _NAMES = ("gen_ai.tool.name", "mcp.tool.name")
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what the MCP conventions say of a span; None where it follows none of them.
 
     JSON-RPC ids count within a session: they are no call ids.

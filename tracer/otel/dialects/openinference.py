@@ -27,7 +27,7 @@ from tracer.otel.dialects.reading import (
     text,
 )
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 from tracer.prices import usd
 
 KIND = "openinference.span.kind"
@@ -81,7 +81,7 @@ _OF_WRAPPER = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 _LITERAL_LIMIT = 100_000
 
 
-def reads_parent(span: Span) -> bool:
+def reads_parent(span: ReadableSpan) -> bool:
     """Return whether the parent may tell more of a span: LangChain keeps a call's arguments there.
 
     Args:
@@ -90,7 +90,7 @@ def reads_parent(span: Span) -> bool:
     return _kind_of(span) in _TOOL_TYPES
 
 
-def read(span: Span, parent: Span | None) -> Reading | None:
+def read(span: ReadableSpan, parent: ReadableSpan | None) -> Reading | None:
     """Return what OpenInference says of a span; None where it follows another convention.
 
     Args:
@@ -113,7 +113,7 @@ def read(span: Span, parent: Span | None) -> Reading | None:
     return Reading(Role.WRAPPER, conversation=first_text(span.attributes, _CONVERSATIONS))
 
 
-def _kind_of(span: Span) -> str | None:
+def _kind_of(span: ReadableSpan) -> str | None:
     kind = span.attributes.get(KIND)
     if not isinstance(kind, str):
         return None
@@ -123,7 +123,7 @@ def _kind_of(span: Span) -> str | None:
     return kind
 
 
-def _chain(span: Span) -> Reading:
+def _chain(span: ReadableSpan) -> Reading:
     """LangChain has no agents: the chain that `create_agent` made carries the agent's name."""
     if span.name.endswith(_AGENT_RUNS):
         return _agent(span, Role.AGENT, _of_run(span.name))
@@ -136,7 +136,7 @@ def _chain(span: Span) -> Reading:
     return _agent(span, Role.WORKFLOW if is_workflow else Role.CHAIN, span.name)
 
 
-def _agent(span: Span, role: Role, name: str) -> Reading:
+def _agent(span: ReadableSpan, role: Role, name: str) -> Reading:
     attributes = span.attributes
     hands_over = span.scope == _OPENAI_AGENTS
     return Reading(
@@ -167,7 +167,7 @@ def _of_run(span_name: str) -> str:
     )
 
 
-def _model(span: Span) -> Reading:
+def _model(span: ReadableSpan) -> Reading:
     attributes = span.attributes
     given = flattened(attributes, "llm.input_messages")
     said = read_messages(flattened(attributes, "llm.output_messages"))
@@ -193,7 +193,7 @@ def _model(span: Span) -> Reading:
     )
 
 
-def _tool(span: Span, parent: Span | None, tool_type: str | None) -> Reading:
+def _tool(span: ReadableSpan, parent: ReadableSpan | None, tool_type: str | None) -> Reading:
     attributes = span.attributes
     name = first_text(attributes, _TOOL_NAMES) or span.name.removesuffix(".__call__")
     arguments, call_id = _from_node(parent, name, attributes.get("input.value"))
@@ -241,7 +241,7 @@ def _of_literal(value: str) -> str:
     return value
 
 
-def _from_node(parent: Span | None, name: str, given: Any) -> tuple[str | None, str | None]:
+def _from_node(parent: ReadableSpan | None, name: str, given: Any) -> tuple[str | None, str | None]:
     """Return the arguments and the id of the call that LangGraph's tools node above was given."""
     if parent is None or _kind_of(parent) != "CHAIN":
         return None, None

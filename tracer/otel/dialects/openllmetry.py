@@ -8,7 +8,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
 from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 
 KIND = "traceloop.span.kind"
 _ROLES = {"workflow": Role.WORKFLOW, "agent": Role.AGENT, "tool": Role.TOOL, "task": Role.CHAIN}
@@ -23,7 +23,7 @@ _SUBJECTS = ("traceloop.association.properties.user_id",)
 _ENVELOPE = ("input_str", "kwargs", "tags", "metadata")
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what OpenLLMetry says of a span; None where it is not OpenLLMetry's.
 
     Its models' spans are plain GenAI spans; where a span says both, the operation wins, since
@@ -44,7 +44,7 @@ def read(span: Span) -> Reading | None:
     return _speaking(span, role)
 
 
-def _tool(span: Span, tool_type: str | None) -> Reading:
+def _tool(span: ReadableSpan, tool_type: str | None) -> Reading:
     reading = genai.tool_reading(span, tool_type)
     name = first_text(span.attributes, ("gen_ai.tool.name", *_NAMES))
     arguments, call_id = _unwrapped_arguments(first(span.attributes, _INPUTS))
@@ -73,7 +73,7 @@ def _unwrapped_arguments(value: Any) -> tuple[str | None, str | None]:
     return text(inputs if inputs is not None else fields.get("input_str")), call_id
 
 
-def _speaking(span: Span, role: Role) -> Reading:
+def _speaking(span: ReadableSpan, role: Role) -> Reading:
     reading = genai.speaking_reading(span, role)
     given = _content(span.attributes.get("traceloop.entity.input"), "inputs")
     said = _content(span.attributes.get("traceloop.entity.output"), "outputs")

@@ -15,7 +15,7 @@ from tracer.otel.dialects.reading import (
     parsed,
     text,
 )
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan
 
 _AGENTS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 _EMBEDDINGS = ("ai.embed", "ai.embedMany")
@@ -40,7 +40,7 @@ _ARGUMENTS = ("ai.toolCall.args", "ai.toolCall.input")
 _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 
 
-def read(span: Span) -> Reading | None:
+def read(span: ReadableSpan) -> Reading | None:
     """Return what the AI SDK says of a span; None where it is not the AI SDK's."""
     attributes = span.attributes
     operation = text(attributes.get("ai.operationId")) or span.name.partition(" ")[0]
@@ -69,7 +69,7 @@ def read(span: Span) -> Reading | None:
     return WRAPPER
 
 
-def _speaking(span: Span, role: Role) -> Reading:
+def _speaking(span: ReadableSpan, role: Role) -> Reading:
     attributes = span.attributes
     given = first(attributes, _PROMPTS)
     request = first_request(given)
@@ -102,6 +102,6 @@ def _bare_prompt(prompt: object) -> str | None:
     return first_request(said) if said is not None else None
 
 
-def _chosen(span: Span) -> tuple[Chosen, ...]:
+def _chosen(span: ReadableSpan) -> tuple[Chosen, ...]:
     calls = first(span.attributes, _CALLS)
     return all_calls(read_messages([{"role": "assistant", "tool_calls": calls}])) if calls else ()
