@@ -277,3 +277,15 @@ RECORDS: dict[Kind, type[Any]] = {
     Kind.TOOL_CALL: ActToolInfo,
 }
 """The class of each kind of record below the run."""
+
+FROM_ROOT_PLAN = (
+    "title",
+    "agent_name",
+    "status",
+    "reason",
+    "started_at",
+    "finished_at",
+    "abandoned_at",
+    "recorder_id",
+)
+"""The fields that a run copies from its root plan."""

@@ -37,18 +37,6 @@ REFUSED_SPANS = "The run was deleted; it takes no more spans."
 LATEST = datetime(8999, 12, 31, tzinfo=UTC)
 """When something counts as recorded until what an export says of that is merged into it."""
 
-FROM_ROOT_PLAN = (
-    "title",
-    "agent_name",
-    "status",
-    "reason",
-    "started_at",
-    "finished_at",
-    "abandoned_at",
-    "recorder_id",
-)
-"""What a run shows of its root plan."""
-
 
 def moment_of(record: Record, by_start: bool) -> datetime:
     """Return when a record started, if that is asked for and known, or else was recorded."""

@@ -7,20 +7,10 @@ from uuid import UUID
 
 from tracer.merge import RULES
 from tracer.otel.projected import Projected
+from tracer.otel.projection.rows import PROJECTED_FIELDS
 from tracer.otel.work_records import Totals
-from tracer.records import RECORDS, Kind
-from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind
 from tracer.versions import Fields
-
-PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
-    kind: tuple(
-        field
-        for field in (*RULES[kind].fields, "abandoned_at", "inferred", "inferred_from")
-        if field in record.model_fields
-    )
-    for kind, record in RECORDS.items()
-}
-"""The fields that a projection fills."""
 
 
 def projected_parts(projected: Projected) -> dict[Kind, dict[UUID, Fields]]:

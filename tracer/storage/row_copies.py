@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Any
 
 from tracer.merge import RULES, Key
+from tracer.otel.projection.rows import PROJECTED_FIELDS
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.records import RECORDS, Kind
 from tracer.storage.castable_json import FIT_COLUMNS, fits_jsonb
 from tracer.storage.engine import PoolConnection
-from tracer.storage.projected_runs import PROJECTED_FIELDS
 from tracer.storage.tables import TABLES
 from tracer.storage.upserts import column_type
 from tracer.text import escape

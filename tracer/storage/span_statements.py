@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 
 from tracer.merge import RULES
-from tracer.records import Kind
-from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.otel.projection.rows import PROJECTED_FIELDS
+from tracer.records import FROM_ROOT_PLAN, Kind
 from tracer.storage.changed_hours import (
     BEFORE_AND_AFTER,
     horizon,
@@ -17,7 +17,6 @@ from tracer.storage.changed_hours import (
     marking_too,
     moments_of,
 )
-from tracer.storage.projected_runs import PROJECTED_FIELDS
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.storage.upserts import column_type, fit_values
 

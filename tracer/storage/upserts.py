@@ -16,8 +16,7 @@ from sqlalchemy import Column
 from sqlalchemy.engine import URL
 
 from tracer.merge import RULES
-from tracer.records import Kind
-from tracer.storage.agreements import FROM_ROOT_PLAN
+from tracer.records import FROM_ROOT_PLAN, Kind
 from tracer.storage.castable_json import FIT_COLUMNS
 from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import METADATA, TABLES

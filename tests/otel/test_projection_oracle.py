@@ -1,0 +1,403 @@
+"""The one-pass projection makes the rows that the incremental projection makes.
+
+The incremental one (`tracer.otel.projection.project`) is the oracle: every row is compared field by
+field, for captured, generated and hostile traces, in any order, split and repetition.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
+
+from tests.otel.canary_spans import places, request_with
+from tests.otel.captured import NAMES, by_trace, spans_of
+from tests.otel.made_parts import parts_of_a_made_trace
+from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from
+from tests.otel.test_hostile_traces import CALLS, Made
+from tests.profiles import scaled
+from tests.sample_runs import sample_run
+from tracer.ids import sequential_ids
+from tracer.otel.decode import decode_protobuf
+from tracer.otel.encode import encode_protobuf
+from tracer.otel.projection import project
+from tracer.otel.projection.rows import (
+    RUN_FIELDS,
+    fields_of,
+    fields_of_run,
+    place_spans,
+    project_run,
+)
+from tracer.otel.spans import Span
+from tracer.records import Kind
+from tracer.storage.memory_store import MemoryStore
+from tracer.storage.projected_runs import projected_parts, shown_of_run
+from tracer.transfer.exporting import exported_spans
+
+Rows = dict[str, dict[str, Any]]
+"""The fields of each row, by kind and id. `places` has the record of each span."""
+
+
+def rows_of_oracle(messages: Iterable[bytes]) -> Rows:
+    projected = project(decode_protobuf(b"".join(messages)).spans)
+    shown = shown_of_run(projected.root_plan_id, projected.records[Kind.PLAN], projected.totals)
+    run = {**projected.run, **shown, "is_agent_work": projected.is_agent_work}
+    lists: dict[str, list[str]] = {"tags": [], "masked": []}
+    return {
+        f"run {projected.root_plan_id}": {
+            name: run.get(name, lists.get(name)) for name in RUN_FIELDS
+        },
+        **{
+            f"{kind} {record_id}": fields
+            for kind, records in projected_parts(projected).items()
+            for record_id, fields in records.items()
+        },
+        "places": {span_id.hex(): place for span_id, place in projected.record_of.items()},
+    }
+
+
+def rows_of(messages: Iterable[bytes]) -> Rows:
+    messages = list(messages)
+    projected = project_run(messages)
+    return {
+        f"run {UUID(bytes=projected.root_plan_id)}": fields_of_run(projected.run),
+        **{
+            f"{kind} {UUID(bytes=record_id)}": fields_of(kind, row)
+            for kind, rows in projected.rows.items()
+            for record_id, row in rows.items()
+        },
+        "places": {
+            span_id.hex(): (kind, UUID(bytes=record_id))
+            for span_id, (kind, record_id) in place_spans(messages).items()
+        },
+    }
+
+
+def differences(found: Rows, expected: Rows) -> list[str]:
+    """Return at most five lines, one for each row or field that differs."""
+    lines = [f"{key}: missing" for key in expected.keys() - found.keys()]
+    lines += [f"{key}: unexpected" for key in found.keys() - expected.keys()]
+    for key in expected.keys() & found.keys():
+        row, wanted = found[key], expected[key]
+        lines += [
+            f"{key} {name}: expected {wanted.get(name, '(unset)')!r}, found {row.get(name)!r}"
+            for name in row.keys() | wanted.keys()
+            if row.get(name, "(unset)") != wanted.get(name, "(unset)")
+        ]
+    return lines[:5]
+
+
+def message_of(span: Span) -> bytes:
+    """Return a message with this span alone, also if its links or its end were replaced."""
+    alone = ResourceSpans.FromString(span.body)
+    (wire,) = alone.scope_spans[0].spans
+    wire.trace_id, wire.parent_span_id = span.trace_id, span.parent_span_id or b""
+    wire.end_time_unix_nano = span.end
+    return TracesData(resource_spans=[alone]).SerializeToString()
+
+
+def assert_same(spans: Sequence[Span]) -> None:
+    messages = [message_of(span) for span in spans]
+    assert differences(rows_of(messages), rows_of_oracle(messages)) == []
+
+
+def split(messages: Sequence[bytes], chance: random.Random) -> list[bytes]:
+    """Return the messages shuffled, a third of them twice, joined to any number of messages."""
+    shuffled = [*messages, *chance.sample(messages, len(messages) // 3)]
+    chance.shuffle(shuffled)
+    joined: list[list[bytes]] = [[] for _ in range(chance.randint(1, len(shuffled)))]
+    for message in shuffled:
+        chance.choice(joined).append(message)
+    return [b"".join(parts) for parts in joined]
+
+
+# --- Captures ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_captures_make_the_rows_of_the_oracle(name: str) -> None:
+    chance = random.Random(name)
+    for spans in by_trace(spans_of(name)).values():
+        messages = [message_of(span) for span in spans]
+        expected = rows_of_oracle(messages)
+
+        assert differences(rows_of([encode_protobuf(spans)]), expected) == []
+        assert differences(rows_of(messages), expected) == []
+        assert differences(rows_of(reversed(messages)), expected) == []
+        for _ in range(5):
+            assert differences(rows_of(split(messages, chance)), expected) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_spans_of_captures_make_the_rows_of_the_oracle(name: str) -> None:
+    for spans in by_trace(spans_of(name)).values():
+        for count in range(1, len(spans), max(1, len(spans) // 12)):
+            assert_same(spans[:count])
+
+
+def test_captures_in_one_trace_make_the_rows_of_the_oracle() -> None:
+    spans = [span for name in NAMES for span in spans_of(name)]
+    messages = [_moved(span, bytes.fromhex(TRACE_ID)) for span in spans]
+
+    assert differences(rows_of(messages), rows_of_oracle(messages)) == []
+
+
+def _moved(span: Span, trace_id: bytes) -> bytes:
+    message = TracesData.FromString(message_of(span))
+    message.resource_spans[0].scope_spans[0].spans[0].trace_id = trace_id
+    return message.SerializeToString()
+
+
+@st.composite
+def changed_captures(draw: st.DrawFn) -> list[bytes]:
+    """Some spans of a captured trace, of which some were changed in any way."""
+    name = draw(st.sampled_from(NAMES))
+    spans = draw(st.sampled_from(list(by_trace(spans_of(name)).values())))
+    some = draw(st.lists(st.sampled_from(spans), min_size=1, max_size=40))
+    return [_changed(draw, span, spans) for span in some]
+
+
+def _changed(draw: st.DrawFn, span: Span, spans: Sequence[Span]) -> bytes:
+    message = TracesData.FromString(message_of(span))
+    scope_spans = message.resource_spans[0].scope_spans[0]
+    wire = scope_spans.spans[0]
+    for change in draw(st.lists(st.sampled_from(_CHANGES), max_size=2)):
+        change(draw, wire, draw(st.sampled_from(spans)))
+    return message.SerializeToString()
+
+
+def _change_parent(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    wire.parent_span_id = draw(st.sampled_from([other.span_id, b"", b"\7" * 8, b"\0" * 8]))
+
+
+def _change_times(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    wire.start_time_unix_nano = draw(st.sampled_from([other.start, other.end, 0]))
+    wire.end_time_unix_nano = draw(st.sampled_from([0, other.start, other.end]))
+
+
+def _end_badly(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    wire.status.code = WireStatus.STATUS_CODE_ERROR
+    wire.status.message = draw(st.sampled_from(["", "it failed", "\0"]))
+    if draw(st.booleans()):
+        kind = draw(st.sampled_from(["asyncio.CancelledError", "ValueError", ""]))
+        event = wire.events.add(name="exception")
+        event.attributes.add(key="exception.type").value.string_value = kind
+
+
+def _drop_attributes(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    kept = [each for each in wire.attributes if draw(st.booleans())]
+    del wire.attributes[:]
+    wire.attributes.extend(kept)
+
+
+def _take_attributes(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    taken = ResourceSpans.FromString(other.body).scope_spans[0].spans[0]
+    del wire.attributes[:]
+    wire.attributes.extend(taken.attributes)
+
+
+def _mask(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    for each in wire.attributes:
+        if each.value.string_value and draw(st.booleans()):
+            each.value.string_value = draw(
+                st.sampled_from(["[masked: api_key]", '{"a": ["[masked: api_key]"]}'])
+            )
+
+
+def _announce(draw: st.DrawFn, wire: WireSpan, other: Span) -> None:
+    wire.span_id = draw(st.sampled_from([wire.span_id, b"\1" * 8, b"\2" * 8]))
+    wire.parent_span_id = other.span_id
+    wire.attributes.add(key="logfire.span_type").value.string_value = "pending_span"
+    parent = draw(st.sampled_from(["0" * 16, "x", other.span_id.hex(), b"\2".hex() * 8]))
+    wire.attributes.add(key="logfire.pending_parent_id").value.string_value = parent
+
+
+_CHANGES: list[Callable[[st.DrawFn, WireSpan, Span], None]] = [
+    *(_change_parent, _change_times, _end_badly),
+    *(_drop_attributes, _take_attributes, _mask, _announce),
+]
+
+
+@given(messages=changed_captures(), chance=st.randoms())
+@settings(max_examples=scaled(1500))
+def test_changed_spans_of_captures_make_the_rows_of_the_oracle(
+    messages: list[bytes], chance: random.Random
+) -> None:
+    expected = rows_of_oracle(messages)
+
+    assert differences(rows_of(messages), expected) == []
+    assert differences(rows_of(split(messages, chance)), expected) == []
+
+
+# --- Generated traces ----------------------------------------------------------------------------
+
+
+@given(parts=parts_of_a_made_trace(), chance=st.randoms())
+@settings(max_examples=scaled(1000))
+def test_generated_traces_make_the_rows_of_the_oracle(
+    parts: list[list[Span]], chance: random.Random
+) -> None:
+    messages = [message_of(span) for part in parts for span in part]
+    expected = rows_of_oracle(messages)
+
+    assert differences(rows_of(messages), expected) == []
+    assert differences(rows_of(split(messages, chance)), expected) == []
+
+
+_TEXTS = st.sampled_from(["ask", "tell", '["ask"]', '{"q": "ask"}', "[masked: api_key]", "\0"])
+_ATTRIBUTES: dict[str, st.SearchStrategy[Any]] = {
+    "gen_ai.operation.name": st.sampled_from(
+        ["chat", "chat", "execute_tool", "execute_tool", "invoke_agent", "invoke_workflow", "plan"]
+    ),
+    "openinference.span.kind": st.sampled_from(["TOOL", "CHAIN", "AGENT", "LLM", "RETRIEVER"]),
+    "traceloop.span.kind": st.sampled_from(["workflow", "agent", "tool", "task"]),
+    "mcp.method.name": st.sampled_from(["tools/call", "tools/list"]),
+    "logfire.span_type": st.sampled_from(["pending_span", "log"]),
+    "logfire.pending_parent_id": st.sampled_from(["0000000000000001", "0000000000000002"]),
+    "gen_ai.tool.name": _TEXTS,
+    "gen_ai.tool.call.id": st.sampled_from(["c", "d"]),
+    "gen_ai.tool.call.arguments": _TEXTS,
+    "gen_ai.tool.call.result": _TEXTS,
+    "gen_ai.tool.status": st.just("error"),
+    "gen_ai.agent.name": _TEXTS,
+    "agent.name": _TEXTS,
+    "graph.node.id": _TEXTS,
+    "graph.node.parent_id": _TEXTS,
+    "input.value": _TEXTS,
+    "output.value": _TEXTS,
+    "gen_ai.conversation.id": _TEXTS,
+    "user.id": _TEXTS,
+    "gen_ai.response.model": st.sampled_from(["gpt-4o-mini", "m"]),
+    "gen_ai.usage.input_tokens": st.integers(0, 5),
+    "gen_ai.usage.output_tokens": st.integers(0, 5),
+    "gen_ai.usage.cost": st.sampled_from([0.1, "0.2"]),
+    "gen_ai.input.messages": st.sampled_from(
+        ['[{"role": "user", "content": "ask"}]', '[{"role": "user", "content": "tell"}]']
+    ),
+    "gen_ai.output.messages": st.sampled_from(
+        [
+            '[{"role": "assistant", "content": "told"}]',
+            '[{"parts": [{"type": "tool_call", "id": "c", "name": "ask", "arguments": ["ask"]}]}]',
+            '[{"parts": [{"type": "tool_call", "name": "tell", "arguments": {"q": "ask"}}]}]',
+        ]
+    ),
+    "strands.cancellation.type": _TEXTS,
+    "error.type": _TEXTS,
+}
+_SCOPES = ["", "openinference.instrumentation.openai_agents", "gcp.vertex.agent"]
+
+
+@st.composite
+def traces_of_any_dialect(draw: st.DrawFn) -> list[bytes]:
+    count = draw(st.integers(1, 14))
+    made_spans = []
+    for _ in range(count):
+        start = draw(st.integers(0, 4))
+        end = draw(st.one_of(st.none(), st.integers(start, 9)))
+        chosen = st.fixed_dictionaries({}, optional=_ATTRIBUTES)
+        made_spans.append(
+            made(
+                draw(st.integers(1, count)),
+                draw(st.sampled_from(["ask", "LangGraph", "x.run", "SomeAgent.run"])),
+                draw(chosen),
+                parent=draw(st.one_of(st.none(), st.integers(1, count + 2))),
+                at=(start, end),
+                scope=draw(st.sampled_from(_SCOPES)),
+                failed=draw(st.sampled_from([None, None, "it failed"])),
+            )
+        )
+    return [message_of(span) for span in spans_from(*made_spans)]
+
+
+@given(messages=traces_of_any_dialect(), chance=st.randoms())
+@settings(max_examples=scaled(1500))
+def test_traces_of_any_dialect_make_the_rows_of_the_oracle(
+    messages: list[bytes], chance: random.Random
+) -> None:
+    expected = rows_of_oracle(messages)
+
+    assert differences(rows_of(messages), expected) == []
+    assert differences(rows_of(split(messages, chance)), expected) == []
+
+
+@pytest.mark.parametrize("trace", CALLS)
+def test_hostile_traces_make_the_rows_of_the_oracle(trace: Callable[[int], Made]) -> None:
+    assert_same(spans_from(*trace(400)))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("trace", CALLS)
+def test_hostile_traces_are_projected_in_linear_time(
+    trace: Callable[[int], Made], size: int
+) -> None:
+    run = project_run([encode_protobuf(spans_from(*trace(size)))])
+
+    assert len(run.rows[Kind.TOOL_CALL]) == CALLS[trace](size)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("operation", ["", "chat", "execute_tool", "invoke_agent", "plan"])
+def test_deep_chains_are_projected_in_linear_time(operation: str) -> None:
+    attributes = {"gen_ai.operation.name": operation}
+    chain = [made(each, "x", attributes, parent=each + 1) for each in range(1, 5_000)]
+
+    assert_same(spans_from(*chain))
+
+
+# --- Special spans -------------------------------------------------------------------------------
+
+
+def test_spans_with_canaries_in_every_field_make_the_rows_of_the_oracle() -> None:
+    body = request_with(bytes.fromhex(TRACE_ID), list(places())).SerializeToString()
+
+    assert differences(rows_of([body]), rows_of_oracle([body])) == []
+
+
+@pytest.mark.parametrize("finished", [True, False])
+async def test_spans_that_carry_records_make_the_rows_of_the_oracle(*, finished: bool) -> None:
+    run = sample_run(ids=sequential_ids(), finished=finished)
+    store = MemoryStore()
+    await store.write(list(run.events))
+    spans = list(exported_spans(await store.read_whole_run(run.root)))
+    messages = [message_of(span) for span in spans]
+    others = [_moved(span, run.root.bytes) for span in spans_from(agent(1, "a"), chat(2, parent=1))]
+    expected = rows_of_oracle([*messages, *others])
+
+    for seed in range(5):
+        mixed = split([*messages, *others], random.Random(seed))
+        assert differences(rows_of(mixed), expected) == []
+    for count in range(1, len(messages)):
+        part = [*others, *messages[count:]]
+        assert differences(rows_of(part), rows_of_oracle(part)) == []
+
+
+def test_a_span_without_a_valid_record_makes_the_rows_of_the_oracle() -> None:
+    assert_same(spans_from(agent(1, "a"), made(2, "x", {"tracer.record": "no record"}, parent=1)))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_version_with_the_later_end_and_then_the_greater_bytes_wins(order: int) -> None:
+    versions = [
+        made(1, "x", {"gen_ai.tool.name": name, "gen_ai.operation.name": "execute_tool"}, at=at)
+        for name, at in [
+            ("b", (0, None)),
+            ("c", (0, 2)),
+            ("e", (0, 2)),
+            ("d", (0, 2)),
+            ("z", (0, 1)),
+        ]
+    ]
+    messages = [message_of(span) for span in spans_from(*versions)]
+
+    (call,) = project_run(messages[::order]).rows[Kind.TOOL_CALL].values()
+
+    assert fields_of(Kind.TOOL_CALL, call)["name"] == "e"

@@ -1,0 +1,183 @@
+"""Find the agents of a run: who they are, what belongs to them and what opened them.
+
+An agent is a span, or is known only by the work below a span that has not come. What opened it is
+the nearest tool call above it, else the nearest agent (a hand-off).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tracer.otel.dialects.reading import Role
+from tracer.otel.projection.reading import SlimSpan
+from tracer.otel.projection.tree import NODES
+
+
+@dataclass(slots=True, eq=False)
+class Agent:
+    """One agent's work: a plan of one step."""
+
+    span_id: bytes
+    span: SlimSpan | None
+    """None if its span has not come."""
+    start: int
+    """When it began, as far as is known: nanoseconds since 1970."""
+    opener: SlimSpan | None
+    """The tool call or the agent that opened it, by the spans' own links."""
+    awaits: bytes | None
+    """If there is no opener: the span that has not come at which the way up ends."""
+    rounds: list[SlimSpan] = field(default_factory=list)
+    """Its rounds, sorted, including those within its tools."""
+    calls: list[SlimSpan] = field(default_factory=list)
+    """Its tool calls, sorted, including those within other calls."""
+    inferred: SlimSpan | None = None
+    """The tool call, or else the agent, that opened it, inferred because the link was lost."""
+    evidence: str | None = None
+    """Why it was inferred."""
+    plan_id: bytes = b""
+    step_id: bytes = b""
+
+    @property
+    def opened_by(self) -> SlimSpan | None:
+        """The tool call or the agent that opened it, recorded or inferred."""
+        return self.inferred or self.opener
+
+    @property
+    def call(self) -> SlimSpan | None:
+        """The tool call that opened it, recorded or inferred."""
+        opener = self.opened_by
+        return opener if opener is not None and opener.reading.role is Role.TOOL else None
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether the span that opened it has not come."""
+        return self.awaits is not None and self.inferred is None
+
+    @property
+    def work(self) -> Iterable[SlimSpan]:
+        """Its rounds and its calls."""
+        return (*self.rounds, *self.calls)
+
+    @property
+    def name(self) -> str | None:
+        """Its own name, else the only name that its rounds and calls give it."""
+        if self.span is not None:
+            return self.span.reading.name
+        names = {span.reading.agent for span in self.work}
+        return names.pop() if len(names) == 1 else None
+
+    @property
+    def request(self) -> str | None:
+        """What it was asked: what its span says, else its first round that says it."""
+        if self.span is not None and self.span.reading.request:
+            return self.span.reading.request
+        requests = (span.reading.request for span in self.rounds)
+        return next((request for request in requests if request), None)
+
+    @property
+    def answer(self) -> str | None:
+        """What it answered: what its span says, else its last round if that ended its work.
+
+        Rounds within a tool are the tool's own.
+        """
+        if self.span is None:
+            return None
+        answer = self.span.reading.answer
+        if answer or self.span.end == 0:
+            return answer
+        last = next((span for span in reversed(self.rounds) if not is_within_tool(span)), None)
+        return None if last is None or last.reading.chosen else last.reading.answer
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """When it began and ended, as far as is known; an end of 0 means no end yet."""
+        if self.span is not None:
+            return self.span.start, self.span.end
+        ends = [span.end for span in self.work]
+        return self.start, max(ends) if all(ends) else 0
+
+
+@dataclass(slots=True)
+class Agents:
+    """The agents of a run, and the work that belongs to none of them."""
+
+    by_id: dict[bytes, Agent]
+    """By the ids of their spans."""
+    of: dict[SlimSpan, Agent | None]
+    """The agent of each round and each tool call."""
+    loose: list[SlimSpan]
+    """Rounds and tool calls without an agent above them, sorted."""
+    plain_calls: list[SlimSpan]
+    """Tool calls of no special type, sorted. Only they can have opened an agent."""
+
+    def above(self, agent: Agent) -> Agent | None:
+        """Return the agent that opened `agent`, by a tool call or a hand-off."""
+        opener = agent.opened_by
+        if opener is None:
+            return None
+        if opener.reading.role is Role.TOOL:
+            return self.of[opener]
+        return self.by_id[opener.span_id]
+
+
+def is_within_tool(model: SlimSpan) -> bool:
+    """Return whether a tool asked the model: then it chooses none of the agent's calls."""
+    return model.above is not None and model.above.reading.role is Role.TOOL
+
+
+_Climbed = dict[SlimSpan, tuple[SlimSpan | None, bytes | None]]
+"""For spans on the way up: where it ends."""
+
+
+def find_agents(spans: Iterable[SlimSpan]) -> Agents:
+    """Return the agents of a run with their work and what opened them.
+
+    Args:
+        spans: All spans of the run, sorted, after `build_tree`.
+    """
+    by_id: dict[bytes, Agent] = {}
+    of: dict[SlimSpan, Agent | None] = {}
+    loose: list[SlimSpan] = []
+    plain_calls: list[SlimSpan] = []
+    openers: _Climbed = {}
+    owners: _Climbed = {}
+    nodes = [span for span in spans if span.reading.role in NODES]
+    for span in nodes:
+        if span.reading.role is Role.AGENT:
+            opener, awaits = _first_above(span, (Role.TOOL, Role.AGENT), openers)
+            by_id[span.span_id] = Agent(span.span_id, span, span.start, opener, awaits)
+    for span in nodes:
+        role = span.reading.role
+        if role is Role.AGENT:
+            continue
+        if role is Role.TOOL and span.reading.tool_type is None:
+            plain_calls.append(span)
+        owner, awaits = _first_above(span, (Role.AGENT,), owners)
+        owner_id = owner.span_id if owner is not None else awaits
+        if owner_id is None:
+            of[span] = None
+            loose.append(span)
+            continue
+        agent = by_id.get(owner_id)
+        if agent is None:  # its span has not come; this is the first of its work
+            agent = by_id[owner_id] = Agent(owner_id, None, span.start, None, owner_id)
+        of[span] = agent
+        (agent.rounds if role is Role.MODEL else agent.calls).append(span)
+    return Agents(by_id, of, loose, plain_calls)
+
+
+def _first_above(
+    span: SlimSpan, roles: tuple[Role, ...], climbed: _Climbed
+) -> tuple[SlimSpan | None, bytes | None]:
+    """Return the first span with one of `roles` on the way up, else what the way ends at."""
+    above, awaits = span.above, span.awaits
+    if above is None or above.reading.role in roles:
+        return above, awaits
+    way = []
+    while above is not None and above.reading.role not in roles:
+        way.append(above)
+        above, awaits = climbed.get(above) or (above.above, above.awaits)
+    for each in way:
+        climbed[each] = above, awaits
+    return above, awaits
