@@ -53,6 +53,8 @@ def token_count(value: object) -> int | None:
 
 def usd(value: object) -> Decimal | None:
     """Return an amount in US dollars; None for what cannot be recorded as one."""
+    if value is None:
+        return None
     try:
         amount = round(Decimal(str(value)), USD_PLACES)
         return amount if 0 <= amount < MOST_USD else None

@@ -11,6 +11,10 @@ import ast
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import orjson
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+
 from tracer.otel.dialects.reading import Chosen, parsed, text
 
 _ROLES: dict[str | None, str] = {
@@ -50,16 +54,79 @@ class Said(NamedTuple):
 
 def read_messages(value: Any) -> list[Said]:
     """Return the messages that an attribute holds, in their order; of a bare text one."""
-    return [_said(item) for item in _listed_messages(value)]
+    return [*_messages(value)]
 
 
 def first_request(value: Any) -> str | None:
     """Return what the user asked first in messages; a message of nobody counts as the user's."""
-    for item in _listed_messages(value):
-        said = _said(item)
+    for said in _messages(value):
         if said.text and said.role in ("user", None):
             return said.text
     return None
+
+
+def _messages(value: Any) -> Iterable[Said]:
+    messages = _typed_messages(value)
+    return messages if messages is not None else map(_said, _listed_messages(value))
+
+
+# --- OpenTelemetry's messages --------------------------------------------------------------------
+
+
+class _TextPart(Struct, tag_field="type", tag="text", forbid_unknown_fields=True, gc=False):
+    content: str
+
+
+class _CallPart(Struct, tag_field="type", tag="tool_call", forbid_unknown_fields=True):
+    id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+
+
+class _TypedMessage(Struct, forbid_unknown_fields=True):
+    role: str
+    parts: list[_TextPart | _CallPart]
+    finish_reason: str | None = None
+
+
+_decode_typed = Decoder(list[_TypedMessage]).decode
+
+
+def _typed_messages(value: Any) -> list[Said] | None:
+    """Return messages of texts and calls only, as the GenAI conventions have them.
+
+    Does what `_said` does with each of them, in a fifth of its time.
+
+    Returns:
+        None if anything has another shape, or cannot be written as `orjson` would: integers of
+        more than 64 bits, and arguments that nest deep.
+    """
+    if not isinstance(value, str) or value[:1] != "[":
+        return None
+    try:
+        return [_said_of_typed(message) for message in _decode_typed(value)]
+    except (DecodeError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _said_of_typed(message: _TypedMessage) -> Said:
+    texts: list[str] = []
+    calls: list[Chosen] = []
+    for part in message.parts:
+        if isinstance(part, _CallPart):
+            arguments = part.arguments
+            if arguments is not None and not isinstance(arguments, str):
+                arguments = orjson.dumps(arguments).decode()
+            calls.append(Chosen(text(part.id), text(part.name), text(arguments)))
+        elif (shown := _shown_call(part.content)) is not None:
+            calls.append(shown)
+        else:
+            texts.append(part.content)
+    role = message.role.lower() or None
+    return Said(_ROLES.get(role, role), _joined(texts), tuple(calls))
+
+
+# --- Messages of any shape -----------------------------------------------------------------------
 
 
 def _listed_messages(value: Any) -> list[Any]:
@@ -165,8 +232,11 @@ def _said(item: Any) -> Said:
                     calls.append(shown)
                 elif isinstance(said, str):
                     texts.append(said)
-    said = texts[0] if len(texts) == 1 else "\n".join([each for each in texts if each])
-    return Said(_ROLES.get(spoken_by, spoken_by), said, tuple(calls))
+    return Said(_ROLES.get(spoken_by, spoken_by), _joined(texts), tuple(calls))
+
+
+def _joined(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else "\n".join([each for each in texts if each])
 
 
 def _pieces(message: Mapping[str, Any]) -> list[Any]:

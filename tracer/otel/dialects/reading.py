@@ -103,8 +103,9 @@ def text(value: Any) -> str | None:
 
 def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the first of these attributes that has a value, else None."""
+    get = attributes.get
     for name in names:
-        value = attributes.get(name)
+        value = get(name)
         if value is not None and value != "":
             return value
     return None
@@ -112,8 +113,9 @@ def first(attributes: Mapping[str, Any], names: Iterable[str]) -> Any:
 
 def first_text(attributes: Mapping[str, Any], names: Iterable[str]) -> str | None:
     """Return the first of these attributes that has a value, as text."""
+    get = attributes.get
     for name in names:
-        value = attributes.get(name)
+        value = get(name)
         if value is not None and value != "":
             return text(value)
     return None

@@ -43,6 +43,8 @@ _RESULTS = ("ai.toolCall.result", "ai.toolCall.output")
 def read(span: ReadableSpan) -> Reading | None:
     """Return what the AI SDK says of a span; None where it is not the AI SDK's."""
     attributes = span.attributes
+    if "ai.operationId" not in attributes and not span.name.startswith("ai."):
+        return None
     operation = text(attributes.get("ai.operationId")) or span.name.partition(" ")[0]
     if not operation.startswith("ai."):
         return None
