@@ -22,6 +22,7 @@ Measured = Callable[[Bench], Iterator[Figure]]
 PARTS = {
     "pipeline": "what a tool call costs over calling the function",
     "recording": "what recording a tool call costs the agent",
+    "projection": "from serialized spans to the rows of their records",
     "ingest": "spans and events a second",
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",

@@ -65,7 +65,10 @@ def moment(nanoseconds: int) -> datetime | None:
 
 def stored(text: str | None) -> str | None:
     """Return text in stored form."""
-    return None if text is None else escape(text)
+    # Most text is plain ASCII, which is its own stored form.
+    if text is None or (text.isascii() and "\0" not in text):
+        return text
+    return escape(text)
 
 
 def lifecycle(span: Span, failure: Reason | None = None, failed: bool = False) -> Fields:

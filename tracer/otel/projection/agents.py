@@ -153,7 +153,9 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
             continue
         if role is Role.TOOL and span.reading.tool_type is None:
             plain_calls.append(span)
-        owner, awaits = _first_above(span, (Role.AGENT,), owners)
+        owner, awaits = span.above, span.awaits
+        if owner is not None and owner.reading.role is not Role.AGENT:
+            owner, awaits = _first_above(span, (Role.AGENT,), owners)
         owner_id = owner.span_id if owner is not None else awaits
         if owner_id is None:
             of[span] = None

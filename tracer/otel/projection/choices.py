@@ -57,9 +57,11 @@ class Rounds:
         self._starts = [span.start for span in self._models]
         self._copies = Counter[Choice]()
         self._by_id: dict[tuple[str, str | None], list[_Request]] = {}
-        for request in self._requests():
-            if call_id := request.chosen.call_id:
-                self._by_id.setdefault((call_id, request.chosen.name), []).append(request)
+        for model in self._models:
+            for chosen in model.reading.chosen:
+                if chosen.call_id:
+                    request = _Request(model.start, model, chosen)
+                    self._by_id.setdefault((chosen.call_id, chosen.name), []).append(request)
 
     def _requests(self) -> Iterable[_Request]:
         for model in self._models:
@@ -75,9 +77,8 @@ class Rounds:
         if choice is None or choice.requested is None:
             return choice
         arguments = choice.requested.arguments
-        if arguments is None or len(arguments) <= LARGE_CHARACTERS:
-            return choice
-        if not needs_requested(call.reading.arguments):
+        is_large = arguments is not None and len(arguments) > LARGE_CHARACTERS
+        if not is_large or not needs_requested(call.reading.arguments):
             return choice
         self._copies[choice] += 1
         if self._copies[choice] <= MOST_COPIES:

@@ -88,6 +88,7 @@ class _Version(NamedTuple):
     span_id: bytes
     end: int
     wire: Any
+    scope: str
     scope_spans: Any
     resource_spans: Any
 
@@ -119,11 +120,17 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
         may_hold_masks = may_hold_masks or _MASK in message
         for resource_spans in TracesData.FromString(message).resource_spans:
             for scope_spans in resource_spans.scope_spans:
+                scope = scope_spans.scope.name
                 for wire in scope_spans.spans:
                     span_id = wire.span_id
                     version = _Version(
-                        *(wire.start_time_unix_nano, span_id, wire.end_time_unix_nano),
-                        *(wire, scope_spans, resource_spans),
+                        wire.start_time_unix_nano,
+                        span_id,
+                        wire.end_time_unix_nano,
+                        wire,
+                        scope,
+                        scope_spans,
+                        resource_spans,
                     )
                     earlier = found.get(span_id)
                     if earlier is None or version.is_newer(earlier):
@@ -151,7 +158,7 @@ def _slim(version: _Version) -> SlimSpan:
         version.start,
         version.end,
         wire.name,
-        version.scope_spans.scope.name,
+        version.scope,
         status.code,
         status.message,
         attributes_of(wire.attributes),

@@ -257,10 +257,12 @@ def _record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
     own record.
     """
     beginning = trace_id[:6]
-    hashed = trace_id + kind.value.encode()
+    hashed = sha256(trace_id + kind.value.encode())
 
     def make(span_id: bytes) -> bytes:
-        record_id = bytearray(beginning + sha256(hashed + span_id).digest()[:10])
+        of_span = hashed.copy()
+        of_span.update(span_id)
+        record_id = bytearray(beginning + of_span.digest()[:10])
         record_id[6] = record_id[6] & 0x0F | 0x80
         record_id[8] = record_id[8] & 0x3F | 0x80
         return bytes(record_id)
@@ -285,8 +287,11 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
     if end == 0:
         return start, Status.RUNNING, None, None, None, None, None
     end //= 1000
-    attributes = span.attributes
-    cancellation = next((name for name in CANCELLATIONS if name in attributes), None)
+    attributes, cancellation = span.attributes, None
+    for name in CANCELLATIONS:
+        if name in attributes:
+            cancellation = name
+            break
     if cancellation is None and span.status_code != STATUS_ERROR and not has_failed:
         return start, Status.SUCCEEDED, end, None, None, None, None
     error = error_of(span)
@@ -485,7 +490,7 @@ class _Projection:
         if not calls:
             return
         choices = Rounds(rounds)
-        positions: Counter[bytes] = Counter()
+        positions: dict[bytes, int] = {}
         for span in calls:
             outer = span.above
             if outer is not None and outer.reading.role is not Role.TOOL:
@@ -495,9 +500,9 @@ class _Projection:
             outer_id = outer.record_id if outer is not None else None
             think_act_id = choice.model.record_id if choice is not None else None
             parent_id = outer_id or think_act_id or step_id
-            links = step_id, think_act_id, outer_id, positions[parent_id]
-            positions[parent_id] += 1
-            self._add_call(span, choice, links)
+            position = positions.get(parent_id, 0)
+            positions[parent_id] = position + 1
+            self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
 
     def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
         reading = span.reading
