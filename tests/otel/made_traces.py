@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from tests.otel.oracle import differences, message_of, rows_of, rows_of_oracle
 from tracer.otel.decode_json import decode_json
 from tracer.otel.projected import Placed, Projected
 from tracer.otel.projection import project
@@ -106,7 +107,11 @@ def spans_from(*spans: dict[str, Any]) -> list[Span]:
 
 
 def projection_of(*spans: dict[str, Any]) -> Placed:
-    return project(spans_from(*spans))
+    """Return the projection of spans, and assert that the one-pass projection makes the same."""
+    decoded = spans_from(*spans)
+    messages = [message_of(span) for span in decoded]
+    assert differences(rows_of(messages), rows_of_oracle(messages)) == []
+    return project(decoded)
 
 
 def the_call(run: Projected) -> dict[str, Any]:

@@ -7,9 +7,8 @@ field, for captured, generated and hostile traces, in any order, split and repet
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -21,87 +20,21 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 from tests.otel.canary_spans import places, request_with
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_parts import parts_of_a_made_trace
-from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from
+from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
+from tests.otel.oracle import differences, message_of, rows_of, rows_of_oracle
 from tests.otel.test_hostile_traces import CALLS, Made
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tracer.ids import sequential_ids
-from tracer.otel.decode import decode_protobuf
 from tracer.otel.encode import encode_protobuf
-from tracer.otel.projection import project
 from tracer.otel.projection.rows import (
-    RUN_FIELDS,
     fields_of,
-    fields_of_run,
-    place_spans,
     project_run,
 )
 from tracer.otel.spans import Span
 from tracer.records import Kind
 from tracer.storage.memory_store import MemoryStore
-from tracer.storage.projected_runs import projected_parts, shown_of_run
 from tracer.transfer.exporting import exported_spans
-
-Rows = dict[str, dict[str, Any]]
-"""The fields of each row, by kind and id. `places` has the record of each span."""
-
-
-def rows_of_oracle(messages: Iterable[bytes]) -> Rows:
-    projected = project(decode_protobuf(b"".join(messages)).spans)
-    shown = shown_of_run(projected.root_plan_id, projected.records[Kind.PLAN], projected.totals)
-    run = {**projected.run, **shown, "is_agent_work": projected.is_agent_work}
-    lists: dict[str, list[str]] = {"tags": [], "masked": []}
-    return {
-        f"run {projected.root_plan_id}": {
-            name: run.get(name, lists.get(name)) for name in RUN_FIELDS
-        },
-        **{
-            f"{kind} {record_id}": fields
-            for kind, records in projected_parts(projected).items()
-            for record_id, fields in records.items()
-        },
-        "places": {span_id.hex(): place for span_id, place in projected.record_of.items()},
-    }
-
-
-def rows_of(messages: Iterable[bytes]) -> Rows:
-    messages = list(messages)
-    projected = project_run(messages)
-    return {
-        f"run {UUID(bytes=projected.root_plan_id)}": fields_of_run(projected.run),
-        **{
-            f"{kind} {UUID(bytes=record_id)}": fields_of(kind, row)
-            for kind, rows in projected.rows.items()
-            for record_id, row in rows.items()
-        },
-        "places": {
-            span_id.hex(): (kind, UUID(bytes=record_id))
-            for span_id, (kind, record_id) in place_spans(messages).items()
-        },
-    }
-
-
-def differences(found: Rows, expected: Rows) -> list[str]:
-    """Return at most five lines, one for each row or field that differs."""
-    lines = [f"{key}: missing" for key in expected.keys() - found.keys()]
-    lines += [f"{key}: unexpected" for key in found.keys() - expected.keys()]
-    for key in expected.keys() & found.keys():
-        row, wanted = found[key], expected[key]
-        lines += [
-            f"{key} {name}: expected {wanted.get(name, '(unset)')!r}, found {row.get(name)!r}"
-            for name in row.keys() | wanted.keys()
-            if row.get(name, "(unset)") != wanted.get(name, "(unset)")
-        ]
-    return lines[:5]
-
-
-def message_of(span: Span) -> bytes:
-    """Return a message with this span alone, also if its links or its end were replaced."""
-    alone = ResourceSpans.FromString(span.body)
-    (wire,) = alone.scope_spans[0].spans
-    wire.trace_id, wire.parent_span_id = span.trace_id, span.parent_span_id or b""
-    wire.end_time_unix_nano = span.end
-    return TracesData(resource_spans=[alone]).SerializeToString()
 
 
 def assert_same(spans: Sequence[Span]) -> None:
@@ -351,6 +284,64 @@ def test_deep_chains_are_projected_in_linear_time(operation: str) -> None:
     chain = [made(each, "x", attributes, parent=each + 1) for each in range(1, 5_000)]
 
     assert_same(spans_from(*chain))
+
+
+# --- Rules that generated traces seldom reach ----------------------------------------------------
+
+_HAND_OFFS = "openinference.instrumentation.openai_agents"
+
+
+def node(number: int, name: str, above: str | None, **more: Any) -> dict[str, Any]:
+    """Return an agent of the OpenAI Agents SDK; `above` is the node that handed over to it."""
+    attributes = {"openinference.span.kind": "AGENT", "agent.name": name, "graph.node.id": name}
+    if above is not None:
+        attributes["graph.node.parent_id"] = above
+    return made(number, name, attributes, scope=_HAND_OFFS, **more)
+
+
+_ANSWER_WITH_A_CALL = (
+    '[{"role": "assistant", "parts": [{"type": "text", "content": "told"},'
+    ' {"type": "tool_call", "id": "c", "name": "ask", "arguments": {}}]}]'
+)
+RULES: dict[str, Made] = {
+    "an empty agent names the wrapper that starts with it": [
+        tool(1, "t"),
+        agent(2, "w", asked="ask", parent=1, at=(1, 1)),
+        made(3, "w", {"gen_ai.operation.name": "invoke_workflow"}, parent=1, at=(1, 9)),
+        chat(4, parent=3, at=(2, 3)),
+    ],
+    "an agent hands over when the one before it of its node has ended": [
+        node(1, "a", None, at=(0, 5)),
+        node(2, "a", None, at=(5, 8)),
+        node(3, "b", "a", at=(9, 10)),
+    ],
+    "rounds use one call id for different arguments": [
+        agent(1, "a"),
+        chat(2, ("c", "ask", '{"q": 1}'), parent=1, at=(1, 2)),
+        chat(3, ("c", "ask", '{"q": 2}'), parent=1, at=(3, 4)),
+        tool(4, "ask", '{"q": 1}', "c", parent=1, at=(5, 6)),
+    ],
+    "the last round of an agent says something and asks for a call": [
+        agent(1, "a"),
+        made(
+            2,
+            "chat",
+            {"gen_ai.operation.name": "chat", "gen_ai.output.messages": _ANSWER_WITH_A_CALL},
+            parent=1,
+        ),
+    ],
+    "a call that ended and names an agent has opened another one": [
+        agent(1, "a"),
+        tool(2, "ask_b", '{"q": "ask"}', parent=1, at=(1, 2)),
+        agent(3, "c", parent=2, at=(1, 2)),
+        agent(4, "b", asked="ask", at=(3, 4)),
+    ],
+}
+
+
+@pytest.mark.parametrize("trace", RULES)
+def test_rare_traces_make_the_rows_of_the_oracle(trace: str) -> None:
+    assert_same(spans_from(*RULES[trace]))
 
 
 # --- Special spans -------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Find the agents of a run: who they are, what belongs to them and what opened them.
 
-An agent is a span, or is known only by the work below a span that has not come. What opened it is
-the nearest tool call above it, else the nearest agent (a hand-off).
+An agent is a span, or the work below a span that has not arrived. The nearest tool call above an
+agent opened it, else the nearest agent above it (a hand-off).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Agent:
 
     span_id: bytes
     span: SlimSpan | None
-    """None if its span has not come."""
+    """None if its span has not arrived."""
     start: int
     """When it began, as far as is known: nanoseconds since 1970."""
     opener: SlimSpan | None
     """The tool call or the agent that opened it, by the spans' own links."""
     awaits: bytes | None
-    """If there is no opener: the span that has not come at which the way up ends."""
+    """If there is no opener: the span that has not arrived at which the way up ends."""
     rounds: list[SlimSpan] = field(default_factory=list)
     """Its rounds, sorted, including those within its tools."""
     calls: list[SlimSpan] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Agent:
 
     @property
     def is_unplaced(self) -> bool:
-        """Whether the span that opened it has not come."""
+        """Whether the span that opened it has not arrived."""
         return self.awaits is not None and self.inferred is None
 
     @property
@@ -162,7 +162,7 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
             loose.append(span)
             continue
         agent = by_id.get(owner_id)
-        if agent is None:  # its span has not come; this is the first of its work
+        if agent is None:  # its span has not arrived; this is the first of its work
             agent = by_id[owner_id] = Agent(owner_id, None, span.start, None, owner_id)
         of[span] = agent
         (agent.rounds if role is Role.MODEL else agent.calls).append(span)

@@ -95,7 +95,7 @@ def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: T
 
 
 class _Requests(dict[Agent, str]):
-    """What each agent was asked, searched for once: an agent may have many rounds without it."""
+    """The request of each agent, searched for once: an agent may have many rounds without one."""
 
     def __missing__(self, agent: Agent) -> str:
         request = self[agent] = (agent.request or "").strip()
@@ -103,14 +103,14 @@ class _Requests(dict[Agent, str]):
 
 
 def _holder(agent: Agent, opened: list[Agent], requests: _Requests) -> SlimSpan | None:
-    """Return the agent that contained a span which has not come; None if that is not clear.
+    """Return the agent that contained a span which has not arrived; None if that is not clear.
 
     Strands never sends the span of the cycle in which an agent was cancelled, only what was below.
 
     Args:
         agent: The work below that span, which may be no agent of its own.
         opened: The agents that the call opened, by their own links.
-        requests: What each agent was asked.
+        requests: The request of each agent.
     """
     if agent.span is not None or len(opened) > _MOST_CANDIDATES:
         return None
@@ -175,7 +175,7 @@ def _handing_over(giver: Agent, span: SlimSpan, agent: Agent) -> SlimSpan:
 
 
 def _join_by_time(agents: Agents, late: list[Agent], nesting: _Nesting) -> None:
-    """Join the rest. If a span above an agent has not come, its opener may still come."""
+    """Join the rest. If a span above an agent has not arrived, its opener may be that span."""
     unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
     if not unplaced:
         return
@@ -183,7 +183,7 @@ def _join_by_time(agents: Agents, late: list[Agent], nesting: _Nesting) -> None:
     left = [call for call in agents.plain_calls if call not in taken]
     if len(left) * len(unplaced) > _MOST_PAIRS:
         return
-    # Once for each caller: the name of one whose span has not come depends on all of its work.
+    # Once for each caller: the name of one whose span has not arrived depends on all of its work.
     names = {caller: caller.name for call in left if (caller := agents.of[call]) is not None}
     for agent in unplaced:
         name = agent.name
@@ -305,8 +305,8 @@ def _cut_circles(agents: Agents) -> None:
 def _cut_present_circles(agents: Agents) -> bool:
     """Cut the circles that there are, and return whether there were any.
 
-    The links that remain may form new circles: an agent without an inferred link is where its own
-    span puts it.
+    The links that remain may form new circles: an agent without an inferred link is below the
+    opener that its own span names.
     """
     found = False
     done: set[Agent] = set()

@@ -44,18 +44,18 @@ class SlimSpan:
     attributes: Attributes
     events: tuple[SpanEvent, ...]
     parent: SlimSpan | None = None
-    """Its parent, if that has come; circles are cut."""
+    """Its parent, if that has arrived; circles are cut."""
     missing_parent: bytes | None = None
-    """The id of its parent, if that has not come."""
+    """The id of its parent, if that has not arrived."""
     reading: Reading = WRAPPER
-    """What it is, by its dialect. Merges replace it."""
+    """The reading of its dialect. Merges replace it."""
     above: SlimSpan | None = None
     """The nearest agent, model or tool above it."""
     awaits: bytes | None = None
-    """If there is none above it: the span that has not come at which the way up ends. None at the
-    top."""
+    """The id of the span that has not arrived at which the way up ends. None if `above` is set, and
+    at the top."""
     merged_into: SlimSpan | None = None
-    """The span that stands for this one, if both describe the same work."""
+    """The span that it was merged into, if both describe the same work."""
     record_id: bytes = field(default=b"")
     """The id of its think-act or tool call."""
 
@@ -74,7 +74,7 @@ class RunSpans:
     """Sorted by start and id. A span that is only announced is included, and its announcement is
     not."""
     versions: dict[bytes, SlimSpan]
-    """What was sent: one version of each span, announcements included."""
+    """One version of each span that was sent, announcements included."""
     announced: dict[bytes, bytes]
     """The id of the span that each pending span announces."""
     may_hold_masks: bool
@@ -108,8 +108,8 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
     """Return the spans of one run, whatever the order and the split of its messages.
 
     Args:
-        messages: Serialized `TracesData` messages, which hold at least one span, and only spans
-            of one trace that were checked when they were accepted.
+        messages: Serialized `TracesData` messages with at least one span. All spans are of one
+            trace and were checked when they were accepted.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.

@@ -2,7 +2,7 @@
 
 The rows depend on the set of spans alone. An agent becomes a plan of one step, a model's answer a
 think-act of its nearest agent, a tool span a tool call of the think-act that chose it. Work below a
-span that has not come belongs to placeholders under the ids that the span will have.
+span that has not arrived belongs to placeholders under the ids that the span will have.
 
 Spans that carry the records that they were made of become those (`tracer.otel.carried_records`).
 """
@@ -44,7 +44,7 @@ from tracer.status import Reason, Status
 from tracer.versions import Fields
 
 EARLIEST = "the earliest of the agents whose parents have not come"
-"""Why an agent whose opener has not come has the root plan."""
+"""The evidence if an agent without a known opener gets the root plan."""
 
 Row = tuple[Any, ...]
 """The values of a record. Ids are 16 bytes, times are microseconds since 1970, lists are tuples."""
@@ -60,7 +60,7 @@ PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
 """The fields that a projection writes, in the order in which rows have them."""
 
 TOTALS = ("input_tokens", "output_tokens", "cost_usd", "tool_calls", "failures")
-"""What the rounds and tool calls of a run add up to."""
+"""The sums over the rounds and tool calls of a run."""
 
 RUN_FIELDS = (
     *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
@@ -380,7 +380,7 @@ class _Projection:
         name, request, answer = stored(agent.name), stored(agent.request), stored(agent.answer)
         texts = name, request, answer
         self._rows[Kind.STEP][agent.step_id] = _step_row((*lifecycle, agent.plan_id, 0, *texts))
-        if is_root and span is None:  # a run is known to go on
+        if is_root and span is None:  # the run goes on
             started = _microseconds(agent.start)
             lifecycle = (started, Status.RUNNING, None, None, None, None, None)
         elif agent.is_unplaced and not is_root:
@@ -528,7 +528,7 @@ class _Projection:
 
         Args:
             span: Its span.
-            choice: The round that chose it. What that asked for fills what the span lacks.
+            choice: The round that chose it. Its request completes the span.
             links: Its step, its think-act, the call that contains it, and its position there.
         """
         reading = span.reading

@@ -1,7 +1,7 @@
 """Place spans in the tree of a run: wrappers disappear, and work that is described twice is merged.
 
 The place of a span is the nearest agent, model or tool above it. If the way up ends at a span that
-has not come, that span is the place.
+has not arrived, that span is the place.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
 
 
 def represented(span: SlimSpan) -> SlimSpan:
-    """Return the span that stands for `span` after merges: `span` itself if it was not merged."""
+    """Return the span that `span` was merged into, `span` itself if it was not merged."""
     way = []
     while (into := span.merged_into) is not None:
         way.append(span)
@@ -88,7 +88,7 @@ def represented(span: SlimSpan) -> SlimSpan:
 
 
 def _merge(span: SlimSpan, into: SlimSpan) -> None:
-    """Let `into` stand for `span`, and copy to it what only `span` says."""
+    """Merge `span` into `into`, and copy the fields that only `span` has."""
     reading, merged = into.reading, span.reading
     into.reading = reading._replace(
         request=reading.request or merged.request,
