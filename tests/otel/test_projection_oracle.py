@@ -266,8 +266,9 @@ def test_hostile_traces_make_the_rows_of_the_oracle(trace: Callable[[int], Made]
     assert_same(spans_from(*trace(400)))
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("size", [2_000, pytest.param(12_000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", [2_000, 12_000])
 @pytest.mark.parametrize("trace", CALLS)
 def test_hostile_traces_are_projected_in_linear_time(
     trace: Callable[[int], Made], size: int
@@ -277,6 +278,7 @@ def test_hostile_traces_are_projected_in_linear_time(
     assert len(run.rows[Kind.TOOL_CALL]) == CALLS[trace](size)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("operation", ["", "chat", "execute_tool", "invoke_agent", "plan"])
 def test_deep_chains_are_projected_in_linear_time(operation: str) -> None:
