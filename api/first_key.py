@@ -19,8 +19,8 @@ def first_key_notice(closed: Sequence[str]) -> str:
     ]
     if closed:
         lines.append(
-            "These projects have runs and no key yet. Create a key for each, or nobody can read "
-            "or record there:"
+            "These projects have runs and no key yet. They cannot be read or recorded to until "
+            "each has one:"
         )
         lines += [
             f"  tracer keys create NAME --scope admin --project {shlex.quote(each)}"

@@ -7,6 +7,7 @@ only. uvicorn by itself believes every program on this machine, and takes any te
 from __future__ import annotations
 
 import ipaddress
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -46,11 +47,13 @@ def behind_proxies(app: ASGIApp, allowed: str) -> ASGIApp:
             scope["client"] = peer if address is None else (address, client[1])
         await app(scope, receive, send)
 
-    forwarded = ProxyHeadersMiddleware(with_valid_client, trusted_hosts=proxies)  # type: ignore[arg-type]
+    # uvicorn and Starlette declare the types of ASGI differently.
+    inner: Any = with_valid_client
+    forwarded: Any = ProxyHeadersMiddleware(inner, trusted_hosts=proxies)
 
     async def with_peer(scope: Scope, receive: Receive, send: Send) -> None:
         scope[_PEER] = scope.get("client")
-        await forwarded(scope, receive, send)  # type: ignore[arg-type]
+        await forwarded(scope, receive, send)
 
     return with_peer
 

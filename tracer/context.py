@@ -319,7 +319,8 @@ def _let_threads_inherit() -> None:
     the context in any version. Outside of an `identity` block and of a run, nothing changes. A
     pool's worker threads inherit nothing, because they serve other callers later.
     """
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    start = threading.Thread.start
+    submit: Any = ThreadPoolExecutor.submit
 
     @wraps(start)
     def start_inheriting(thread: threading.Thread) -> None:
@@ -328,7 +329,7 @@ def _let_threads_inherit() -> None:
             thread.run = run  # type: ignore[method-assign]
         start(thread)
 
-    @wraps(submit)  # type: ignore[arg-type]
+    @wraps(submit)
     def submit_inheriting(
         pool: ThreadPoolExecutor, function: Callable[..., Any], /, *arguments: Any, **named: Any
     ) -> Any:
@@ -339,8 +340,8 @@ def _let_threads_inherit() -> None:
         finally:
             _current.reset(token)
 
-    threading.Thread.start = start_inheriting  # type: ignore
-    ThreadPoolExecutor.submit = submit_inheriting  # type: ignore
+    threading.Thread.start = start_inheriting  # type: ignore[assignment, method-assign]
+    ThreadPoolExecutor.submit = submit_inheriting  # type: ignore[assignment, method-assign]
 
 
 _let_threads_inherit()

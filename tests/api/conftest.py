@@ -174,3 +174,14 @@ def log() -> Iterator[io.StringIO]:
 def tracer(request: pytest.FixtureRequest) -> Tracer:
     """The `tracer` command, run in this process and, in the thorough profile, in its own."""
     return commands.tracer if request.param == "here" else commands.tracer_process
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The `TRACER_HOME` of the program that records, which is not the server's."""
+    for name in ("TRACER_URL", "TRACER_DATABASE_URL", "TRACER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "program"
+    folder.mkdir()
+    monkeypatch.setenv("TRACER_HOME", str(folder))
+    return folder

@@ -27,16 +27,6 @@ UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("TRACER_URL", "TRACER_DATABASE_URL", "TRACER_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "program"
-    folder.mkdir()
-    monkeypatch.setenv("TRACER_HOME", str(folder))
-    return folder
-
-
-@pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """The recorder's log lines. A server in this process replaces the root's handlers."""
     logger = logging.getLogger("tracer.recorder")

@@ -24,17 +24,6 @@ NOBODY = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The `TRACER_HOME` of the program that records, which is not the server's."""
-    for name in ("TRACER_URL", "TRACER_DATABASE_URL", "TRACER_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    folder = tmp_path / "program"
-    folder.mkdir()
-    monkeypatch.setenv("TRACER_HOME", str(folder))
-    return folder
-
-
-@pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
     """The library's log lines, also while a server in this process replaces the root's handlers."""
     logger = logging.getLogger("tracer")

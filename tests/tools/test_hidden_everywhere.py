@@ -312,10 +312,10 @@ async def test_optional_identity_is_absent_for_an_anonymous_caller(tmp_path: Pat
 
 def test_boolean_is_no_number() -> None:
     @tool
-    def count(number: int, numbers: list[int | float] = [], flag: bool = False) -> None: ...  # noqa: B006
+    def count(number: int, numbers: list[int | float], flag: bool = False) -> None: ...
 
     assert count.checked({"number": 1, "numbers": [1, 1.5], "flag": True})["number"] == 1
-    wrong = [{"number": True}, {"number": 1, "numbers": [False]}]
+    wrong = [{"number": True, "numbers": []}, {"number": 1, "numbers": [False]}]
     assert not_rejected(InvalidArguments, count.checked, wrong) == []
 
 

@@ -149,18 +149,21 @@ class Tool:
         except (ValueError, RecursionError):
             return text
         masked = self._masked(arguments)
-        if masked == arguments:
+        if masked is arguments:
             return text
         return json.dumps(masked, ensure_ascii=False, separators=(",", ":"))
 
     def _masked(self, arguments: Any) -> Any:
+        """Return a copy without forged values; `arguments` itself if it has none."""
         if not isinstance(arguments, dict):
             return arguments
         _, forged = without_forged(arguments, self.forbidden_names)
-        masked = {name: HIDDEN if name in forged else each for name, each in arguments.items()}
-        if self.item_tool is not None and isinstance(items := masked.get("items"), list):
-            masked["items"] = [self.item_tool._masked(each) for each in items]
-        return masked
+        masked: dict[str, Any] = dict.fromkeys(forged, HIDDEN)
+        if self.item_tool is not None and isinstance(items := arguments.get("items"), list):
+            new = [self.item_tool._masked(each) for each in items]
+            if any(each is not item for each, item in zip(new, items, strict=True)):
+                masked["items"] = new
+        return {**arguments, **masked} if masked else arguments
 
     def checked(self, arguments: Arguments) -> Arguments:
         """Return the arguments that `run` receives for those of the model.

@@ -58,7 +58,8 @@ class Parameters:
             InvalidArguments: One does. In JSON Schema, true and false are no numbers.
         """
         problems = []
-        # Lone surrogates are text that the validator cannot hold; pydantic reports them.
+        # The validator cannot hold lone surrogates, which pydantic reports, and does not know every
+        # pattern that Python does.
         with suppress(ValueError):
             for error in self._validator.iter_errors(arguments):
                 if isinstance(_at(arguments, error.instance_path), bool):

@@ -36,6 +36,7 @@ from tracer.tools.own_run import OwnRun, OwnRunOptions, recorded
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import RunScope, ToolResources, conversation_of, is_conversation_of
+from tracer.tools.toolkit import Toolkit
 from tracer.tools.waiting import earlier, seen_through
 
 SETTLE_SECONDS = 1.0
@@ -74,7 +75,7 @@ class ToolService:
 
     def __init__(
         self,
-        tools: ToolRegistry | Iterable[Tool] = (),
+        tools: ToolRegistry | Iterable[Tool | Toolkit] = (),
         recorder: Recorder | None = None,
         resources: ToolResources | None = None,
         *,
@@ -83,7 +84,8 @@ class ToolService:
         """Create a service; enter it before the first call.
 
         Args:
-            tools: The tools, or a registry of them. More can be added to `registry` later.
+            tools: The tools and toolkits, or a registry of them. More can be added to `registry`
+                later.
             recorder: Records the calls. It must be open as long as the service. None: no call is
                 recorded.
             resources: What the tools stand on; closed with the service.
