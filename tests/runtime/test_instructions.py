@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -326,11 +327,20 @@ async def test_date_falls_back_and_logs_if_the_caller_s_time_zone_is_invalid(
     assert "time_zone_unknown" in caplog.text
 
 
+def resolver_without_a_user(token_id: str) -> None:
+    return None
+
+
+def resolver_that_fails(token_id: str) -> None:
+    raise ConnectionError
+
+
+@pytest.mark.parametrize("resolver", [resolver_without_a_user, resolver_that_fails])
 async def test_date_is_shown_although_the_caller_is_unknown(
-    store: MemoryStore, tmp_path: Path
+    store: MemoryStore, tmp_path: Path, resolver: Callable[[str], None]
 ) -> None:
     before = date_in(EAST)
-    found = await shown_date(store, tmp_path, time_zone=EAST, token_resolver=lambda token: None)
+    found = await shown_date(store, tmp_path, time_zone=EAST, token_resolver=resolver)
     assert found in {before, date_in(EAST)}
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from tracer.clock import Clock, time_zone, utc_now
-from tracer.errors import MissingIdentity, ToolError
+from tracer.errors import IdentityUnavailable, MissingIdentity, ToolError
 from tracer.logs import get_logger
 from tracer.sessions import State
 from tracer.tools.results import result_text
@@ -123,7 +123,7 @@ class Instructions:
         try:
             name = (await self._scope.user()).time_zone
             return self._zone if name is None else time_zone(name)
-        except MissingIdentity:
+        except (MissingIdentity, IdentityUnavailable):
             return self._zone  # the date alone requires no caller
         except ValueError:
             # The name is not logged: it describes the caller.

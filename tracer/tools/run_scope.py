@@ -235,7 +235,8 @@ class RunScope:
         """Return who the caller is. Asked once a run, whoever asks.
 
         Raises:
-            MissingIdentity: Nobody said so, or the token stands for nobody.
+            MissingIdentity: There is no caller, or the token belongs to no user.
+            IdentityUnavailable: The token resolver failed.
         """
         token_id = token_of(self.identity)
         if self._user is None:
@@ -254,7 +255,8 @@ class RunScope:
         no other finds. Callers are told apart by a digest, as their ids are not to be kept.
 
         Raises:
-            MissingIdentity: Who the caller is cannot be found out.
+            MissingIdentity: The token belongs to no user.
+            IdentityUnavailable: The token resolver failed.
         """
         if self.session_id is None:
             return self.thread_id

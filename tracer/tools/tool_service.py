@@ -209,7 +209,8 @@ class ToolService:
         """Close what stateful tools keep for a conversation of the caller.
 
         Raises:
-            MissingIdentity: Who the caller is cannot be found out.
+            MissingIdentity: The token belongs to no user.
+            IdentityUnavailable: The token resolver failed.
         """
         await self.resources.threads.end_thread(conversation_of(thread_id, await self._user()))
 
@@ -224,7 +225,8 @@ class ToolService:
             thread_id: The conversation; None for all of the caller's conversations in this process.
 
         Raises:
-            MissingIdentity: The caller's token cannot be resolved.
+            MissingIdentity: The token belongs to no user.
+            IdentityUnavailable: The token resolver failed.
             ToolError: The tool itself calls this.
         """
         user, threads = await self._user(), self.resources.threads
