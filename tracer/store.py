@@ -18,6 +18,7 @@ from tracer.events import Event
 from tracer.leases import Lease
 from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.nodes import PAYLOAD_FIELDS, Row
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.spans import Span
 from tracer.pages import Page
 from tracer.records import (
@@ -95,13 +96,21 @@ class TraceWriter(Protocol):
             StoreUnavailable: Nothing is known to be stored; writing the same again is safe.
         """
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
-        """Store OpenTelemetry spans, and make the records of their runs what all spans say.
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store OpenTelemetry spans. Their runs' records follow with the next projection.
 
-        As durable, order-free and idempotent as `write`: of two versions of a span the ended one
-        stays, then the later end, then the greater bytes. The records of a run that came as spans
-        are the projection of all of them. Spans of a run that came as events are kept, and make no
-        records. Refused are spans of deleted runs, and what the store cannot hold.
+        As durable, order-free and idempotent as `write`. Of two versions of a span readers see the
+        ended one, then the later end, then the greater bytes. The records of a run that arrived as
+        spans are the projection of all of them (`SpanProjection`). Spans of a run that arrived as
+        events are stored and never projected.
+
+        Args:
+            traces: The spans, grouped by trace.
+
+        Returns:
+            Counts and places of single spans, in the order of `traces`. Spans of deleted runs are
+            rejected (`run_deleted`), and spans of a run that has reached `MAX_RUN_BYTES`
+            (`run_too_large`).
 
         Raises:
             StoreUnavailable: As above.
@@ -142,6 +151,55 @@ class TraceWriter(Protocol):
             RecordNotFound: There is no such run.
             RunNotActive: It has ended.
             StoreUnavailable: As above.
+        """
+
+
+MAX_RUN_BYTES = 2 * 10**9
+"""The most bytes of spans that a run may have, uncompressed."""
+
+
+@dataclass(frozen=True)
+class Behind:
+    """The spans of a run that its records do not include yet."""
+
+    spans: int
+    since: datetime
+    """When the first of them arrived."""
+
+
+class SpanProjection(Protocol):
+    """The side of a store that turns stored spans into records."""
+
+    async def project_due(self, now: datetime | None = None) -> int:
+        """Project the runs that are due, of all projects, and return how many were projected.
+
+        A run is due when no span of it has arrived for 100 ms or the oldest has waited for 1 s, and
+        ten times the duration of its last projection has passed. Any number of callers may do this
+        at the same time.
+
+        Args:
+            now: The time; None: the database's own clock.
+
+        Raises:
+            StoreUnavailable: As `TraceWriter` does.
+        """
+
+    async def catch_up(
+        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
+    ) -> Behind | None:
+        """Project the pending spans of the run that a record belongs to, before it is read.
+
+        Waits if a projection of the run is in progress.
+
+        Args:
+            kind: The kind of the record, or `Kind.RUN`.
+            record_id: Its id. No such record means that nothing is pending.
+            seconds: How long to wait.
+            any_size: Whether to wait even if more than 5,000 spans are pending.
+
+        Returns:
+            What is still pending, if the records are behind; None if they include every span that
+            was accepted before the call.
         """
 
 

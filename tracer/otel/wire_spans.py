@@ -122,31 +122,36 @@ def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
     if reason is not None:
         refuse(decoded, reason)
         return
-    alone = span.SerializeToString(deterministic=True)
-    events, links, status = span.events, span.links, span.status
-    # What it says is there twice: as it came, and as values.
     decoded.grow(
-        _SPAN_BYTES + _EVENT_BYTES * (len(events) + len(links)) + 2 * len(alone) + around.size
+        _SPAN_BYTES
+        + _EVENT_BYTES * (len(span.events) + len(span.links))
+        + 2 * span.ByteSize()  # its content is in memory twice: as bytes, and as values
+        + around.size
     )
-    decoded.spans.append(
-        Span(
-            trace_id,
-            span_id,
-            parent_span_id if any(parent_span_id) else None,
-            span.name,
-            span.kind,
-            start,
-            end,
-            status.code,
-            status.message,
-            attributes_of(span.attributes),
-            events_of(events) if events else (),
-            _links(links) if links else (),
-            around.resource,
-            around.scope,
-            around.scope_version,
-            around.body(alone),
-        )
+    decoded.spans.append(span_of(around, span))
+
+
+def span_of(around: Around, span: WireSpan) -> Span:
+    """Return an OTLP span that was checked as a value."""
+    parent_span_id = span.parent_span_id
+    events, links, status = span.events, span.links, span.status
+    return Span(
+        span.trace_id,
+        span.span_id,
+        parent_span_id if any(parent_span_id) else None,
+        span.name,
+        span.kind,
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        status.code,
+        status.message,
+        attributes_of(span.attributes),
+        events_of(events) if events else (),
+        _links(links) if links else (),
+        around.resource,
+        around.scope,
+        around.scope_version,
+        around.body(span.SerializeToString(deterministic=True)),
     )
 
 

@@ -41,6 +41,7 @@ from tracer.records import (
     ThinkActRecord,
 )
 from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, SignInRow
+from tracer.storage.block_tables import BlockRow, PendingRunRow
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 from tracer.storage.removal_tables import RemovedRecordRow
 from tracer.storage.session_tables import SessionStateRow
@@ -144,6 +145,13 @@ class _Stored(SQLModel):
     recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
 
 
+class _Projectable(_Stored):
+    model_config = RecordConfig(use_attribute_docstrings=True)
+
+    digest: int | None = Field(default=None, sa_type=BigInteger)
+    """64 bits of BLAKE2b over the columns that a projection wrote; null if none did, or before."""
+
+
 class RunRow(_Stored, Run, table=True):
     """One root plan and everything below it, with running totals."""
 
@@ -164,6 +172,7 @@ class RunRow(_Stored, Run, table=True):
         _along("run_failed", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_FAILED}"),
         _of_whom("session_id", "session_id IS NOT NULL"),
         _of_whom("subject", "subject IS NOT NULL", "root_plan_id"),
+        Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
         Index("run_buried", "project_id", "root_plan_id", postgresql_where=text(IS_BURIED)),
         Index(
             "run_by_swept_at",
@@ -181,9 +190,26 @@ class RunRow(_Stored, Run, table=True):
     """When it was deleted; the row stays as a tombstone, which refuses late events."""
     swept_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When the last row below a deleted run was gone; till then nobody is shown what is left."""
+    projected: int = Field(
+        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
+    )
+    """The value of `pending_run.arrived` that the last projection read; 0 before the first one."""
+    projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The version of the program's projection that made the records."""
+    projection_error: str | None = Field(default=None, sa_type=Text)
+    """Why the newest spans are not projected; null if they are, or will be shortly."""
+    next_projection_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """Before this the run is not projected again: ten times the duration of the last projection
+    has to pass."""
+    span_bytes: int = Field(
+        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
+    )
+    """The uncompressed size of its blocks in bytes, without those that are pending."""
+    settle_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When to merge its blocks; null if there is nothing to merge."""
 
 
-class PlanRow(_Stored, PlanExecutionRecord, table=True):
+class PlanRow(_Projectable, PlanExecutionRecord, table=True):
     """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
 
     __tablename__ = "plan_execution_record"
@@ -228,7 +254,7 @@ class PlanRow(_Stored, PlanExecutionRecord, table=True):
     plan_id: UUID = Field(primary_key=True)
 
 
-class StepRow(_Stored, AgentExecutionRecord, table=True):
+class StepRow(_Projectable, AgentExecutionRecord, table=True):
     """A step: one item of a plan, carried out by one agent."""
 
     __tablename__ = "agent_execution_record"
@@ -244,7 +270,7 @@ class StepRow(_Stored, AgentExecutionRecord, table=True):
     step_id: UUID = Field(primary_key=True)
 
 
-class ThinkActRow(_Stored, ThinkActRecord, table=True):
+class ThinkActRow(_Projectable, ThinkActRecord, table=True):
     """One round of an agent: the model thinks, then chooses tools."""
 
     __tablename__ = "think_act_record"
@@ -263,7 +289,7 @@ class ThinkActRow(_Stored, ThinkActRecord, table=True):
     think_act_id: UUID = Field(primary_key=True)
 
 
-class ToolCallRow(_Stored, ActToolInfo, table=True):
+class ToolCallRow(_Projectable, ActToolInfo, table=True):
     """One tool call: one request to run one tool."""
 
     __tablename__ = "act_tool_info"
@@ -371,6 +397,8 @@ for _row_class in (
     ThinkActRow,
     ToolCallRow,
     SpanRow,
+    BlockRow,
+    PendingRunRow,
     RemovedRecordRow,
     SessionStateRow,
     RecorderLeaseRow,
