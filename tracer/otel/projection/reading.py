@@ -79,6 +79,8 @@ class RunSpans:
     """The id of the span that each pending span announces."""
     may_hold_masks: bool
     """Whether any text may contain a mask of a secret."""
+    later: dict[bytes, int]
+    """The index of the message in which a span came first, by span id; left out if it is 0."""
 
 
 class _Version(NamedTuple):
@@ -115,8 +117,9 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
     found: dict[bytes, _Version] = {}
+    later: dict[bytes, int] = {}
     may_hold_masks = False
-    for message in messages:
+    for index, message in enumerate(messages):
         may_hold_masks = may_hold_masks or _MASK in message
         for resource_spans in TracesData.FromString(message).resource_spans:
             for scope_spans in resource_spans.scope_spans:
@@ -135,8 +138,14 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
                     earlier = found.get(span_id)
                     if earlier is None or version.is_newer(earlier):
                         found[span_id] = version
+                    if index and earlier is None:
+                        later[span_id] = index
     versions = {version.span_id: _slim(version) for version in sorted(found.values())}
     announced, standing = _replace_pending(versions, found)
+    for pending, span_id in announced.items():
+        first = later.get(pending, 0)
+        if span_id not in versions or first < later.get(span_id, 0):
+            later[span_id] = min(first, later.get(span_id, first))
     spans = list(standing.values())
     _link_parents(spans, standing)
     _read(spans, found)
@@ -146,6 +155,7 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
         versions=versions,
         announced=announced,
         may_hold_masks=may_hold_masks,
+        later=later,
     )
 
 

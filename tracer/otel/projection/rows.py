@@ -78,6 +78,11 @@ class ProjectedRun:
     """The values of `RUN_FIELDS`."""
     rows: dict[Kind, dict[bytes, Row]]
     """The values of `PROJECTED_FIELDS` by kind and record id."""
+    spans: int
+    """How many different spans there are."""
+    later: dict[bytes, int]
+    """The index of the message in which a record's span came first, by record id; left out if it is
+    0. A record without a span came with the first of the work below it."""
 
 
 SpanPlace = tuple[Kind, bytes]
@@ -93,7 +98,7 @@ def project_run(messages: Iterable[bytes]) -> ProjectedRun:
     """
     run = read_run(messages)
     carried = _carried(run)
-    return _rows_of_carried(carried) if carried is not None else _Projection(run).result()
+    return _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
 
 
 def place_spans(messages: Iterable[bytes]) -> dict[bytes, SpanPlace]:
@@ -221,7 +226,7 @@ def _carried(run: RunSpans) -> Placed | None:
     return carried_records(run.trace_id, run.versions)
 
 
-def _rows_of_carried(carried: Placed) -> ProjectedRun:
+def _rows_of_carried(run_spans: RunSpans, carried: Placed) -> ProjectedRun:
     rows = {
         kind: {
             record_id.bytes: tuple(
@@ -243,7 +248,19 @@ def _rows_of_carried(carried: Placed) -> ProjectedRun:
         root_plan_id=carried.root_plan_id.bytes,
         run=tuple(_row_value(run.get(name)) for name in RUN_FIELDS),
         rows=rows,
+        spans=len(run_spans.versions),
+        later=_later_of_carried(run_spans, carried),
     )
+
+
+def _later_of_carried(run: RunSpans, carried: Placed) -> dict[bytes, int]:
+    if not run.later:
+        return {}
+    firsts: dict[bytes, int] = {}
+    for span_id, (_, record_id) in carried.record_of.items():
+        index = run.later.get(span_id, 0)
+        firsts[record_id.bytes] = min(index, firsts.get(record_id.bytes, index))
+    return {record_id: index for record_id, index in firsts.items() if index}
 
 
 # --- Spans of agents -----------------------------------------------------------------------------
@@ -312,6 +329,8 @@ class _Projection:
     def __init__(self, run: RunSpans) -> None:
         self._spans = run.spans
         self._may_hold_masks = run.may_hold_masks
+        self._count = len(run.versions)
+        self._later = run.later
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
         join_lost_agents(run.spans, self._agents)
@@ -369,7 +388,18 @@ class _Projection:
         rows = self._rows
         if self._may_hold_masks:
             rows = {kind: _with_masks(kind, found) for kind, found in rows.items()}
-        return ProjectedRun(self._root_id, self._run_row(), rows)
+        return ProjectedRun(self._root_id, self._run_row(), rows, self._count, self._later_records())
+
+    def _later_records(self) -> dict[bytes, int]:
+        later = self._later
+        if not later:
+            return {}
+        found = {span.record_id: later.get(span.span_id, 0) for span in self._agents.of}
+        for agent in self._by_start:
+            spans = [agent.span] if agent.span is not None else agent.work
+            first = min((later.get(span.span_id, 0) for span in spans), default=0)
+            found[agent.step_id] = found[agent.plan_id] = first
+        return {record_id: index for record_id, index in found.items() if index}
 
     # --- Plans and steps -------------------------------------------------------------------------
 

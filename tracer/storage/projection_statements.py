@@ -1,0 +1,370 @@
+"""The SQL of accepting spans and of projecting them, for raw cursors.
+
+Each takes the project's id as $1. ARCHITECTURE.md ("How spans become records") says in which order
+they are executed, and what each relies on.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tracer.merge import RULES
+from tracer.otel.projection.rows import PROJECTED_FIELDS, RUN_FIELDS
+from tracer.records import RECORDS, Kind
+from tracer.storage.changed_hours import (
+    BEFORE_AND_AFTER,
+    horizon,
+    marking,
+    marking_too,
+    moments_of,
+)
+from tracer.storage.tables import ALWAYS, TABLES
+from tracer.storage.upserts import column_type, fit_values
+
+QUIET = "interval '100 milliseconds'"
+"""A run is due if no span of it has arrived for that long, ..."""
+
+LONGEST_WAIT = "interval '1 second'"
+"""... or if the oldest of its pending spans has waited for that long."""
+
+PAUSE_FACTOR = 10
+"""A run is not due before this many times the duration of its last projection has passed. So a run
+that grows takes at most a tenth of a core."""
+
+MOST_ATTEMPTS = 5
+"""A projection that failed this often is not repeated until there is a reason to."""
+
+FAILED_PAUSE = "interval '1 minute'"
+"""New spans repeat a failed projection at most this often."""
+
+CHANNEL = "tracer_pending"
+"""Where accepted runs are announced to projectors."""
+
+RUN_LOCK = "hashtextextended(root_plan_id::text, project_id)"
+"""The key of the advisory lock that claims a run."""
+
+# --- Accept --------------------------------------------------------------------------------------
+
+INSERT_RUNS = """
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source, tags,
+    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failures)
+SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', '{}', false,
+    0, 0, 0, 0, 0
+FROM unnest($3::uuid[]) AS given (root_plan_id)
+ORDER BY root_plan_id
+ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
+
+LOCK_RUNS = """
+SELECT root_plan_id, source, projected, next_projection_at,
+    span_bytes + coalesce((SELECT size FROM pending_run WHERE pending_run.project_id = $1
+        AND pending_run.root_plan_id = run.root_plan_id), 0)
+FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+ORDER BY root_plan_id FOR NO KEY UPDATE"""
+"""Lock the runs $2 that are not deleted."""
+
+INSERT_BLOCKS = """
+INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
+SELECT $1, root_plan_id, key, spans, size, coalesce($2, statement_timestamp()), body
+FROM unnest($3::uuid[], $4::bytea[], $5::integer[], $6::bigint[], $7::bytea[])
+    AS given (root_plan_id, key, spans, size, body)
+ORDER BY root_plan_id, key
+ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
+RETURNING root_plan_id, spans, size"""
+"""Store blocks in locked runs, and return those that were not stored yet."""
+
+ADD_PENDING = f"""
+INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, seen_at,
+    due_at)
+SELECT $1, given.root_plan_id, given.projected + 1, given.spans, given.size, now, now,
+    greatest(now + {QUIET}, given.not_before)
+FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
+    AS given (root_plan_id, projected, spans, size, not_before),
+    coalesce($2::timestamptz, statement_timestamp()) AS now
+ORDER BY given.root_plan_id
+ON CONFLICT (root_plan_id, project_id) DO UPDATE
+SET arrived = kept.arrived + 1, spans = kept.spans + excluded.spans,
+    size = kept.size + excluded.size, seen_at = excluded.seen_at,
+    due_at = CASE
+        WHEN kept.due_at = 'infinity'
+        THEN greatest(excluded.due_at, kept.attempted_at + {FAILED_PAUSE})
+        WHEN kept.attempts > 0 THEN kept.due_at
+        ELSE greatest(least(excluded.since + {QUIET}, kept.since + {LONGEST_WAIT}),
+            excluded.due_at - {QUIET})
+    END,
+    attempts = least(kept.attempts, {MOST_ATTEMPTS - 1})"""
+"""Make locked runs pending that got new blocks, at the moment $2 (null: now)."""
+
+GROW_RUNS = """
+UPDATE run SET span_bytes = span_bytes + given.size
+FROM unnest($2::uuid[], $3::bigint[]) AS given (root_plan_id, size)
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    AND run.root_plan_id = ANY($2::uuid[])"""
+"""Count the blocks of runs of events, which are never projected."""
+
+# --- Claim ---------------------------------------------------------------------------------------
+
+DUE = """
+SELECT project_id, root_plan_id, attempts, pending.size + run.span_bytes
+FROM (
+    SELECT project_id, root_plan_id, attempts, size, due_at,
+        row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
+    FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
+    ORDER BY turn, project_id LIMIT $2
+) AS pending
+JOIN run USING (project_id, root_plan_id)
+WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
+ORDER BY turn, project_id"""
+"""Find $2 runs of all projects that are due; projects take turns. Takes no project's id."""
+
+NEXT_DUE = """
+SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8
+FROM pending_run WHERE due_at < 'infinity'"""
+"""Return in how many seconds the next run is due; null if none is pending."""
+
+CLAIM = f"""
+SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
+    (project_id) WHERE pg_try_advisory_lock({RUN_LOCK})"""
+"""Claim those of the runs $2 that nobody else has claimed, until `RELEASE`."""
+
+RELEASE = f"""
+SELECT pg_advisory_unlock({RUN_LOCK}) FROM unnest($2::uuid[]) AS given (root_plan_id),
+    (SELECT $1::integer) AS project (project_id)"""
+
+# A crash of the machine may lose the count of one attempt: that is no reason to wait for the disk.
+ATTEMPT = """
+UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = now
+FROM set_config('synchronous_commit', 'off', true),
+    coalesce($3::timestamptz, statement_timestamp()) AS now,
+    (
+        SELECT root_plan_id FROM pending_run
+        WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+            AND (due_at <= coalesce($3::timestamptz, statement_timestamp()) OR $4)
+        ORDER BY root_plan_id FOR UPDATE
+    ) AS due
+WHERE kept.project_id = $1 AND kept.root_plan_id = due.root_plan_id
+RETURNING kept.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
+"""Note that a projection of the claimed runs $2 begins; with $4 whether they are due or not."""
+
+# --- Read ----------------------------------------------------------------------------------------
+
+READ_RUNS = """
+SELECT root_plan_id, projected, projection_version FROM run
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+    AND source = 'spans'"""
+
+READ_BLOCKS = """
+SELECT root_plan_id, recorded_at, spans, size, body FROM otel_block
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+ORDER BY root_plan_id, recorded_at, key"""
+
+READ_SPAN_ROWS = """
+SELECT root_plan_id, recorded_at, body FROM otel_span
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+ORDER BY root_plan_id, recorded_at, span_id"""
+"""Spans that `tracer pack-spans` has not moved into blocks yet."""
+
+HAS_SPAN_ROWS = "SELECT EXISTS (SELECT FROM otel_span)"
+
+READ_DIGESTS = {
+    kind: f"""
+SELECT root_plan_id, {RULES[kind].id_field}, digest FROM {TABLES[kind]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS}"""
+    for kind in RECORDS
+}
+
+READ_ROWS = {
+    kind: f"""
+SELECT root_plan_id, {RULES[kind].id_field}, {", ".join(PROJECTED_FIELDS[kind])}
+FROM {TABLES[kind]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest IS NULL"""
+    for kind in RECORDS
+}
+"""The rows that were written before there were digests."""
+
+# --- Write ---------------------------------------------------------------------------------------
+
+
+@cache
+def locking_projected_runs(*, is_spread: bool) -> str:
+    """Return what locks the runs $2, and returns what they show.
+
+    The last column is the moment before which changes of tool calls are marked for the statistics.
+
+    Args:
+        is_spread: Whether the tables are spread by Citus, where statistics are not summed up.
+    """
+    return f"""
+SELECT root_plan_id, projected, revision, projection_error, {", ".join(RUN_FIELDS)},
+    {"NULL::timestamptz" if is_spread else horizon("$1")}
+FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+ORDER BY root_plan_id FOR NO KEY UPDATE"""
+
+
+_RUN_COLUMNS = {
+    "revision": "bigint",
+    "projected": "bigint",
+    "projection_version": "integer",
+    "seconds": "float8",
+    "span_bytes": "bigint",
+    "settle_seconds": "float8",
+    "is_root_written": "boolean",
+}
+
+_RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
+    "tags": "coalesce(given.tags, '{}')",
+    "masked": "coalesce(given.masked, '{}')",
+    "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
+    # The reaper marks the root plan and the run together.
+    "abandoned_at": "CASE WHEN given.is_root_written THEN given.abandoned_at"
+    " ELSE run.abandoned_at END",
+    "revision": "given.revision",
+    "projected": "given.projected",
+    "projection_version": "given.projection_version",
+    "projection_error": "NULL",
+    "next_projection_at": f"now + given.seconds * {PAUSE_FACTOR} * interval '1 second'",
+    "span_bytes": "given.span_bytes",
+    "settle_at": "now + given.settle_seconds * interval '1 second'",
+}
+
+UPDATE_RUNS = f"""
+UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _RUN_VALUES.items())}
+FROM coalesce($2::timestamptz, statement_timestamp()) AS now,
+    json_to_recordset($3) AS given (root_plan_id uuid, {
+    ", ".join(
+        f"{column} {type_}"
+        for column, type_ in (
+            *((column, column_type("run", column)) for column in RUN_FIELDS),
+            *_RUN_COLUMNS.items(),
+        )
+    )
+})
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    AND run.root_plan_id = ANY($4::uuid[])"""
+"""Make the locked runs $4 show what the rows $3 contain, at the moment $2 (null: now)."""
+
+
+@cache
+def removing(kind: Kind, *, is_spread: bool) -> str:
+    """Return what removes the records $3 of the runs $2, and remembers that for live readers.
+
+    It marks the hours whose statistics it changes, if they are old; not on Citus.
+    """
+    id_field = RULES[kind].id_field
+    where, marked = "", ""
+    if kind in BEFORE_AND_AFTER and not is_spread:
+        where = f", {BEFORE_AND_AFTER[kind]}"
+        marked = f", marked AS ({marking(moments_of(kind, 'removed'))})"
+    return f"""
+    WITH removed AS (
+        DELETE FROM {TABLES[kind]}
+        WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {id_field} = ANY($3::uuid[])
+        RETURNING old.root_plan_id, old.{id_field}{where}
+    ){marked}
+    INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
+    SELECT run.project_id, run.root_plan_id, removed.{id_field}, '{kind}', run.revision
+    FROM removed JOIN run ON run.project_id = $1 AND run.root_plan_id = removed.root_plan_id
+    ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
+    SET kind = excluded.kind, revision = excluded.revision"""
+
+
+@cache
+def replacing(kind: Kind, *, is_spread: bool) -> str:
+    """Return what makes records of the runs $3 what the rows $2 contain.
+
+    It marks hours as `removing` does. With `keeps_cost` in a row of a think-act the stored cost
+    stays if the tokens and the model are the same.
+    """
+    return _replace(kind) if is_spread else marking_too(kind, _replace(kind))
+
+
+def _replace(kind: Kind) -> str:
+    table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
+    types = {field: column_type(table, field) for field in (key, *fields)}
+    types |= {"digest": "bigint", "recorded_at": "timestamptz"}
+    values = {field: f"given.{field}" for field in (*fields, "recorded_at", "digest")}
+    values |= {field: f"coalesce(given.{field}, '{{}}')" for field in RULES[kind].union}
+    given = {"root_plan_id": "uuid"} | types
+    if kind is Kind.TOOL_CALL:
+        values |= fit_values()
+        given |= dict.fromkeys(fit_values(), "boolean")
+    new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
+    return f"""
+    INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})
+    SELECT run.project_id, run.root_plan_id, given.{key}, run.revision, {", ".join(values.values())}
+    FROM json_to_recordset($2) AS given ({", ".join(f"{n} {t}" for n, t in given.items())})
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+        AND run.root_plan_id = ANY($3::uuid[])
+    ORDER BY given.root_plan_id, given.{key}
+    ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
+    SET revision = excluded.revision, {", ".join(f"{c} = {value}" for c, value in new.items())}"""
+
+
+SET_DIGESTS = {
+    kind: f"""
+UPDATE {TABLES[kind]} AS kept SET digest = given.digest
+FROM unnest($2::uuid[], $3::uuid[], $4::bigint[]) AS given (root_plan_id, id, digest)
+WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+    AND kept.{RULES[kind].id_field} = given.id AND kept.root_plan_id = ANY($2::uuid[])"""
+    for kind in RECORDS
+}
+"""Give rows their digests that were written before there were any, and are as they should be."""
+
+FINISH = """
+WITH given AS (
+    SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+        AS given (root_plan_id, arrived, spans, size)
+), rest AS (
+    UPDATE pending_run AS kept
+    SET attempts = 0, failure = NULL, with_prices = false, since = kept.attempted_at,
+        spans = kept.spans - given.spans, size = kept.size - given.size,
+        due_at = greatest(kept.due_at, run.next_projection_at)
+    FROM given JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        AND kept.arrived <> given.arrived
+)
+DELETE FROM pending_run AS kept USING given
+WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+    AND kept.arrived = given.arrived"""
+"""End the pending state of the runs $2, unless more has arrived than was read."""
+
+NOTE_SIGNS = (
+    """
+INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id)
+SELECT $1, run_id, run_id FROM unnest($2::uuid[]) AS given (run_id) ORDER BY run_id
+ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE SET may_be_open = true
+WHERE NOT kept.may_be_open""",
+    """
+INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, due_at)
+SELECT $1, run_id, seen_at, $4::interval, seen_at + $4::interval
+FROM unnest($2::uuid[], $3::timestamptz[]) AS given (run_id, seen_at) ORDER BY run_id
+ON CONFLICT (recorder_id, project_id) DO UPDATE
+SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length,
+    due_at = CASE WHEN kept.due_at > excluded.seen_at
+        THEN greatest(kept.seen_at, excluded.seen_at) + excluded.length
+        ELSE excluded.seen_at END""",
+)
+"""Note that the locked runs $2, in which something is open, gave a sign of life at the moments $3.
+
+The run stands for its unknown recorder. The lease lasts for $4. A lease that had expired is due at
+once, so that the reaper clears what it marked.
+"""
+
+# --- Failures ------------------------------------------------------------------------------------
+
+NOTE_FAILURES = f"""
+WITH failed AS (
+    UPDATE pending_run AS kept SET failure = given.failure,
+        attempts = CASE WHEN given.is_final THEN {MOST_ATTEMPTS} ELSE kept.attempts END,
+        due_at = CASE WHEN given.is_final OR kept.attempts >= {MOST_ATTEMPTS} THEN 'infinity'
+            ELSE coalesce($2::timestamptz, statement_timestamp())
+                + interval '100 milliseconds' * 2 ^ kept.attempts END
+    FROM unnest($3::uuid[], $4::text[], $5::boolean[]) AS given (root_plan_id, failure, is_final)
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+    RETURNING kept.root_plan_id, kept.due_at = 'infinity' AS is_over, kept.failure
+)
+UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
+FROM failed
+WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id AND failed.is_over
+    AND run.projection_error IS DISTINCT FROM failed.failure
+RETURNING run.root_plan_id"""
+"""Note why projections of the locked runs $3 failed; a run that failed often enough says so."""
