@@ -46,7 +46,7 @@ CREATE TABLE pending_run (
     spans bigint NOT NULL,
     size bigint NOT NULL,
     since timestamptz NOT NULL,
-    seen_at timestamptz NOT NULL,
+    seen_at timestamptz,
     due_at timestamptz NOT NULL,
     attempts integer NOT NULL DEFAULT 0,
     attempted_at timestamptz,

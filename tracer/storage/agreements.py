@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from tracer.errors import BadRequest
 from tracer.records import Kind, Record
 from tracer.status import ABANDONED, Status
+from tracer.store import MAX_RUN_BYTES
 
 SEARCHED = {
     Kind.PLAN: ("title", "agent_name", "error_type", "error_message"),
@@ -31,8 +32,11 @@ REFUSED_RUNS = {
 }
 """Why a run takes no events: the code of the refusal, and its sentence."""
 
-REFUSED_SPANS = "The run was deleted; it takes no more spans."
-"""Why a span is refused with the code `run_deleted`."""
+REFUSED_SPANS = {
+    "run_deleted": "The run was deleted; it takes no more spans.",
+    "run_too_large": f"The run has {MAX_RUN_BYTES // 10**9} GB of spans; it takes no more.",
+}
+"""Why a run takes no spans: the code of the refusal, and its sentence."""
 
 LATEST = datetime(8999, 12, 31, tzinfo=UTC)
 """When something counts as recorded until what an export says of that is merged into it."""

@@ -80,8 +80,8 @@ class PendingRunRow(SQLModel, table=True):
     """The uncompressed size of the blocks that are pending, in bytes."""
     since: datetime = Field(sa_type=MOMENT_TYPE)
     """When the first of the pending blocks arrived."""
-    seen_at: datetime = Field(sa_type=MOMENT_TYPE)
-    """When the last of them arrived."""
+    seen_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When the last of them arrived: a sign of life. Null if the run is only projected again."""
     due_at: datetime = Field(sa_type=MOMENT_TYPE)
     """When to project the run. `infinity` if its projection failed too often."""
     attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import select
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -266,6 +266,22 @@ def _is_logged(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("psycopg.pool").addFilter(_is_logged)
+
+
+SyncConnection = psycopg.Connection[tuple[Any, ...]]
+
+
+@contextmanager
+def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
+    """Lend a new connection for a thread or a process without an event loop.
+
+    Args:
+        options: As `connection_options` returns them.
+    """
+    with psycopg.connect(**options) as connection:
+        connection.adapters.register_dumper(list, ListBinaryDumper)
+        connection.execute("SET TIME ZONE 'UTC'")
+        yield connection
 
 
 @asynccontextmanager

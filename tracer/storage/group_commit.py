@@ -51,6 +51,7 @@ OnGroup = Callable[[float, int], None]
 class _Waiting(Generic[Item]):
     items: Sequence[Item]
     runs: frozenset[Hashable]
+    size: int
     refused: asyncio.Future[list[Refusal]]
 
 
@@ -63,6 +64,7 @@ class GroupCommit(Generic[Item]):
         run_of: Callable[[Item], Hashable],
         on_group: OnGroup = lambda _seconds, _items: None,
         patience_seconds: float = PATIENCE_SECONDS,
+        size_of: Callable[[Item], int] = lambda _: 1,
     ) -> None:
         """Say how to write.
 
@@ -71,7 +73,9 @@ class GroupCommit(Generic[Item]):
             run_of: Returns what tells the run of an item from others.
             on_group: Is told of each group that was written.
             patience_seconds: How long a group waits for a larger one.
+            size_of: Returns how many of the items that the bounds count are in one.
         """
+        self._size_of = size_of
         self._write = write
         self._run_of = run_of
         self._on_group = on_group
@@ -97,7 +101,8 @@ class GroupCommit(Generic[Item]):
         if not items:
             return []
         runs = frozenset(map(self._run_of, items))
-        waiting = _Waiting(items, runs, asyncio.get_running_loop().create_future())
+        size = sum(map(self._size_of, items))
+        waiting = _Waiting(items, runs, size, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._fill_soon()
         try:
@@ -146,11 +151,11 @@ class GroupCommit(Generic[Item]):
         for each in self._waiting:
             # What writes the runs of this group, the other lane could not take.
             most = bound if taken.isdisjoint(each.runs) else GROUP_ITEMS
-            fits = not group or size + len(each.items) <= most
+            fits = not group or size + each.size <= most
             if fits and self._busy.isdisjoint(each.runs) and passed.isdisjoint(each.runs):
                 group.append(each)
                 taken |= each.runs
-                size += len(each.items)
+                size += each.size
             else:
                 rest.append(each)
                 passed |= each.runs
@@ -162,7 +167,7 @@ class GroupCommit(Generic[Item]):
         begin = time.perf_counter()
         try:
             refused = await self._write(list(enumerate(items)))
-            self._on_group(time.perf_counter() - begin, len(items))
+            self._on_group(time.perf_counter() - begin, _count(group))
             _answer(group, refused)
         except PartlyWritten as error:
             _answer(group, error.refused, error)
@@ -183,7 +188,7 @@ class GroupCommit(Generic[Item]):
 
 
 def _count(writes: Iterable[_Waiting[Item]]) -> int:
-    return sum(len(each.items) for each in writes)
+    return sum(each.size for each in writes)
 
 
 def _answer(

@@ -1,16 +1,17 @@
-"""Telling other processes which runs were written, by Postgres's NOTIFY, and hearing of it.
+"""Notifications between processes, by Postgres's NOTIFY: runs that changed, and runs to project.
 
-Told after the commit, never within: transactions that notify wait for each other's commits.
-Nothing depends on it: what is not told is found by polling (`tracer.storage.run_watch`).
+They are sent after the commit, never within it: transactions that notify wait for each other's
+commits. Nothing depends on them: runs are polled as well (`tracer.storage.run_watch`), and
+projectors look once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import psycopg
@@ -18,9 +19,19 @@ import psycopg
 from tracer.ids import new_id
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, cancel_until_done, connection_options
+from tracer.storage.projection_statements import CHANNEL
 
 Told = Callable[[Collection[UUID]], None]
-"""Takes the runs that were written."""
+"""Takes the runs that were written, or accepted."""
+
+
+class Notify(NamedTuple):
+    """What a process notifies others of, after its commits."""
+
+    written: Told
+    """Runs whose records changed: wakes those who watch them."""
+    accepted: Told
+    """Runs with new pending spans: wakes projectors."""
 
 
 class Watching(Protocol):
@@ -46,17 +57,25 @@ _CHANNEL = "tracer_runs"
 
 _RUNS_IN_A_MESSAGE = 200  # 33 bytes each; a message has room for less than 8,000
 
+LOOK_NOW = "now"
+"""A message to projectors: a run is due at once. Other messages name runs that were accepted, which
+are due 100 ms later at the earliest."""
+
+WAKE_PROJECTORS = f"SELECT pg_notify('{CHANNEL}', '{LOOK_NOW}')"
+"""Make projectors look for due runs at once."""
+
 # Losing one in a crash loses nothing, so its commit need not wait for the disk.
-_NOTIFY = f"""
-SELECT pg_notify('{_CHANNEL}', message)
-FROM set_config('synchronous_commit', 'off', true), unnest(%s::text[]) AS message"""
+_NOTIFY = """
+SELECT pg_notify(channel, message)
+FROM set_config('synchronous_commit', 'off', true),
+    unnest(%s::text[], %s::text[]) AS given (channel, message)"""
 
 log = get_logger(__name__)
 
 
 @asynccontextmanager
-async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[Told]:
-    """Give what takes the runs that this process wrote, and wakes those who watch them anywhere.
+async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[Notify]:
+    """Give what takes the runs that this process wrote or accepted, and wakes others.
 
     Args:
         pool: The database to tell other processes by.
@@ -65,23 +84,25 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
     """
     sender = new_id().hex
     written: set[UUID] = set()
+    accepted: set[UUID] = set()
     news = asyncio.Event()
 
-    def told(root_plan_ids: Collection[UUID]) -> None:
+    def note_written(root_plan_ids: Collection[UUID]) -> None:
         watch.wake(root_plan_ids)
         written.update(root_plan_ids)
         news.set()
 
+    def note_accepted(root_plan_ids: Collection[UUID]) -> None:
+        accepted.update(root_plan_ids)
+        news.set()
+
     async def tell() -> None:
-        runs = [run.hex for run in written]
+        channels, messages = _messages(sender, {_CHANNEL: written, CHANNEL: accepted})
         written.clear()
-        messages = [
-            " ".join([sender, *runs[start : start + _RUNS_IN_A_MESSAGE]])
-            for start in range(0, len(runs), _RUNS_IN_A_MESSAGE)
-        ]
+        accepted.clear()
         try:
             async with borrowed(pool) as connection:
-                await connection.execute(_NOTIFY, [messages])
+                await connection.execute(_NOTIFY, [channels, messages])
         except Exception as error:  # whatever it is, polling finds what is not told
             log.warning("written_runs_not_told", error=type(error).__name__)
 
@@ -99,11 +120,35 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
         asyncio.create_task(_keep_hearing(url, sender, watch)),
     ]
     try:
-        yield told
+        yield Notify(note_written, note_accepted)
     finally:
         await cancel_until_done(*tasks)
-        if written:
+        if written or accepted:
             await tell()
+
+
+def notify_written(
+    connection: psycopg.Connection[Any], root_plan_ids: Collection[UUID], sender: str = "projector"
+) -> None:
+    """Wake those who watch runs, in all servers.
+
+    Args:
+        connection: Outside of a transaction: the runs are committed.
+        root_plan_ids: The runs that changed.
+        sender: A word; the process whose id it is ignores the message.
+    """
+    connection.execute(_NOTIFY, [*_messages(sender, {_CHANNEL: root_plan_ids})])
+
+
+def _messages(sender: str, runs: Mapping[str, Collection[UUID]]) -> tuple[list[str], list[str]]:
+    """Return channels and messages about the runs of each channel."""
+    channels, messages = [], []
+    for channel, of_channel in runs.items():
+        ids = [run.hex for run in of_channel]
+        for start in range(0, len(ids), _RUNS_IN_A_MESSAGE):
+            channels.append(channel)
+            messages.append(" ".join([sender, *ids[start : start + _RUNS_IN_A_MESSAGE]]))
+    return channels, messages
 
 
 async def _keep_hearing(url: str, sender: str, watch: Watching) -> None:

@@ -20,8 +20,8 @@ from tracer.events import Event
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.masked_events import text_size
 from tracer.merge import Reduced, reduce_events
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
 from tracer.project_settings import PayloadPolicy
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
@@ -38,11 +38,10 @@ from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.restore_statements import restore_rows
-from tracer.storage.row_copies import COPY_ROWS
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.upserts import LOCK_RUNS, merging
 from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
-from tracer.store import Erasure, Refusal, WriteAnswer
+from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
 Given = TypeVar("Given")
@@ -75,7 +74,8 @@ class PostgresWriter:
         admission: Admission | None = None,
         settings: SettingsOfProject | None = None,
         write_seconds: float | None = None,
-        copy_rows: float = COPY_ROWS,
+        on_accepted: OnWritten = lambda _: None,
+        max_run_bytes: int = MAX_RUN_BYTES,
     ) -> None:
         """Connect to the database.
 
@@ -89,7 +89,8 @@ class PostgresWriter:
             admission: What masks secrets; None: the standard.
             settings: What the project keeps of payloads; None: to be read by itself.
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
-            copy_rows: How many new rows of one table are inserted with COPY.
+            on_accepted: Is told of runs with new spans, which are to be projected.
+            max_run_bytes: The most bytes of spans that a run may have.
         """
         self._project = project
         self._project_id = project.project_id
@@ -99,8 +100,9 @@ class PostgresWriter:
         self._clock = clock
         self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
         self._leases = PostgresLeases(self._project_id, terms, lease_clock)
+        self._on_accepted = on_accepted
         self._spans = PostgresSpans(
-            self._project, clock, self._leases, partial(on_group, "spans"), copy_rows
+            self._project, clock, lease_clock, terms, partial(on_group, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
@@ -132,27 +134,26 @@ class PostgresWriter:
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer.without(refused, records)
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
-        """Store `spans`; see `TraceWriter.write_spans`."""
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store spans; see `TraceWriter.write_spans`."""
         with store_errors():
             async with asyncio.timeout(self._write_seconds):
-                size = sum(len(span.body) for span in spans)
-                refused = await self._spans.write(
-                    await self._admitted(self._admission.spans, spans, size)
-                )
-        self._on_written({root_plan_id(span.trace_id) for span in spans})
-        return WriteAnswer.without(refused, spans)
+                size = sum(len(trace.message) for trace in traces)
+                admitted = await self._admitted(self._admission.traces, traces, size)
+                refused = await self._spans.write(admitted)
+        self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
+        return _answer_for_spans(traces, refused)
 
     async def restore_spans(
-        self, spans: Sequence[Span], records: Sequence[ExportedRecord]
+        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
+        """Store spans whose records are as old as they were; see `TraceRestorer`."""
         with store_errors():
             said = reduce_records(await self._admitted(self._admission.records, records))
-            admitted = await self._admitted(self._admission.spans, spans)
+            admitted = await self._admitted(self._admission.traces, traces)
             refused = await self._spans.restore(admitted, said)
-        self._on_written({root_plan_id(span.trace_id) for span in spans})
-        return WriteAnswer.without(refused, spans)
+        self._on_written({root_plan_id(trace.trace_id) for trace in traces})
+        return _answer_for_spans(traces, refused)
 
     async def _admitted(
         self,
@@ -318,6 +319,10 @@ class PostgresWriter:
         if run.status.is_ending:
             raise RunNotActive()
         return run
+
+
+def _answer_for_spans(traces: Sequence[TraceSpans], refused: list[Refusal]) -> WriteAnswer:
+    return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
 
 
 def _run_of(written: Event | ExportedRecord) -> UUID:

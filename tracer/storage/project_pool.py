@@ -112,21 +112,21 @@ async def _begun(
 
 @asynccontextmanager
 async def transaction_in(
-    project: ProjectPool, first: Statement
+    project: ProjectPool, *first: Statement
 ) -> AsyncIterator[tuple[PoolConnection, list[Row]]]:
     """Lend a connection in a transaction of a project, for as long as it takes.
 
-    It is no pipeline, so that rows may be copied in. `committed` ends it; else it is undone.
+    It is no pipeline, so that answers can be read in it. `committed` ends it; else it is undone.
 
     Args:
         project: Whose rows it sees.
-        first: What is executed with its beginning, in one round trip; the rows are lent, too.
+        first: What is executed with its beginning, in one round trip. The rows of the last
+            statement are lent, too.
     """
     async with borrowed(project.pool, seconds=None) as connection:
         async with _begun(connection, project, "BEGIN"):
-            cursor = AsyncRawCursor(connection)
-            await cursor.execute(*first, prepare=True)
-        yield connection, await cursor.fetchall()
+            cursors = await _executing(connection, first)
+        yield connection, await cursors[-1].fetchall()
 
 
 async def committed(connection: PoolConnection, statements: Iterable[Statement]) -> list[list[Row]]:

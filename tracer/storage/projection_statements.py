@@ -181,6 +181,11 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest
 }
 """The rows that were written before there were digests."""
 
+READ_COSTS = f"""
+SELECT root_plan_id, think_act_id, cost_usd, requested_model, model, input_tokens, output_tokens
+FROM {TABLES[Kind.THINK_ACT]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND think_act_id = ANY($3::uuid[])"""
+
 # --- Write ---------------------------------------------------------------------------------------
 
 
@@ -194,7 +199,7 @@ def locking_projected_runs(*, is_spread: bool) -> str:
         is_spread: Whether the tables are spread by Citus, where statistics are not summed up.
     """
     return f"""
-SELECT root_plan_id, projected, revision, projection_error, {", ".join(RUN_FIELDS)},
+SELECT root_plan_id, projected, revision, recorded_at, projection_error, {", ".join(RUN_FIELDS)},
     {"NULL::timestamptz" if is_spread else horizon("$1")}
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
@@ -271,8 +276,8 @@ def removing(kind: Kind, *, is_spread: bool) -> str:
 def replacing(kind: Kind, *, is_spread: bool) -> str:
     """Return what makes records of the runs $3 what the rows $2 contain.
 
-    It marks hours as `removing` does. With `keeps_cost` in a row of a think-act the stored cost
-    stays if the tokens and the model are the same.
+    It marks hours as `removing` does. Open records of the runs $4 stay abandoned: nobody gave a
+    sign of life.
     """
     return _replace(kind) if is_spread else marking_too(kind, _replace(kind))
 
@@ -288,6 +293,10 @@ def _replace(kind: Kind) -> str:
         values |= fit_values()
         given |= dict.fromkeys(fit_values(), "boolean")
     new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
+    new["abandoned_at"] = (
+        "CASE WHEN excluded.status < 'cancelled' AND kept.root_plan_id = ANY($4::uuid[])"
+        " THEN kept.abandoned_at ELSE excluded.abandoned_at END"
+    )
     return f"""
     INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})
     SELECT run.project_id, run.root_plan_id, given.{key}, run.revision, {", ".join(values.values())}

@@ -26,7 +26,7 @@ UNSTORABLE = (
 )
 """What something that was written is to blame for; a part of the write may succeed by itself."""
 
-_COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
+COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure)
 
 
 class PartlyWritten(StoreUnavailable):
@@ -94,9 +94,9 @@ async def outlasting_collisions(
     """Return what a transaction returns, which is repeated while it loses against another one."""
     try:
         return await transact(*given, **named)
-    except _COLLISIONS:  # seldom: what repeats it costs as much as a small write
+    except COLLISIONS:  # seldom: what repeats it costs as much as a small write
         retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_COLLISIONS),
+            retry=retry_if_exception_type(COLLISIONS),
             stop=stop_after_attempt(8),
             wait=wait_random_exponential(multiplier=0.01, max=0.5),
             reraise=True,

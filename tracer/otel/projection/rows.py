@@ -46,6 +46,9 @@ from tracer.versions import Fields
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""
 
+PROJECTION_VERSION = 1
+"""Raise this number if the rows of any trace change, so that stored runs are projected again."""
+
 Row = tuple[Any, ...]
 """The values of a record. Ids are 16 bytes, times are microseconds since 1970, lists are tuples."""
 
@@ -83,6 +86,8 @@ class ProjectedRun:
     later: dict[bytes, int]
     """The index of the message in which a record's span came first, by record id; left out if it is
     0. A record without a span came with the first of the work below it."""
+    priced: set[bytes]
+    """The ids of the think-acts whose cost was computed from the price list."""
 
 
 SpanPlace = tuple[Kind, bytes]
@@ -143,6 +148,11 @@ def _field_value(kind: Kind, name: str, value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return EPOCH + timedelta(microseconds=value) if name.endswith("_at") else value
+
+
+def row_of(values: Iterable[Any]) -> Row:
+    """Return fields of a record, in the order of `PROJECTED_FIELDS`, as a row."""
+    return tuple(_row_value(value) for value in values)
 
 
 def _row_value(value: Any) -> Any:
@@ -250,6 +260,7 @@ def _rows_of_carried(run_spans: RunSpans, carried: Placed) -> ProjectedRun:
         rows=rows,
         spans=len(run_spans.versions),
         later=_later_of_carried(run_spans, carried),
+        priced=set(),
     )
 
 
@@ -352,6 +363,7 @@ class _Projection:
         """How many plans each call, or step, has opened so far."""
         self._input_tokens = self._output_tokens = self._failures = 0
         self._cost_usd = Decimal(0)
+        self._priced: set[bytes] = set()
 
     def _find_root_agent(self) -> Agent | None:
         """Return the agent whose plan is the root plan; None if no agent's is."""
@@ -388,7 +400,9 @@ class _Projection:
         rows = self._rows
         if self._may_hold_masks:
             rows = {kind: _with_masks(kind, found) for kind, found in rows.items()}
-        return ProjectedRun(self._root_id, self._run_row(), rows, self._count, self._later_records())
+        return ProjectedRun(
+            self._root_id, self._run_row(), rows, self._count, self._later_records(), self._priced
+        )
 
     def _later_records(self) -> dict[bytes, int]:
         later = self._later
@@ -537,7 +551,9 @@ class _Projection:
     def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
         reading = span.reading
         lifecycle = _lifecycle(span, Reason.MODEL_ERROR)
-        cost = reading.cost_usd if reading.cost_usd is not None else _price(reading, span)
+        cost = reading.cost_usd
+        if cost is None and (cost := _price(reading, span)) is not None:
+            self._priced.add(span.record_id)
         model = stored(reading.model)
         requested = stored(reading.requested_model) if reading.requested_model else model
         self._rows[Kind.THINK_ACT][span.record_id] = _think_act_row(
