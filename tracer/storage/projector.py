@@ -259,7 +259,7 @@ class Projector:
             stored.arrivals = [LATEST] * len(stored.arrivals)
             try:
                 computed = _computed(attempt, stored)
-            except Exception as error:  # as in `_project_claimed`
+            except Exception as error:  # as in `project_claimed`
                 self._ask(
                     sql.NOTE_FAILURES, project_id, self._now(), [run_id], [_reason(error)], [True]
                 )
@@ -308,14 +308,15 @@ class Projector:
         if not claimed:
             return Round()
         try:
-            return self._project_claimed(project_id, claimed, now, is_due=is_due)
+            return self.project_claimed(project_id, claimed, now, is_due=is_due)
         finally:
             if not self._connection.closed:
                 self._ask(sql.RELEASE, project_id, claimed)
 
-    def _project_claimed(
+    def project_claimed(
         self, project_id: int, runs: list[UUID], now: datetime | None, *, is_due: bool
     ) -> Round:
+        """Project runs whose claims the caller holds. The claims save work and prove nothing."""
         begin = time.monotonic()
         attempts, failures = [], {}
         for run_id, arrived, number, *rest in self._ask(
