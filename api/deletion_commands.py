@@ -120,7 +120,14 @@ def erase(
                 f"Deleted: {done.runs} runs, {done.records} records, {done.spans} spans."
                 f" Left of them: {done.left}."
             )
-        if done.left:
+            if done.unprojected:
+                said.print(
+                    "The spans of these runs could not be projected, so their subject is not known:"
+                    f" {', '.join(map(str, done.unprojected))}. Run `tracer reproject RUN …` and"
+                    " erase the subject again, or delete a run with `tracer erase --run RUN`.",
+                    markup=False,
+                )
+        if done.left or done.unprojected:
             raise typer.Exit(1)
 
     carry_out(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
@@ -62,7 +63,9 @@ class ErasureSchema(ClosedSchema):
     """What was deleted on request, and what is left of it."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"runs": 3, "records": 57, "spans": 0, "left": 0}]}
+        json_schema_extra={
+            "examples": [{"runs": 3, "records": 57, "spans": 0, "left": 0, "unprojected": []}]
+        }
     )
 
     runs: int
@@ -72,3 +75,5 @@ class ErasureSchema(ClosedSchema):
     """OpenTelemetry spans as they came."""
     left: int
     """What is still there, counted in every table after the deletion: 0."""
+    unprojected: list[UUID]
+    """Runs of the project with spans that could not be projected: they may be of the subject."""

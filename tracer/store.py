@@ -71,6 +71,8 @@ class Erasure:
     """OpenTelemetry spans as they came."""
     left: int = 0
     """What is still there of these runs wherever there may be something: 0."""
+    unprojected: list[UUID] = field(default_factory=list)
+    """Runs of the project with spans that could not be projected: their subject is not known."""
 
     def __add__(self, other: Erasure) -> Erasure:
         return Erasure(
@@ -78,6 +80,7 @@ class Erasure:
             self.records + other.records,
             self.spans + other.spans,
             self.left + other.left,
+            self.unprojected + other.unprojected,
         )
 
 
@@ -136,7 +139,9 @@ class TraceWriter(Protocol):
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject, as `delete_run` does, and what their conversations keep.
 
-        Runs whose root plan has not come yet have no subject: those are deleted by asking again.
+        Runs that are pending are projected first. Runs that cannot be projected, and runs whose
+        root plan has not arrived, have no subject yet: the former are named in the answer, and
+        asking again deletes both once their subject is known.
 
         Raises:
             StoreUnavailable: As above; what is deleted stays so. Asking again goes on with it.

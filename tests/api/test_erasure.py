@@ -55,7 +55,7 @@ async def test_answer_counts_what_was_erased(api: Api) -> None:
 
     assert (answer.status_code, answer.json()) == (
         200,
-        {"runs": 1, "records": 13, "spans": 0, "left": 0},
+        {"runs": 1, "records": 13, "spans": 0, "left": 0, "unprojected": []},
     )
 
 
@@ -99,7 +99,13 @@ def test_commands_delete_runs_and_report_the_numbers(
     assert codes == [1, 0, 0, 1, 0, 0]
     assert "either a subject or a run" in both.stderr
     assert "Deleted: 1 runs, 1 records" in erased.stderr
-    assert json.loads(counted.stdout) == {"runs": 1, "records": 9, "spans": 0, "left": 0}
+    assert json.loads(counted.stdout) == {
+        "runs": 1,
+        "records": 9,
+        "spans": 0,
+        "left": 0,
+        "unprojected": [],
+    }
     assert "--subject" in none.stderr
     assert json.loads(foreseen.stdout) == [{"project": "default", "wouldDelete": 1}]
     assert "default: 1 runs deleted, 1 records" in pruned.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,13 @@ import pytest
 from tests.citus_databases import on_one_postgres
 from tests.otel.made_traces import made, spans_from
 from tests.storage.deletions import left_of, record, rich_run, rows
+from tests.storage.stored_spans import (
+    LONG_AGO,
+    make_pending,
+    store_block,
+    store_rows,
+    store_run,
+)
 from tests.storage.test_list_queries import nodes
 from tests.store_contract.moments import Moments
 from tests.trees import read_tree
@@ -38,14 +46,15 @@ KEEP_ALL = ProjectSettings()
 @pytest.mark.parametrize(
     "rows_at_once", [3, *(pytest.param(rows, marks=pytest.mark.thorough) for rows in (1, 1_000))]
 )
-async def test_nothing_is_left_of_a_deleted_run_in_any_table(
-    pool: Pool, writer: PostgresWriter, rows_at_once: int
-) -> None:
+async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, rows_at_once: int) -> None:
     run, events = rich_run()
     await record(pool, *events)
-    trace = spans_from(made(1, "a tool"))
-    assert (await writer.write_spans(trace)).refused == []
+    trace = spans_from(*(made(each, "a tool") for each in range(1, 7)))
     of_spans = root_plan_id(trace[0].trace_id)
+    await store_rows(pool, trace)
+    for each in (trace[:2], trace[2:]):
+        await store_block(pool, each)
+    await make_pending(pool, of_spans)
     await rows(
         pool,
         "INSERT INTO removed_record VALUES (1, %s, %s, 'step', 1) RETURNING 1",
@@ -61,7 +70,7 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(
     assert set((await left_of(pool, [run.root, of_spans])).values()) == {0}
     assert [each.left for each in done] == [0, 0]
     assert sum(each.runs for each in done) == 2
-    assert sum(each.spans for each in done) == before["otel_span"]
+    assert sum(each.spans for each in done) == 2 * len(trace)
     named = ("plan_execution_record", "agent_execution_record", "think_act_record", "act_tool_info")
     assert sum(each.records for each in done) == sum(before[table] for table in named)
 
@@ -198,6 +207,52 @@ async def test_a_subject_s_conversations_are_forgotten_whoever_else_took_part(po
     assert await rows(pool, "SELECT count(*) FROM run WHERE deleted_at IS NULL") == [(1,)]
 
 
+async def test_erasing_a_subject_names_the_runs_that_are_not_projected(pool: Pool) -> None:
+    settled, failed = UUID(int=1), UUID(int=2)
+    for run in (settled, failed):
+        await store_run(pool, run)
+    await make_pending(pool, failed, "infinity")
+    await make_pending(pool, settled)
+    _, events = rich_run(subject="p-1")
+    await record(pool, *events)
+    deletion = PostgresDeletion(ProjectPool(pool))
+
+    async def settle() -> list[UUID]:
+        # As a projector does: now the run has a subject.
+        await rows(pool, "DELETE FROM pending_run WHERE root_plan_id = %s RETURNING 1", settled)
+        await rows(
+            pool, "UPDATE run SET subject = 'p-1' WHERE root_plan_id = %s RETURNING 1", settled
+        )
+        return await deletion.pending_runs()
+
+    done = await deletion.erase_subject("p-1", settle)
+
+    assert (done.runs, done.left, done.unprojected) == (2, 0, [failed])
+    assert (await deletion.erase_subject("p-1")).unprojected == [failed]
+
+
+async def test_spans_that_arrive_after_an_erasure_began_are_not_waited_for(pool: Pool) -> None:
+    run = UUID(int=1)
+    await store_run(pool, run)
+    await make_pending(pool, run, since=LONG_AGO + timedelta(days=1))
+    deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: LONG_AGO)
+    assert await deletion.pending_runs() == []
+
+
+async def test_tombstone_of_a_failed_projection_says_nothing_of_it(pool: Pool) -> None:
+    run = UUID(int=1)
+    await store_run(pool, run)
+    await rows(
+        pool,
+        "UPDATE run SET projection_error = 'a secret', projected = 3, projection_version = 1,"
+        " span_bytes = 9, settle_at = now(), next_projection_at = now() RETURNING 1",
+    )
+    await PostgresDeletion(ProjectPool(pool)).erase_run(run)
+    [(tombstone,)] = await rows(pool, "SELECT row_to_json(run) FROM run")
+    named = ("projection_error", "projected", "projection_version", "span_bytes", "settle_at")
+    assert not any(tombstone[name] for name in (*named, "next_projection_at"))
+
+
 @pytest.mark.thorough
 async def test_erasing_again_goes_on_with_what_was_interrupted(pool: Pool) -> None:
     run, events = rich_run(subject="p-1")
@@ -237,8 +292,10 @@ GIVEN = {
         (sql.forgetting(sql.PASSING_OVER), {"run_by_swept_at"}),
         (sql.LEFT_SESSIONS, {"run_by_session_id"}),
         (sql.FORGET_SESSIONS, {"session_state_by_session"}),
-        *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[2:]),
+        *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[3:]),
         (sql.SWEEPS["otel_span"], {"otel_span_pkey"}),
+        (sql.SWEEPS["otel_block"], {"otel_block_pkey"}),
+        (sql.FORGET_PENDING, {"pending_run_pkey"}),
         (sql.CUTS[0], {"plan_execution_record_by_run"}),
         (sql.CUTS[1], {"act_tool_info_by_run"}),
         (sql.COUNT_LEFT, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
 from tests.storage.lock_waits import until, until_waiting, waiting
+from tests.storage.stored_spans import make_pending, store_run
 from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.access import Scope
@@ -102,6 +103,19 @@ async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Poo
     assert await kept(pool) == {alive.root, dead.root}
     assert left_alone not in await kept(pool)
     assert (await pruned(pool, MONTH, NOW + timedelta(days=11))).runs == 2
+
+
+async def test_run_with_pending_spans_is_kept_unless_its_projection_failed(pool: Pool) -> None:
+    pending, failed, projected = (UUID(int=number) for number in (1, 2, 3))
+    for run in (pending, failed, projected):
+        await store_run(pool, run, days_ago(90))
+    await make_pending(pool, pending, days_ago(80))
+    await make_pending(pool, failed, "infinity")
+
+    assert (await pruned(pool, MONTH)).runs == 2
+
+    assert await kept(pool) == {pending}
+    assert set((await left_of(pool, [failed, projected])).values()) == {0}
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:

@@ -31,7 +31,13 @@ _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
 _END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
     WHEN {_IS_OPEN} AND abandoned_at IS NOT NULL THEN abandoned_at ELSE recorded_at END"""
 
-_LIVES = f"""{_IS_OPEN} AND EXISTS (
+# A run with pending spans has no end yet. If its projection failed for good, its records decide:
+# otherwise no project could ever get rid of it.
+_LIVES = f"""EXISTS (
+    SELECT FROM pending_run AS pending
+    WHERE pending.root_plan_id = run.root_plan_id AND pending.project_id = run.project_id
+        AND pending.due_at < 'infinity'
+) OR {_IS_OPEN} AND EXISTS (
     SELECT FROM recorder_run AS part
     WHERE part.root_plan_id = run.root_plan_id AND part.project_id = run.project_id
         AND part.recorder_id IN (
@@ -82,9 +88,17 @@ def on_its_shard(change: str) -> str:
     return change.replace("WHERE ctid", f"WHERE {_OF_RUNS} AND ctid", 1)
 
 
-def counting(change: str) -> str:
-    """Return a statement that answers how many rows another one changes."""
-    return f"WITH changed AS ({change} RETURNING 1) SELECT count(*) FROM changed"
+def counting(change: str, spans: str = "0") -> str:
+    """Return a statement that returns how many rows another one changes, and how many spans.
+
+    Args:
+        change: The other one, without RETURNING.
+        spans: The number of spans in a row, as SQL.
+    """
+    return (
+        f"WITH changed AS ({change} RETURNING {spans} AS spans)"
+        " SELECT count(*), coalesce(sum(spans), 0)::bigint FROM changed"
+    )
 
 
 WAITING = "FOR NO KEY UPDATE"
@@ -105,11 +119,20 @@ def burying(which: str) -> str:
     status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, abandoned_at = NULL,
     recorder_id = NULL, title = NULL, agent_name = NULL, tags = '{{}}', masked = '{{}}',
     traceparent = NULL, cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0,
-    cost_usd = 0, tool_calls = 0, failures = 0
+    cost_usd = 0, tool_calls = 0, failures = 0, projected = 0, projection_version = 0,
+    projection_error = NULL, next_projection_at = NULL, span_bytes = 0, settle_at = NULL
     WHERE {_OF_RUNS} AND {which} RETURNING root_plan_id, session_id"""
 
 
 LEAVE_LEASES = f"DELETE FROM recorder_run WHERE {_OF_RUNS}"
+
+FORGET_PENDING = f"DELETE FROM pending_run WHERE {_OF_RUNS}"
+"""Takes buried runs from the projectors."""
+
+PENDING_RUNS = f"""
+SELECT root_plan_id FROM pending_run WHERE {_OF_PROJECT} AND since <= %(now)s
+ORDER BY root_plan_id"""
+"""Finds the runs whose records lack spans that arrived by `now`."""
 
 # The comparison of names can use the index behind row-level security; it is of the first 63 bytes.
 _OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
@@ -123,9 +146,13 @@ def _of_runs(table: str) -> str:
     return f"{_OF_RUNS} AND {ALWAYS}" if table in TABLES.values() else _OF_RUNS
 
 
-def _some(table: str, condition: str = "true") -> str:
+BLOCK_ROWS = 50
+"""How many rows a block of spans counts as: it may have megabytes, in rows of 2 kB."""
+
+
+def _some(table: str, condition: str = "true", most: str = "%(most)s") -> str:
     return f"""ctid = ANY(ARRAY(
-        SELECT ctid FROM {table} WHERE {_of_runs(table)} AND {condition} LIMIT %(most)s))"""
+        SELECT ctid FROM {table} WHERE {_of_runs(table)} AND {condition} LIMIT {most}))"""
 
 
 _PLANS, _CALLS = TABLES[Kind.PLAN], TABLES[Kind.TOOL_CALL]
@@ -147,15 +174,23 @@ CUTS = (
 )
 """Take the circles out of what lies below runs, so that rows can go one after the other."""
 
+_BLOCKS_AT_ONCE = f"ceil(%(most)s::numeric / {BLOCK_ROWS})"
+
 SWEEPS = {
-    table: f"DELETE FROM {table} WHERE {_some(table)}"
-    for table in (
-        "otel_span",
-        "removed_record",
-        *(TABLES[kind] for kind in (Kind.TOOL_CALL, Kind.THINK_ACT, Kind.STEP, Kind.PLAN)),
-    )
+    "otel_block": f"DELETE FROM otel_block WHERE {_some('otel_block', most=_BLOCKS_AT_ONCE)}",
+    **{
+        table: f"DELETE FROM {table} WHERE {_some(table)}"
+        for table in (
+            "otel_span",
+            "removed_record",
+            *(TABLES[kind] for kind in (Kind.TOOL_CALL, Kind.THINK_ACT, Kind.STEP, Kind.PLAN)),
+        )
+    },
 }
 """Delete `most` rows below runs, table by table, so that nothing refers to what is gone."""
+
+SPANS_IN = {"otel_block": "spans", "otel_span": "1"}
+"""How many spans a row of a table holds, as SQL."""
 
 LOCK_SESSIONS = f"""
 SELECT FROM session_state WHERE {_OF_SESSIONS}

@@ -6,7 +6,7 @@ in transactions of a bounded size, by whoever comes first: see decision 20.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,6 +33,10 @@ RUNS_AT_ONCE = 20
 
 TOMBSTONE_DAYS = 400
 """How long a tombstone refuses what a spool kept."""
+
+Settle = Callable[[], Awaitable[list[UUID]]]
+"""Projects the runs of a project that are pending when it is called, and returns those that could
+not be projected."""
 
 _RECORD_TABLES = {TABLES[kind] for kind in RECORDS}
 
@@ -89,15 +93,20 @@ class PostgresDeletion:
                 raise RecordNotFound("run", root_plan_id)
             return await self._erase(buried)
 
-    async def erase_subject(self, subject: str) -> Erasure:
+    async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
         """Delete every run of a subject and the state of their conversations; count what is left.
+
+        Args:
+            subject: The subject, as it is stored.
+            settle: Called first, because only records name the subject of a run. If it is None, the
+                answer names all runs that are pending.
 
         Raises:
             StoreUnavailable: As above. Erasing again goes on with it.
         """
         given = {"subject": subject}
         sessions: set[str] = set()
-        done = Erasure()
+        done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
             while buried := await self._bury(
                 sql.OF_SUBJECT, given, sql.BY_SUBJECT, with_sessions=True
@@ -114,6 +123,18 @@ class PostgresDeletion:
             done += swept
         left = await self._sum(sql.COUNT_LEFT, given)
         return Erasure(len(buried), done.records, done.spans, left)
+
+    async def pending_runs(self) -> list[UUID]:
+        """Return the runs of the project with spans that are not projected yet, by id.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            async with reading(self._project) as connection:
+                given = {**self._given, "now": await self._now(connection)}
+                found = await (await connection.execute(sql.PENDING_RUNS, given)).fetchall()
+        return [run_id for (run_id,) in found]
 
     async def count(self, settings: ProjectSettings) -> int:
         """Return how many runs are older or more than a project keeps.
@@ -208,6 +229,7 @@ class PostgresDeletion:
             if buried:
                 values |= {"runs": list(buried)}
                 await connection.execute(sql.LEAVE_LEASES, values)
+                await connection.execute(sql.FORGET_PENDING, values)
                 if not await is_spread_by(connection):  # where nothing is summed up
                     await connection.execute(MARK_RUNS, values)
                 if with_sessions:
@@ -243,9 +265,7 @@ class PostgresDeletion:
             if not cut.issuperset(taken) and await _has_circles(connection, given):
                 return Swept()
             cut.update(taken)
-            deleted = await _deleted(connection, given)
-            records = sum(rows for table, rows in deleted.items() if table in _RECORD_TABLES)
-            spans = deleted.get("otel_span", 0)
+            records, spans = await _deleted(connection, given)
             if given["most"] <= 0:
                 return Swept(0, records, spans)
             given |= {"now": await self._now(connection), "sessions": _session_ids(taken)}
@@ -301,27 +321,35 @@ async def _has_circles(connection: PoolConnection, given: dict[str, Any]) -> boo
     routed = sql.on_its_shard if await is_spread_by(connection) else str
     for cut in sql.CUTS:
         if given["most"] > 0:
-            given["most"] -= await _counted(connection, routed(cut), given)
+            changed, _ = await _counted(connection, sql.counting(routed(cut)), given)
+            given["most"] -= changed
     return bool(given["most"] <= 0)
 
 
-async def _deleted(connection: PoolConnection, given: dict[str, Any]) -> dict[str, int]:
-    """Delete rows as long as `most` is more than 0, which is lowered; return how many, by table."""
+async def _deleted(connection: PoolConnection, given: dict[str, Any]) -> tuple[int, int]:
+    """Delete rows as long as `most` is more than 0, which is lowered.
+
+    Returns:
+        How many records and how many spans were deleted.
+    """
     routed = sql.on_its_shard if await is_spread_by(connection) else str
-    deleted = {}
+    records = spans = 0
     for table, sweep in sql.SWEEPS.items():
         if given["most"] > 0:
-            deleted[table] = await _counted(connection, routed(sweep), given)
-            given["most"] -= deleted[table]
-    return deleted
+            counting = sql.counting(routed(sweep), sql.SPANS_IN.get(table, "0"))
+            rows, spans_of_rows = await _counted(connection, counting, given)
+            given["most"] -= rows * (sql.BLOCK_ROWS if table == "otel_block" else 1)
+            records += rows if table in _RECORD_TABLES else 0
+            spans += spans_of_rows
+    return records, spans
 
 
-async def _counted(connection: PoolConnection, change: str, given: dict[str, Any]) -> int:
-    """Execute a statement that changes rows, and return how many it did."""
-    cursor = await connection.execute(sql.counting(change), given)
-    [(changed,)] = await cursor.fetchall()
-    assert isinstance(changed, int)
-    return changed
+async def _counted(
+    connection: PoolConnection, counting: str, given: dict[str, Any]
+) -> tuple[int, int]:
+    """Execute a statement of `counting`, and return its rows and spans."""
+    [(rows, spans)] = await (await connection.execute(counting, given)).fetchall()
+    return rows, spans
 
 
 def _run_ids(sessions: Sequence[str]) -> list[UUID]:

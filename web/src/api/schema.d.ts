@@ -885,7 +885,8 @@ export interface components {
          *       "left": 0,
          *       "records": 57,
          *       "runs": 3,
-         *       "spans": 0
+         *       "spans": 0,
+         *       "unprojected": []
          *     }
          */
         ErasureSchema: {
@@ -906,6 +907,11 @@ export interface components {
              * @description What is still there, counted in every table after the deletion: 0.
              */
             left: number;
+            /**
+             * Unprojected
+             * @description Runs of the project with spans that could not be projected: they may be of the subject.
+             */
+            unprojected: string[];
         };
         /**
          * ErrorSchema

@@ -1,0 +1,66 @@
+"""Spans in the tables: as blocks, and as the rows that programs before migration 0015 wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from tracer.otel.blocks import block_key, pack_block
+from tracer.otel.encode import encode_protobuf
+from tracer.otel.span_fields import root_plan_id
+from tracer.otel.spans import Span, merge_spans
+from tracer.storage.engine import Pool
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+
+_RUN = """
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source, tags,
+    input_tokens, output_tokens, cost_usd, tool_calls, failures)
+VALUES (1, %s, 'unknown', %s, 1, 'spans', '{}', 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING"""
+
+
+async def store_run(pool: Pool, run: UUID, at: datetime = LONG_AGO) -> None:
+    """Insert a run that arrived as spans, unless it exists."""
+    await _execute(pool, _RUN, run, at)
+
+
+async def store_rows(pool: Pool, spans: Sequence[Span], at: datetime = LONG_AGO) -> None:
+    """Insert spans into `otel_span`, with their runs."""
+    for (trace_id, span_id), span in merge_spans(spans).items():
+        await store_run(pool, root_plan_id(trace_id), at)
+        await _execute(
+            pool,
+            "INSERT INTO otel_span VALUES (1, %s, %s, %s, %s, %s, %s, %s, %s)",
+            *(root_plan_id(trace_id), span_id, span.parent_span_id, span.name),
+            *(span.start, span.end, span.body, at),
+        )
+
+
+async def store_block(pool: Pool, spans: Sequence[Span], at: datetime = LONG_AGO) -> None:
+    """Insert a block with the spans of one trace, in this order, with the run."""
+    message, run = encode_protobuf(spans), root_plan_id(spans[0].trace_id)
+    await store_run(pool, run, at)
+    await _execute(
+        pool,
+        "INSERT INTO otel_block VALUES (1, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+        *(run, block_key(message), len(spans), len(message), at, pack_block(message)),
+    )
+
+
+async def make_pending(
+    pool: Pool, run: UUID, due_at: datetime | str = LONG_AGO, since: datetime = LONG_AGO
+) -> None:
+    """Insert a `pending_run` row."""
+    await _execute(
+        pool,
+        "INSERT INTO pending_run (project_id, root_plan_id, arrived, spans, size, since, due_at)"
+        " VALUES (1, %s, 1, 1, 1, %s, %s)",
+        *(run, since, due_at),
+    )
+
+
+async def _execute(pool: Pool, statement: str, *values: Any) -> None:
+    async with pool.connection() as connection:
+        await connection.execute(statement.encode(), values)
