@@ -8,9 +8,8 @@ from uuid import UUID
 
 import orjson
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from api.terminal import AsJson, Project, carry_out, said
+from api.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer import assembly
 from tracer.errors import BadRequest
 from tracer.ids import DEFAULT_PROJECT
@@ -72,7 +71,7 @@ async def _prune(
     if dry_run:
         return {"wouldDelete": total}
     done = Swept()
-    with _progress() as progress:
+    with progress_bar() as progress:
         shown = progress.add_task(name, total=total)
         async for swept in deletion.prune(kept):
             done += swept
@@ -131,8 +130,3 @@ def erase(
             raise typer.Exit(1)
 
     carry_out(run)
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=said)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tracer.errors import TracerError
 from tracer.logs import configure_logs
@@ -20,6 +21,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # What a program reads goes to standard output, what a person reads beside it to standard error.
 said = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def progress_bar() -> Progress:
+    """Return a bar for work in known pieces, with the time that it has taken."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TimeElapsedColumn(), console=said)
 
 
 THREADS = 32

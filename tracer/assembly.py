@@ -58,6 +58,8 @@ from tracer.storage.projects import (
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
 from tracer.storage.run_watch import RunWatch
+from tracer.storage.span_packer import SpanPacker
+from tracer.storage.span_packing import SpanPacking
 from tracer.storage.summariser import Summariser
 from tracer.store import TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
@@ -173,6 +175,7 @@ async def parts(
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
             Summariser(pool) as summariser,
+            SpanPacker(pool),
             _launcher(
                 settings,
                 application,
@@ -271,11 +274,39 @@ async def project_settings(
         ConfigurationError: There is no such project.
     """
     async with open_pool(database_url) as pool:
-        if project is None:
-            found = await list_projects(pool)
-        else:
-            found = {project: await project_id_of(pool, project)}
-        yield {name: SettingsOfProject(ProjectPool(pool, each)) for name, each in found.items()}
+        found = await _chosen(pool, project)
+        yield {name: SettingsOfProject(each) for name, each in found.items()}
+
+
+async def _chosen(pool: Pool, project: str | None) -> dict[str, ProjectPool]:
+    """Return the project of this name, or all projects if it is None.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
+    if project is None:
+        found = await list_projects(pool)
+    else:
+        found = {project: await project_id_of(pool, project)}
+    return {name: ProjectPool(pool, project_id) for name, project_id in found.items()}
+
+
+@asynccontextmanager
+async def span_packing(
+    database_url: str, project: str | None = None
+) -> AsyncIterator[dict[str, SpanPacking]]:
+    """Give what packs the spans of projects in a migrated Postgres, by the projects' names.
+
+    Args:
+        database_url: The database.
+        project: One project; None: all.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
+    async with open_pool(database_url) as pool:
+        found = await _chosen(pool, project)
+        yield {name: SpanPacking(each) for name, each in found.items()}
 
 
 @asynccontextmanager
