@@ -18,6 +18,7 @@ from tracer.storage.changed_hours import (
     marking_too,
     moments_of,
 )
+from tracer.storage.span_blocks import RUN_LOCK_KEY
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.storage.upserts import column_type, fit_values
 
@@ -39,9 +40,6 @@ FAILED_PAUSE = "interval '1 minute'"
 
 CHANNEL = "tracer_pending"
 """Where accepted runs are announced to projectors."""
-
-RUN_LOCK = "hashtextextended(root_plan_id::text, project_id)"
-"""The key of the advisory lock that claims a run."""
 
 # --- Accept --------------------------------------------------------------------------------------
 
@@ -123,11 +121,11 @@ FROM pending_run WHERE due_at < 'infinity'"""
 
 CLAIM = f"""
 SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
-    (project_id) WHERE pg_try_advisory_lock({RUN_LOCK})"""
+    (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
 """Claim those of the runs $2 that nobody else has claimed, until `RELEASE`."""
 
 RELEASE = f"""
-SELECT pg_advisory_unlock({RUN_LOCK}) FROM unnest($2::uuid[]) AS given (root_plan_id),
+SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS given (root_plan_id),
     (SELECT $1::integer) AS project (project_id)"""
 
 # A crash of the machine may lose the count of one attempt: that is no reason to wait for the disk.

@@ -38,7 +38,6 @@ from tracer.otel.projection.rows import (
     row_of,
 )
 from tracer.otel.span_fields import EPOCH, root_plan_id
-from tracer.otel.wire import bytes_field
 from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.storage import projection_statements as sql
@@ -49,6 +48,7 @@ from tracer.storage.json_rows import json_batches
 from tracer.storage.notifications import notify_written
 from tracer.storage.program_role import PROGRAM_ROLE, STANDING, Standing
 from tracer.storage.restore_statements import restore_rows
+from tracer.storage.span_blocks import span_message
 from tracer.storage.write_errors import COLLISIONS, UNSTORABLE
 from tracer.store import MAX_RUN_BYTES
 from tracer.versions import Fields
@@ -352,7 +352,8 @@ class Projector:
         found: dict[UUID, StoredSpans] = {}
         if not runs:
             return found
-        with self._in_project(project_id):
+        # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
+        with self._in_project(project_id, "ISOLATION LEVEL REPEATABLE READ READ ONLY"):
             for run_id, projected, version in self._ask(sql.READ_RUNS, project_id, runs):
                 if version <= PROJECTION_VERSION:
                     found[run_id] = StoredSpans(projected)
@@ -374,7 +375,7 @@ class Projector:
                 # They are older than any block.
                 of_run = runs[run_id]
                 place = len(of_run.messages) if not of_run.size else 0
-                of_run.messages.insert(place, bytes_field(1, body))
+                of_run.messages.insert(place, span_message([body]))
                 of_run.arrivals.insert(place, recorded_at)
                 of_run.spans += 1
 
@@ -603,9 +604,11 @@ class Projector:
         return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def _in_project(self, project_id: int) -> Iterator[None]:
+    def _in_project(self, project_id: int, mode: str = "") -> Iterator[None]:
         """Have a transaction that row-level security restricts to a project."""
         with self._connection.transaction():
+            if mode:
+                self._connection.execute(f"SET TRANSACTION {mode}")
             self._become(project_id)
             yield
 

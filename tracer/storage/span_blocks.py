@@ -24,19 +24,6 @@ RUN_LOCK_KEY = "hashtextextended(root_plan_id::text, project_id)"
 """The key of a run's advisory lock, over the columns of that name. Who rewrites the blocks of a run
 or projects it takes this lock first, and leaves the run to the holder if it is taken."""
 
-BLOCKS_OF_RUNS = """
-SELECT root_plan_id, body, recorded_at FROM otel_block
-WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
-ORDER BY recorded_at, key"""
-"""Finds the blocks of the runs $2 of the project $1. This statement and `SPAN_ROWS_OF_RUNS` must
-see one snapshot, or the caller must hold the advisory locks of the runs."""
-
-SPAN_ROWS_OF_RUNS = """
-SELECT root_plan_id, body, recorded_at FROM otel_span
-WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
-ORDER BY recorded_at, span_id"""
-"""Finds the spans of the runs $2 that are not packed yet; see `span_message`."""
-
 CLAIM_RUN = f"""
 SELECT pg_try_advisory_xact_lock({RUN_LOCK_KEY})
 FROM (VALUES (%(run)s::uuid, %(project_id)s::integer)) AS run (root_plan_id, project_id)"""
