@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,19 +15,21 @@ import psycopg
 import pytest
 from psycopg.types.array import ListBinaryDumper
 
-from tests.otel.made_traces import TRACE_ID, agent, chat, spans_from, tool
+from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tracer.leases import DEFAULT_TERMS
 from tracer.merge import RULES
 from tracer.otel.blocks import traces_of
+from tracer.otel.dialects import genai
 from tracer.otel.projection.rows import fields_of, project_run
-from tracer.otel.spans import Span
+from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import RECORDS
+from tracer.storage import projector
 from tracer.storage.burial_statements import BELOW_RUNS
 from tracer.storage.engine import SyncConnection, connection_options, open_pool, sync_connection
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projector import Projector
+from tracer.storage.projector import Projector, ProjectRunKey, Round
 from tracer.storage.tables import TABLES
 
 RUN = UUID(hex=TRACE_ID)
@@ -230,3 +233,165 @@ def test_deletion_at_any_step_leaves_no_row(server: Server) -> None:
         with psycopg.connect(**connection_options(server.url)) as connection:
             for table in BELOW_RUNS:
                 assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+
+
+# --- Failures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def faulty_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the dialect of GenAI spans raise an error for spans named "boom"."""
+    read = genai.read
+
+    def faulty(span: ReadableSpan) -> Any:
+        if span.name == "boom":
+            raise KeyError("patient 4711")
+        return read(span)
+
+    monkeypatch.setattr(genai, "read", faulty)
+
+
+def other_trace(number: int) -> list[Span]:
+    """Return a trace with an id of its own."""
+    spans = [agent(1, "planner"), chat(2, parent=1)]
+    for span in spans:
+        span["traceId"] = f"{number:032x}"
+    return spans_from(*spans)
+
+
+def project_all(url: str, after: timedelta = timedelta(seconds=10)) -> Round:
+    """Project everything that is due until some time from now, a few times."""
+    now = datetime.now(UTC) + after
+    done = Round()
+    with sync_connection(connection_options(url)) as connection:
+        for number in range(10):
+            done += Projector(connection).project_due(now + number * timedelta(seconds=10))
+    return done
+
+
+def run_row(url: str, *columns: str) -> tuple[Any, ...]:
+    with psycopg.connect(**connection_options(url)) as connection:
+        found = connection.execute(
+            f"SELECT {', '.join(columns)} FROM run LEFT JOIN pending_run USING (root_plan_id)"
+            " WHERE root_plan_id = %s",
+            [RUN],
+        ).fetchone()
+    assert found is not None
+    return found
+
+
+@pytest.mark.usefixtures("faulty_dialect")
+def test_dialect_error_keeps_spans_and_records_and_says_why(server: Server) -> None:
+    good, _ = parts_of_a_trace()
+    server.accept(good)
+    project_all(server.url)
+    server.accept(spans_from(made(7, "boom", parent=1)))
+    for number in range(1, 30):
+        server.accept(other_trace(number))
+
+    done = project_all(server.url)
+
+    assert (done.projected, done.failures) == (29, 5)
+    error, attempts, is_over, spans = run_row(
+        server.url, "projection_error", "attempts", "due_at = 'infinity'", "spans"
+    )
+    assert error.startswith("The projection raised KeyError (test_projector.py, line ")
+    assert "4711" not in error
+    assert (attempts, is_over, spans) == (5, True, 1)
+    assert run_row(server.url, "status", "title") == ("running", "planner")
+
+
+@pytest.mark.usefixtures("faulty_dialect")
+def test_new_spans_repeat_a_failed_projection_once_a_minute(server: Server) -> None:
+    server.accept(spans_from(made(7, "boom")))
+    project_all(server.url)
+    server.accept(spans_from(made(8, "more")))
+
+    assert project_all(server.url, timedelta(seconds=-10)).failures == 0
+    assert run_row(server.url, "attempts", "due_at - attempted_at") == (4, timedelta(minutes=1))
+    assert project_all(server.url, timedelta(minutes=3)).failures == 1
+    assert run_row(server.url, "attempts", "due_at = 'infinity'") == (5, True)
+
+
+def test_failed_run_recovers_when_its_spans_can_be_read(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = parts_of_a_trace()
+    with monkeypatch.context() as patched:
+        patched.setattr(genai, "read", lambda _: 1 / 0)
+        server.accept(first)
+        project_all(server.url)
+    assert run_row(server.url, "projection_error")[0] is not None
+    server.accept(second)
+    project_all(server.url, timedelta(minutes=3))
+
+    assert run_row(server.url, "projection_error", "attempts") == (None, None)
+    assert_projected(server.url, first + second)
+
+
+def test_run_whose_projections_end_the_process_is_given_up(server: Server) -> None:
+    good, _ = parts_of_a_trace()
+    server.accept(good)
+    server.accept(other_trace(1))
+    groups: list[int] = []
+
+    def end(runs: Sequence[ProjectRunKey]) -> None:
+        groups.append(len(runs))
+        if RUN in [run.root_plan_id for run in runs]:
+            raise SystemExit
+
+    now = datetime.now(UTC) + timedelta(seconds=10)
+    for _ in range(8):
+        with (
+            sync_connection(connection_options(server.url)) as connection,
+            suppress(SystemExit),
+        ):
+            Projector(connection, on_begin=end).project_due(now)
+        now += timedelta(seconds=10)
+
+    assert groups == [2, 2, 2, 1, 1, 1]  # together, then alone
+    error, is_over = run_row(server.url, "projection_error", "due_at = 'infinity'")
+    assert error.startswith("The projection ended its process")
+    assert is_over
+
+
+def test_row_that_postgres_rejects_costs_only_its_own_run(server: Server) -> None:
+    with psycopg.connect(**connection_options(server.url)) as connection:
+        connection.execute("ALTER TABLE act_tool_info ADD CHECK (name <> 'search')")
+    server.accept(other_trace(1))
+    server.accept(parts_of_a_trace()[0])
+    server.accept(other_trace(2))
+
+    assert project_all(server.url).projected == 2
+    assert "CheckViolation" in run_row(server.url, "projection_error")[0]
+
+
+def test_run_with_too_many_spans_keeps_its_records(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = parts_of_a_trace()
+    server.accept(first)
+    project_all(server.url)
+    monkeypatch.setattr(projector, "MOST_SPANS", 3)
+    server.accept(second)
+    project_all(server.url)
+
+    assert run_row(server.url, "projection_error", "attempts", "status") == (
+        "The trace has 5 spans; at most 3 are turned into records.",
+        5,
+        "running",
+    )
+
+
+def test_older_program_leaves_records_of_a_newer_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = parts_of_a_trace()
+    with monkeypatch.context() as patched:
+        patched.setattr(projector, "PROJECTION_VERSION", projector.PROJECTION_VERSION + 1)
+        server.accept(first)
+        project_all(server.url)
+    server.accept(second)
+
+    assert project_all(server.url).projected == 0
+    assert run_row(server.url, "arrived", "attempts") == (2, 0)
