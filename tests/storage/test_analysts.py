@@ -15,7 +15,9 @@ from psycopg import sql
 from tests.citus_databases import without_analysts
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
+from tests.storage.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
+from tracer.otel.span_fields import root_plan_id
 from tracer.storage.analyst_role import READER_ROLE
 from tracer.storage.analysts import Analysts
 from tracer.storage.engine import Pool
@@ -62,7 +64,9 @@ async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
         writer = PostgresWriter(ProjectPool(pool, project_id))
         runs.append(sample_run())
         await writer.write(runs[-1].events)
-        await writer.write_spans(spans_from(made(project_id, "a span")))
+        spans = spans_from(made(project_id, "a span"))
+        await store_block(pool, spans, project_id=project_id)
+        await make_pending(pool, root_plan_id(spans[0].trace_id), project_id=project_id)
     analysts = Analysts(pool)
     parts = urlsplit(database_url)
     role = f"analyst of {parts.path[1:]}"  # the roles of all tests are in one cluster
@@ -96,6 +100,23 @@ async def test_an_analyst_sees_one_project_in_every_table_and_view(ward: Ward) -
     found = ward.ask("SELECT root_plan_id FROM trace.runs WHERE source = 'events'")
     assert found == [(ward.seen.root,)]
     assert ward.ask(f"SELECT * FROM trace.lineage_of('{ward.unseen.root}')") == []
+
+
+async def test_views_show_the_blocks_of_runs_and_what_is_pending(ward: Ward) -> None:
+    [(spans, size, stored, arrived_at)] = ward.ask(
+        "SELECT spans, bytes, stored_bytes, arrived_at FROM trace.blocks"
+    )
+    assert (spans, arrived_at) == (1, LONG_AGO)
+    assert size > 0 < stored
+    pending = "SELECT spans, since, due_at, attempts, error FROM trace.behind"
+    assert ward.ask(pending) == [(1, LONG_AGO, LONG_AGO, 0, None)]
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute("UPDATE run SET projection_error = 'too large'")
+        owner.execute("UPDATE pending_run SET attempts = 5, failure = 'other'")
+    assert [row[3:] for row in ward.ask(pending)] == [(5, "too large")]
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute("UPDATE run SET deleted_at = now()")
+    assert ward.ask("SELECT FROM trace.blocks") == ward.ask(pending) == []
 
 
 FORBIDDEN = [

@@ -175,7 +175,8 @@ def test_views_are_the_same_after_the_jsonb_copies_are_dropped(empty_database_ur
 
     upgrade(empty_database_url)
 
-    assert _rows_of_views(empty_database_url) == before
+    # Later migrations add views.
+    assert _rows_of_views(empty_database_url).items() >= before.items()
     with psycopg.connect(empty_database_url) as connection:
         flags = connection.execute(
             "SELECT arguments, arguments_fit, result_fit FROM act_tool_info"

@@ -23,6 +23,8 @@ READABLE = (
     "think_act_record",
     "act_tool_info",
     "otel_span",
+    "otel_block",
+    "pending_run",
     "recorder_lease",
     "recorder_run",
     "project",

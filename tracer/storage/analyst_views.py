@@ -15,8 +15,9 @@ from sqlalchemy import Connection, text
 from tracer.storage.analyst_role import VIEWS
 from tracer.storage.figure_views import FIGURE_VIEWS
 from tracer.storage.record_views import LINEAGE_OF, RECORD_VIEWS
+from tracer.storage.span_views import SPAN_VIEWS
 
-ANALYST_VIEWS = (*RECORD_VIEWS, *FIGURE_VIEWS)
+ANALYST_VIEWS = (*RECORD_VIEWS, *FIGURE_VIEWS, *SPAN_VIEWS)
 
 
 def make_views(connection: Connection) -> None:
