@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from api.schemas import STEP_ID, read_config
-from tracer.otel.projected import RecordPlace
+from tracer.otel.carried_records import RecordPlace
 from tracer.otel.span_fields import moment, stored
 from tracer.otel.spans import Span
 from tracer.records import Kind

@@ -7,6 +7,7 @@ about it: its records are those that its spans carry, and other spans make none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 import orjson
@@ -14,7 +15,6 @@ import orjson
 from tracer.errors import BadRequest
 from tracer.masked_places import with_places
 from tracer.merge import RULES
-from tracer.otel.projected import Placed, RecordPlace
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import ReadableSpan
 from tracer.record_json import ExportedRecord, read_record, reduce_records
@@ -27,8 +27,24 @@ RECORD = "tracer.record"
 RUN = "tracer.run"
 """The attribute of the root plan's span that holds the run, as a JSON object."""
 
+RecordPlace = tuple[Kind, UUID]
+"""The kind and the id of a record."""
 
-def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Placed | None:
+
+@dataclass(frozen=True)
+class CarriedRecords:
+    """The records that the spans of one run carry. Text is in stored form."""
+
+    root_plan_id: UUID
+    run: Fields
+    """The run's own fields."""
+    records: dict[Kind, dict[UUID, Fields]]
+    """The records below the run, by kind and id."""
+    record_of: dict[bytes, RecordPlace]
+    """The record of each span, by the span's id."""
+
+
+def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> CarriedRecords | None:
     """Return the records that spans carry, and placeholders for parents that have no record.
 
     Records of other runs are skipped.
@@ -38,7 +54,7 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Pla
         spans: The spans by their ids, one version each.
 
     Returns:
-        None where no span carries any.
+        None if no span carries a record of the run.
     """
     root_id = root_plan_id(trace_id)
     found = {
@@ -49,9 +65,8 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Pla
     runs = [run for span in spans.values() for run in _of(root_id, span, RUN)]
     reduced = reduce_records((*found.values(), *runs))
     run = reduced[Kind.RUN][root_id, root_id]
-    return Placed(
+    return CarriedRecords(
         root_plan_id=root_id,
-        is_agent_work=True,
         run={name: run.get(name) for name in _OF_RUN}
         | {name: run.get(name) or [] for name in RULES[Kind.RUN].union},
         records={
@@ -59,7 +74,6 @@ def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> Pla
             for kind, part in reduced.items()
             if kind in RECORDS
         },
-        work=None,
         record_of=_record_of(spans, found, (Kind.PLAN, root_id)),
     )
 

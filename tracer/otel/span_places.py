@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from tracer.ids import span_id
-from tracer.otel.projected import Projected, RecordPlace
-from tracer.otel.projection import project
+from tracer.otel.carried_records import RecordPlace
+from tracer.otel.encode import encode_protobuf
+from tracer.otel.projection.rows import place_spans
+from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.records import Kind
 
@@ -15,31 +17,44 @@ from tracer.records import Kind
 def places_of(
     spans: Collection[Span], known: Mapping[Kind, Collection[UUID]]
 ) -> dict[bytes, RecordPlace]:
-    """Return the record that each span of a run belongs to; left out are those that have none.
+    """Return the record that each span of a run belongs to, by span id.
 
     Args:
         spans: All spans of the run's trace.
-        known: The run's records. Where spans make no records, that is in a run that came as
-            events, a span belongs to the tool call on its way up.
+        known: The run's records. In a run that came as events, spans make no records: a span
+            belongs to the nearest tool call above it.
+
+    Returns:
+        Spans that belong to no record of `known` are left out.
     """
     if not spans:
         return {}
-    places = _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
-    projected = project(spans)
-    if _are_those_of(projected, known):
-        places = {**projected.record_of, **places}
-    return {span.span_id: places[span.span_id] for span in spans if span.span_id in places}
+    places = {
+        span_id: (kind, UUID(bytes=record_id))
+        for span_id, (kind, record_id) in place_spans([encode_protobuf(spans)]).items()
+    }
+    root_id = root_plan_id(next(iter(spans)).trace_id)
+    if not _are_projected(root_id, places.values(), known):
+        places = {}
+    places |= _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
+    return {
+        span.span_id: place
+        for span in spans
+        for place in [places.get(span.span_id)]
+        if place is not None and place[1] in known.get(place[0], ())
+    }
 
 
-def _are_those_of(projected: Projected, known: Mapping[Kind, Collection[UUID]]) -> bool:
-    """Return whether the run's records are a projection.
+def _are_projected(
+    root_id: UUID, places: Iterable[RecordPlace], known: Mapping[Kind, Collection[UUID]]
+) -> bool:
+    """Return whether the run's records are a projection of spans with these places.
 
-    The root plan does not tell: it has the same id in any case.
+    The root plan is no evidence: it has the same id in any case.
     """
-    made = {record_id for records in projected.records.values() for record_id in records}
+    placed = {record_id for _, record_id in places}
     there = {record_id for ids in known.values() for record_id in ids}
-    root = {projected.root_plan_id}
-    return bool((made & there) - root) or made == there == root
+    return not placed.isdisjoint(there - {root_id}) or placed == there == {root_id}
 
 
 def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:

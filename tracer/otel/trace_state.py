@@ -63,7 +63,10 @@ class TraceState:
         versions = self._spans.versions
         if not self._spans.carry_records:
             return None
-        return carried_records(next(iter(versions.values())).trace_id, versions)
+        carried = carried_records(next(iter(versions.values())).trace_id, versions)
+        return (
+            carried if carried is None else Placed(**vars(carried), is_agent_work=True, work=None)
+        )
 
     def _made_of_spans(self) -> tuple[Making, Projected]:
         grown, last, is_plain = self._extended(), self._last, True

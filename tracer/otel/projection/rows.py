@@ -21,9 +21,8 @@ from uuid import UUID
 
 from tracer.masked_places import masked_places
 from tracer.merge import RULES
-from tracer.otel.carried_records import RECORD, carried_records
+from tracer.otel.carried_records import RECORD, CarriedRecords, carried_records
 from tracer.otel.dialects.reading import Reading, Role
-from tracer.otel.projected import Placed
 from tracer.otel.projection.agents import Agent, find_agents
 from tracer.otel.projection.choices import LATEST_ROUND, Choice, Rounds, needs_requested
 from tracer.otel.projection.lost_agents import join_lost_agents
@@ -155,6 +154,18 @@ def row_of(values: Iterable[Any]) -> Row:
     return tuple(_row_value(value) for value in values)
 
 
+def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
+    """Return the sums named in `TOTALS` over the rounds and tool calls of a run."""
+    rounds, calls = records[Kind.THINK_ACT].values(), records[Kind.TOOL_CALL].values()
+    return {
+        "input_tokens": sum(each.get("input_tokens") or 0 for each in rounds),
+        "output_tokens": sum(each.get("output_tokens") or 0 for each in rounds),
+        "cost_usd": sum((each.get("cost_usd") or Decimal(0) for each in rounds), Decimal(0)),
+        "tool_calls": len(calls),
+        "failures": sum(each["status"] is Status.FAILED for each in (*rounds, *calls)),
+    }
+
+
 def _row_value(value: Any) -> Any:
     """Return a field of a record as a row has it."""
     if isinstance(value, UUID):
@@ -230,13 +241,13 @@ def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
 # --- Spans that carry records --------------------------------------------------------------------
 
 
-def _carried(run: RunSpans) -> Placed | None:
+def _carried(run: RunSpans) -> CarriedRecords | None:
     if not any(RECORD in span.attributes for span in run.versions.values()):
         return None
     return carried_records(run.trace_id, run.versions)
 
 
-def _rows_of_carried(run_spans: RunSpans, carried: Placed) -> ProjectedRun:
+def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedRun:
     rows = {
         kind: {
             record_id.bytes: tuple(
@@ -251,8 +262,8 @@ def _rows_of_carried(run_spans: RunSpans, carried: Placed) -> ProjectedRun:
     run = {
         **carried.run,
         **{name: root_plan.get(name) for name in FROM_ROOT_PLAN},
-        **carried.totals._asdict(),
-        "is_agent_work": carried.is_agent_work,
+        **totals_of(carried.records),
+        "is_agent_work": True,
     }
     return ProjectedRun(
         root_plan_id=carried.root_plan_id.bytes,
@@ -264,7 +275,7 @@ def _rows_of_carried(run_spans: RunSpans, carried: Placed) -> ProjectedRun:
     )
 
 
-def _later_of_carried(run: RunSpans, carried: Placed) -> dict[bytes, int]:
+def _later_of_carried(run: RunSpans, carried: CarriedRecords) -> dict[bytes, int]:
     if not run.later:
         return {}
     firsts: dict[bytes, int] = {}
