@@ -8,12 +8,12 @@ from typing import Any
 from uuid import UUID
 
 from tracer.merge import RULES
-from tracer.otel.work_records import totals_of
-from tracer.records import RECORDS, Kind, Run
+from tracer.otel.blocks import TraceSpans
+from tracer.otel.projection.rows import totals_of
+from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind, Run
 from tracer.status import Status
-from tracer.storage.memory_spans import KeptSpans
+from tracer.storage.memory_spans import Changes, KeptSpans
 from tracer.storage.memory_tree import Records
-from tracer.storage.projected_runs import shown_of_run
 from tracer.storage.run_changes import Removed
 from tracer.store import Erasure
 from tracer.text import storable
@@ -34,7 +34,7 @@ class KeptRun:
     is_of_spans: bool = False
     is_agent_work: bool = True
     removed: dict[Removed, int] = field(default_factory=dict)
-    """The records that a projection had no more, and the revision that it made."""
+    """The records that a projection removed, and the revision that it made."""
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
         """Return one of the records below the run."""
@@ -58,10 +58,30 @@ class KeptRun:
 
     def as_run(self) -> Run:
         """Return the run with what it shows of its records."""
-        rounds, calls = self.parts[Kind.THINK_ACT], self.parts[Kind.TOOL_CALL]
-        totals = totals_of(rounds.values(), calls.values())
-        shown = shown_of_run(self.root_plan_id, self.parts[Kind.PLAN], totals)
-        return Run(root_plan_id=self.root_plan_id, **shown, **self.fields)
+        root_plan = self.parts[Kind.PLAN].get(self.root_plan_id, {})
+        shown = {name: root_plan[name] for name in FROM_ROOT_PLAN if name in root_plan}
+        totals = totals_of(self.parts)
+        return Run(root_plan_id=self.root_plan_id, **shown, **totals, **self.fields)
+
+    def put(self, changes: Changes) -> None:
+        """Apply the changes of a projection to the run and its records."""
+        if not changes.are_visible:
+            return
+        revision = self.fields["revision"] = self.fields["revision"] + 1
+        if changes.run is not None:
+            requests = (self.fields.get("cancel_requested_at"), changes.run["cancel_requested_at"])
+            self.fields |= changes.run
+            self.fields["cancel_requested_at"] = min((at for at in requests if at), default=None)
+        self.is_agent_work = changes.is_agent_work
+        for kind, changed in changes.changed.items():
+            part = self.parts[kind]
+            for record_id, (fields, recorded_at) in changed.items():
+                born = {"project_id": self.fields["project_id"], "recorded_at": recorded_at}
+                part[record_id] = {**born, **part.get(record_id, {}), **fields}
+                part[record_id]["revision"] = revision
+        for kind, record_id in changes.removed:
+            del self.parts[kind][record_id]
+            self.removed[kind, record_id] = revision
 
 
 def why_no_events(kept: KeptRun | None) -> str | None:
@@ -71,6 +91,14 @@ def why_no_events(kept: KeptRun | None) -> str | None:
     return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
 
 
+def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
+    """Return the code with which a run refuses the spans of a trace; None if it takes them."""
+    if kept is not None and kept.is_deleted:
+        return "run_deleted"
+    spans = KeptSpans() if kept is None else kept.spans
+    return "run_too_large" if spans.exceeds(trace, max_bytes) else None
+
+
 def bury(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
     """Leave tombstones of some runs, and return what there was."""
     for kept in chosen:
@@ -78,5 +106,5 @@ def bury(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
     return Erasure(
         len(chosen),
         sum(len(part) for kept in chosen for part in kept.parts.values()),
-        sum(len(kept.spans.by_id) for kept in chosen),
+        sum(kept.spans.count for kept in chosen),
     )

@@ -1,94 +1,179 @@
-"""Spans in memory and the records projected from them: what `postgres_spans` does in SQL."""
+"""The spans of a run in memory, and their projection. `Projector` does the same in Postgres."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tracer.merge import Key, Reduced
-from tracer.otel.projected import Projected
-from tracer.otel.projection import project
-from tracer.otel.spans import Span, newer
+from tracer.otel.blocks import TraceSpans, block_key, spans_of
+from tracer.otel.projection.rows import (
+    RUN_FIELDS,
+    TOTALS,
+    ProjectedRun,
+    fields_of,
+    fields_of_run,
+    project_run,
+)
+from tracer.otel.spans import Span
 from tracer.record_json import LEAST, merged_whole
-from tracer.records import Kind
-from tracer.storage.projected_runs import projected_parts
+from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind
+from tracer.storage.agreements import LATEST
 from tracer.storage.run_changes import Removed
 from tracer.versions import Fields
+
+QUIET = timedelta(milliseconds=100)
+"""A run is due if no span of it has arrived for that long, or ..."""
+
+LONGEST_WAIT = timedelta(seconds=1)
+"""... if the oldest of its pending spans has waited for that long.
+
+The pause after a projection, ten times its duration, is left out: a projection in memory takes no
+time by the store's clock.
+"""
+
+OWN_FIELDS = tuple(
+    name for name in RUN_FIELDS if name not in (*FROM_ROOT_PLAN, *TOTALS, "is_agent_work")
+)
+"""The projected fields of a run that are not derived from its records."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The spans of one run that arrived together."""
+
+    message: bytes
+    spans: int
+    recorded_at: datetime
+    seen_at: datetime | None
+    """When they arrived, by the clock of the leases. None if an import brought them: an old run
+    shows no sign of life by that."""
 
 
 @dataclass
 class KeptSpans:
     """The spans of one run."""
 
-    by_id: dict[bytes, Span] = field(default_factory=dict)
+    blocks: dict[bytes, Block] = field(default_factory=dict)
+    """By key, in the order of their arrival."""
+    size: int = 0
+    """The bytes of all messages."""
+    pending: list[Block] = field(default_factory=list)
+    """The blocks that no projection has read yet."""
+    projected: ProjectedRun | None = None
+    """The last projection."""
 
-    def keep(self, spans: Iterable[Span]) -> bool:
-        """Keep the newer version of each span, and return whether that changed anything."""
-        changed = False
-        for span in spans:
-            kept = self.by_id.get(span.span_id)
-            stays = span if kept is None else newer(kept, span)
-            changed |= kept is None or stays.body != kept.body
-            self.by_id[span.span_id] = stays
-        return changed
+    def add(
+        self, trace: TraceSpans, recorded_at: datetime, seen_at: datetime | None, *, pends: bool
+    ) -> None:
+        """Store a message, unless it is stored already.
+
+        Args:
+            trace: The message.
+            recorded_at: When it arrived.
+            seen_at: As in `Block`.
+            pends: Whether a projection has to read it.
+        """
+        key = block_key(trace.message)
+        if key not in self.blocks:
+            block = self.blocks[key] = Block(trace.message, trace.count, recorded_at, seen_at)
+            self.size += len(trace.message)
+            if pends:
+                self.pending.append(block)
+
+    def exceeds(self, trace: TraceSpans, max_bytes: int) -> bool:
+        """Return whether a message is new and does not fit into what the run may have."""
+        is_new = block_key(trace.message) not in self.blocks
+        return is_new and self.size + len(trace.message) > max_bytes
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether pending spans are to be projected at this time."""
+        if not self.pending:
+            return False
+        first, last = self.pending[0].recorded_at, self.pending[-1].recorded_at
+        return now >= min(last + QUIET, first + LONGEST_WAIT)
 
     def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
-        """Return those of the spans, or all, by (start, span id)."""
-        asked = self.by_id.keys() if span_ids is None else self.by_id.keys() & set(span_ids)
-        return sorted((self.by_id[each] for each in asked), key=lambda span: span.order)
+        """Return one version of each of the spans, or of all, by (start, span id)."""
+        found = spans_of(block.message for block in self.blocks.values())
+        return [span for span in found if span_ids is None or span.span_id in span_ids]
 
-    def projected(self) -> Projected:
-        """Return the records of the whole run."""
-        return project(self.by_id.values())
+    @property
+    def count(self) -> int:
+        """The number of spans as they arrived: a span counts in each message that holds it."""
+        return sum(block.spans for block in self.blocks.values())
 
 
-def replace_records(
-    parts: dict[Kind, dict[UUID, Fields]], projected: Projected, born: Fields, revision: int
-) -> set[Removed]:
-    """Make `parts` what a projection says, and return the records that are there no more.
+@dataclass(frozen=True)
+class Changes:
+    """How a projection differs from the one before."""
 
-    Records that stay the same keep their revision.
+    run: Fields | None
+    """The run's own fields; None if nothing has changed that the run shows."""
+    is_agent_work: bool
+    changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]]
+    """The rows that are new or differ, and when the span of each arrived first."""
+    removed: list[Removed]
+
+    @property
+    def are_visible(self) -> bool:
+        """Whether a reader can see any of it."""
+        return self.run is not None or any(self.changed.values()) or bool(self.removed)
+
+
+def project_blocks(spans: KeptSpans) -> Changes:
+    """Project all blocks of a run and return the changes since the last projection.
+
+    Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of
+    an import stays on a record until its projected row changes.
 
     Args:
-        parts: The records of the run, by kind and id; changed in place.
-        projected: What they become.
-        born: What a new record has besides.
-        revision: The run's.
+        spans: The spans of the run, at least one block.
     """
-    removed: set[Removed] = set()
-    for kind, records in projected_parts(projected).items():
-        kept = parts[kind]
-        removed |= {(kind, record_id) for record_id in kept.keys() - records.keys()}
-        parts[kind] = {
-            record_id: _replaced(kept.get(record_id), fields, born, revision)
-            for record_id, fields in records.items()
+    blocks = list(spans.blocks.values())
+    before, after = spans.projected, project_run(block.message for block in blocks)
+    spans.projected, spans.pending = after, []
+    changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]] = {}
+    removed: list[Removed] = []
+    for kind in RECORDS:
+        old = {} if before is None else before.rows[kind]
+        changed[kind] = {
+            UUID(bytes=record_id): (
+                fields_of(kind, row),
+                blocks[after.later.get(record_id, 0)].recorded_at,
+            )
+            for record_id, row in after.rows[kind].items()
+            if old.get(record_id) != row
         }
-    return removed
+        removed += [(kind, UUID(bytes=each)) for each in old.keys() - after.rows[kind].keys()]
+    run = fields_of_run(after.run)
+    has_changed = before is None or before.run != after.run
+    return Changes(
+        {name: run[name] for name in OWN_FIELDS} if has_changed else None,
+        run["is_agent_work"],
+        changed,
+        removed,
+    )
 
 
-def _replaced(kept: Fields | None, fields: Fields, born: Fields, revision: int) -> Fields:
-    if kept is None:
-        return {**fields, **born, "revision": revision}
-    if all(kept.get(name) == value for name, value in fields.items()):
-        return kept
-    return {**kept, **fields, "revision": revision}
-
-
-def dated(kind: Kind, key: Key, fields: Fields, said: Reduced, now: datetime) -> Fields:
-    """Return a run or a record of spans with what no span says of it.
+def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
+    """Return a run or a record with the fields of an export that no span holds (`LEAST`).
 
     Args:
         kind: Its kind.
         key: The run's id and its own.
-        fields: What the spans say of it.
-        said: What exports say of records of its run.
-        now: When it was recorded, unless they say that.
+        fields: Its fields.
+        exported: The exported records of the run.
+        now: When it was recorded, unless the export or an earlier arrival is older.
     """
     version = {"recorded_at": now} | {
         name: value
-        for name, value in said[kind].get(key, {}).items()
+        for name, value in exported[kind].get(key, {}).items()
         if name in LEAST[kind] and value is not None
     }
+    if fields["recorded_at"] == now:
+        # Its spans are new here. The export's time counts, also if it is later than `now`.
+        fields = {**fields, "recorded_at": LATEST}
     return merged_whole(kind, fields, version)

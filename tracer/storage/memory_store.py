@@ -18,6 +18,7 @@ from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import Reduced, merged, reduce_events
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
 from tracer.pages import Page
@@ -33,18 +34,20 @@ from tracer.records import (
 )
 from tracer.status import Status
 from tracer.storage.admission import Admission
-from tracer.storage.agreements import KIND_WORDS, LATEST, REFUSED_RUNS, REFUSED_SPANS, check_status
+from tracer.storage.agreements import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory_leases import MemoryLeases, is_taken_up
 from tracer.storage.memory_lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
-from tracer.storage.memory_runs import KeptRun, bury, why_no_events
-from tracer.storage.memory_spans import dated, replace_records
+from tracer.storage.memory_runs import KeptRun, bury, why_no_events, why_no_spans
+from tracer.storage.memory_spans import project_blocks, restored
 from tracer.storage.memory_stats import stats_of_tools, tool_history
 from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
-from tracer.storage.signs_of_life import signs_of, signs_of_spans
+from tracer.storage.signs_of_life import signs_of
 from tracer.store import (
+    MAX_RUN_BYTES,
     AnyRecord,
+    Behind,
     Erasure,
     Exchange,
     PlanWithOpener,
@@ -67,7 +70,10 @@ Merge = Callable[[Kind, Fields, Fields], Fields]
 
 
 class MemoryStore:
-    """`TraceWriter`, `TraceReader`, `TraceRestorer` and `LeaseKeeping` over dictionaries."""
+    """A store over dictionaries.
+
+    Implements `TraceWriter`, `TraceReader`, `TraceRestorer`, `SpanProjection` and `LeaseKeeping`.
+    """
 
     def __init__(
         self,
@@ -76,12 +82,29 @@ class MemoryStore:
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock = utc_now,
         admission: Admission | None = None,
+        *,
+        lags: bool = False,
+        max_run_bytes: int = MAX_RUN_BYTES,
     ) -> None:
+        """Create an empty store.
+
+        Args:
+            project_id: The project that it belongs to.
+            clock: When something is recorded.
+            terms: How long leases last.
+            lease_clock: When recorders and runs show signs of life.
+            admission: Masks secrets; None: the standard one.
+            lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
+                projects them before it returns.
+            max_run_bytes: The most bytes of spans that a run may have.
+        """
         self._project_id = project_id
         self._clock = clock
         self._leases = MemoryLeases(terms)
         self._lease_clock = lease_clock
         self._admission = admission or Admission()
+        self._lags = lags
+        self._max_run_bytes = max_run_bytes
         self._runs: dict[UUID, KeptRun] = {}
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
@@ -117,62 +140,105 @@ class MemoryStore:
             for (run_id, record_id), version in reduced[kind].items():
                 self._merge(self._runs[run_id], kind, record_id, version, now, merge)
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
-        """Store `spans`; see `TraceWriter.write_spans`."""
-        self._leases.note(signs_of_spans(spans), self._lease_clock())
-        return self._write_spans(spans, self._clock())
-
-    async def restore_spans(
-        self, spans: Sequence[Span], records: Sequence[ExportedRecord]
-    ) -> WriteAnswer:
-        """Store `spans` whose records are as old as they were; see `TraceRestorer`."""
-        now = self._clock()
-        answer = self._write_spans(spans, LATEST)
-        said = reduce_records(records)
-        for run_id in {root_plan_id(span.trace_id) for span in spans}:
-            run = self._runs[run_id]
-            if run.is_of_spans and not run.is_deleted:
-                run.fields = dated(Kind.RUN, (run_id, run_id), run.fields, said, now)
-                for kind, part in run.parts.items():
-                    for record_id, fields in part.items():
-                        changed = dated(kind, (run_id, record_id), fields, said, now)
-                        if changed != fields:
-                            part[record_id] = {**changed, "revision": run.fields["revision"]}
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store spans; see `TraceWriter.write_spans`."""
+        answer = self._accept(traces, self._clock(), self._lease_clock())
+        if not self._lags:
+            self._project_all()
         return answer
 
-    def _write_spans(self, spans: Sequence[Span], now: datetime) -> WriteAnswer:
+    async def restore_spans(
+        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
+    ) -> WriteAnswer:
+        """Store spans whose records are as old as they were; see `TraceRestorer`."""
+        now = self._clock()
+        answer = self._accept(traces, now, None)
+        exported = reduce_records(records)
+        for run_id in {root_plan_id(trace.trace_id) for trace in traces}:
+            run = self._runs.get(run_id)
+            if run is not None and run.is_of_spans and not run.is_deleted:
+                self._project(run)
+                self._restore(run, exported, now)
+        return answer
+
+    def _accept(
+        self, traces: Sequence[TraceSpans], now: datetime, seen_at: datetime | None
+    ) -> WriteAnswer:
         refused: list[Refusal] = []
-        by_run: dict[UUID, list[Span]] = {}
-        for index, span in enumerate(self._admission.spans(spans)):
-            run_id = root_plan_id(span.trace_id)
-            if run_id in self._runs and self._runs[run_id].is_deleted:
-                refused.append(Refusal(index, "run_deleted", REFUSED_SPANS))
-            else:
-                by_run.setdefault(run_id, []).append(span)
-        for run_id, more in by_run.items():
-            is_new = run_id not in self._runs
-            self._touch(run_id, {}, now)
+        count = 0
+        for trace in self._admission.traces(traces):
+            run_id = root_plan_id(trace.trace_id)
+            code = why_no_spans(self._runs.get(run_id), trace, self._max_run_bytes)
+            places = range(count, count + trace.count)
+            count = places.stop
+            if code is not None:
+                refused += [Refusal(index, code, REFUSED_SPANS[code]) for index in places]
+                continue
+            if run_id not in self._runs:
+                run = self._new_run(run_id, now)
+                run.fields["revision"] = 1
+                # Unknown before the first projection.
+                run.is_of_spans, run.is_agent_work = True, False
             run = self._runs[run_id]
-            run.is_of_spans |= is_new
-            if run.spans.keep(more) and run.is_of_spans:
-                self._project(run, now)
-        return WriteAnswer.without(refused, spans)
+            run.spans.add(trace, now, seen_at, pends=run.is_of_spans)
+        return WriteAnswer.without(refused, range(count))
 
-    def _project(self, run: KeptRun, now: datetime) -> None:
-        projected = run.spans.projected()
-        born = {"project_id": self._project_id, "recorded_at": now}
-        revision: int = run.fields["revision"]
-        removed = replace_records(run.parts, projected, born, revision)
-        run.removed |= dict.fromkeys(removed, revision)
-        run.fields |= {"tags": [], "traceparent": None} | projected.run
-        run.is_agent_work = projected.is_agent_work
+    async def project_due(self, now: datetime | None = None) -> int:
+        """Project the runs that are due; see `SpanProjection.project_due`."""
+        now = now or self._clock()
+        due = [run for run in self._open_runs() if run.spans.is_due(now)]
+        for run in due:
+            self._project(run)
+        return len(due)
 
-    def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge = merged) -> None:
+    async def catch_up(
+        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
+    ) -> Behind | None:
+        """Project the run of a record at once; see `SpanProjection.catch_up`."""
+        for run in self._open_runs():
+            # The ids of records that are made from spans begin like the trace id.
+            if run.root_plan_id.bytes[:6] == record_id.bytes[:6] or (
+                kind is not Kind.RUN and record_id in run.parts[kind]
+            ):
+                self._project(run)
+        return None
+
+    def _project_all(self) -> None:
+        for run in self._open_runs():
+            self._project(run)
+
+    def _project(self, run: KeptRun) -> None:
+        """Project the pending blocks of a run, if there are any."""
+        pending = run.spans.pending
+        if not pending:
+            return
+        run.put(project_blocks(run.spans))
+        for seen_at in [block.seen_at for block in pending if block.seen_at is not None][-1:]:
+            self._leases.note({(run.root_plan_id, run.root_plan_id): None}, seen_at)
+
+    def _restore(self, run: KeptRun, exported: Reduced, now: datetime) -> None:
+        """Merge the fields of an export that no span holds into a run and its records."""
+        run_id, revision = run.root_plan_id, run.fields["revision"] + 1
+        before, has_changed = run.fields, False
+        run.fields = restored(Kind.RUN, (run_id, run_id), before, exported, now)
+        for kind, part in run.parts.items():
+            for record_id, fields in part.items():
+                changed = restored(kind, (run_id, record_id), fields, exported, now)
+                if changed != fields:
+                    part[record_id] = {**changed, "revision": revision}
+                    has_changed = True
+        if has_changed or run.fields != before:
+            run.fields["revision"] = revision
+
+    def _new_run(self, run_id: UUID, recorded_at: datetime) -> KeptRun:
+        fields = {"project_id": self._project_id, "recorded_at": recorded_at}
+        run = self._runs[run_id] = KeptRun(run_id, {**fields, "revision": 0, "tags": []})
+        return run
+
+    def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge) -> None:
         kept = self._runs.get(run_id)
         if kept is None:
-            first = version.get("recorded_at") or now
-            born = {"project_id": self._project_id, "recorded_at": first}
-            kept = self._runs[run_id] = KeptRun(run_id, {**born, "revision": 0, "tags": []})
+            kept = self._new_run(run_id, version.get("recorded_at") or now)
         kept.fields = merge(Kind.RUN, kept.fields, version)
         kept.fields["revision"] += 1
 
@@ -219,6 +285,7 @@ class MemoryStore:
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
         kept_as = self._admission.subject(subject)
+        self._project_all()  # else it is not known whom the newest runs are about
         return bury(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
