@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.projecting import DatabaseProjection
 from tests.store_contract.moments import START
-from tests.store_contract.stores import Store, clock, serving
+from tests.store_contract.stores import Projecting, Store, projecting, serving
 from tracer.leases import LeaseTerms
 from tracer.storage.engine import Pool
 from tracer.storage.http_writer import HttpWriter
@@ -56,26 +57,32 @@ class Living(Store):
         await self.reaper.look()
 
 
-async def memory_living(project_id: int = 1) -> Living:
+async def memory_living(project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES) -> Living:
     """Return an empty store in memory."""
     hand = HandClock()
-    store = MemoryStore(project_id, clock(), TERMS, hand)
+    store = MemoryStore(project_id, hand, TERMS, hand, lags=True)
     reaper = Reaper(store, TERMS)
     await reaper.look()
-    return Living(store, store, hand, store, reaper)
+    return projecting(Living(store, store, store, hand, store, reaper), when)
 
 
-async def postgres_living(pool: Pool, project_id: int = 1) -> Living:
+async def postgres_living(
+    pool: Pool, project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES
+) -> Living:
     """Return a store in an empty database."""
     hand = HandClock()
-    writer = PostgresWriter(ProjectPool(pool, project_id), clock(), terms=TERMS, lease_clock=hand)
+    project = ProjectPool(pool, project_id)
+    writer = PostgresWriter(project, hand, terms=TERMS, lease_clock=hand)
     keeping = PostgresReaper(pool, clock=hand)
     reaper = Reaper(keeping, TERMS)
     await reaper.look()
-    return Living(writer, PostgresReader(ProjectPool(pool, project_id)), hand, keeping, reaper)
+    projection = DatabaseProjection(pool.conninfo)
+    store = Living(writer, PostgresReader(project), projection, hand, keeping, reaper)
+    return projecting(store, when)
 
 
 async def http_living(pool: Pool, folder: Path) -> Living:
     """Return a store in an empty database that is written to over HTTP."""
-    behind = await postgres_living(pool)
-    return replace(behind, writer=HttpWriter("http://tracer", transport=serving(behind, folder)))
+    behind = await postgres_living(pool, when=Projecting.ON_DEMAND)
+    writer = HttpWriter("http://tracer", transport=serving(behind, folder))
+    return projecting(replace(behind, writer=writer), Projecting.AFTER_WRITES)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx2
 
 from api.app import create_app
+from tests.projecting import DatabaseProjection, project, projecting_after, projecting_before
 from tests.trees import Node, build_tree, read_tree
 from tracer.assembly import Parts
 from tracer.clock import Clock, stepping_clock
 from tracer.events import Event
 from tracer.lineage import Payloads
+from tracer.otel.blocks import traces_of
+from tracer.otel.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records import Record
@@ -32,19 +36,28 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
-from tracer.store import RunFilter, ToolCallFilter, TraceReader, TraceWriter
+from tracer.store import RunFilter, SpanProjection, ToolCallFilter, TraceReader, TraceWriter
 
 RECORDED = datetime(2026, 2, 1, tzinfo=UTC)
 
 _projects = count(1)
 
 
+class Projecting(StrEnum):
+    """When the spans of a store are projected."""
+
+    AFTER_WRITES = "projected-after-writes"
+    BEFORE_READS = "projected-before-reads"
+    ON_DEMAND = "projected-on-demand"
+
+
 @dataclass(frozen=True)
 class Store:
-    """Both doors of one store."""
+    """One store: what writes to it, what reads it, and what projects its spans."""
 
     writer: TraceWriter
     reader: TraceReader
+    projection: SpanProjection
 
     async def record(self, *events: Event) -> None:
         """Write events of which none may be refused."""
@@ -52,36 +65,66 @@ class Store:
         assert answer.refused == []
         assert answer.stored == len(events)
 
+    async def record_spans(self, *requests: Iterable[Span]) -> None:
+        """Write requests of spans of which none may be refused."""
+        for request in requests:
+            traces = traces_of(request)
+            answer = await self.writer.write_spans(traces)
+            assert answer.refused == []
+            assert answer.stored == sum(trace.count for trace in traces)
+
+    async def project(self) -> int:
+        """Project all pending runs, and return how many there were."""
+        return await project(self.projection)
+
+
+SomeStore = TypeVar("SomeStore", bound=Store)
+
+
+def projecting(store: SomeStore, when: Projecting) -> SomeStore:
+    """Return a store that projects its spans by itself."""
+    match when:
+        case Projecting.AFTER_WRITES:
+            names = frozenset({"write_spans"})
+            writer = projecting_after(store.writer, store.projection, names)
+            return replace(store, writer=writer)
+        case Projecting.BEFORE_READS:
+            return replace(store, reader=projecting_before(store.reader, store.projection))
+    return store
+
 
 NewStore = Callable[[], Store]
 """Answers an empty store, whose server clock starts at `RECORDED` and steps a millisecond."""
 
 
-def memory_stores() -> NewStore:
+def memory_stores(when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
     def new_store() -> Store:
-        store = MemoryStore(next(_projects), clock())
-        return Store(store, store)
+        store = MemoryStore(next(_projects), clock(), lags=True)
+        return projecting(Store(store, store, store), when)
 
     return new_store
 
 
-def postgres_stores(pool: Pool) -> NewStore:
+def postgres_stores(pool: Pool, when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
     """Return stores in one database, each a project of its own."""
 
     def new_store() -> Store:
         project = ProjectPool(pool, next(_projects))
-        return Store(PostgresWriter(project, clock()), PostgresReader(project))
+        projection = DatabaseProjection(pool.conninfo)
+        store = Store(PostgresWriter(project, clock()), PostgresReader(project), projection)
+        return projecting(store, when)
 
     return new_store
 
 
 def http_stores(pool: Pool, folder: Path) -> NewStore:
     """Return stores that are written to over HTTP, each through a server of its own."""
-    new_postgres_store = postgres_stores(pool)
+    new_postgres_store = postgres_stores(pool, Projecting.ON_DEMAND)
 
     def new_store() -> Store:
         behind = new_postgres_store()
-        return Store(HttpWriter("http://tracer", transport=serving(behind, folder)), behind.reader)
+        writer = HttpWriter("http://tracer", transport=serving(behind, folder))
+        return projecting(replace(behind, writer=writer), Projecting.AFTER_WRITES)
 
     return new_store
 

@@ -28,6 +28,7 @@ from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.merge import RULES
 from tracer.nodes import Row
+from tracer.otel.blocks import traces_of
 from tracer.record_json import read_record, record_json
 from tracer.records import Kind
 from tracer.storage.engine import open_pool
@@ -128,7 +129,7 @@ async def test_records_that_later_spans_remove_are_reported_as_removed(
     arrived: set[UUID] = set()
     while spans:
         batch = [spans.pop() for _ in range(min(len(spans), chance.randint(1, 6)))]
-        await store.writer.write_spans(batch)
+        await store.record_spans(batch)
         arrived |= {UUID(bytes=span.trace_id) for span in batch}
         for root in arrived:
             for each in watched[root]:
@@ -148,7 +149,7 @@ async def test_a_record_that_was_taken_away_and_came_back_is_told_as_changed(sto
     from_the_start, late = Watched(root), Watched(root)
     seen: list[set[tuple[Kind, str]]] = []
     for span in (first, unfinished, finished):
-        await store.writer.write_spans(spans_from(agent(1, "planner"), span))
+        await store.record_spans(spans_from(agent(1, "planner"), span))
         await from_the_start.catch_up(store)
         if span is first:
             await late.catch_up(store)
@@ -175,13 +176,13 @@ async def test_what_an_export_says_of_records_that_are_there_is_told(
         else:
             url = request.getfixturevalue("database_url")
             store = postgres_restorables(await stack.enter_async_context(open_pool(url)))()
-        await store.writer.write_spans(spans)
+        await store.record_spans(spans)
         await watched.catch_up(store)
         plan = (await store.reader.read_plan(watched.root)).plan
         line: dict[str, Any] = orjson.loads(record_json(Kind.PLAN, plan))
 
         abandoned = read_record(line | {"abandonedAt": line["recordedAt"]})
-        await store.writer.restore_spans(spans, [abandoned])
+        await store.writer.restore_spans(traces_of(spans), [abandoned])
         await watched.catch_up(store)
 
         assert watched.rows[Kind.PLAN, str(watched.root)]["status"] == "abandoned"

@@ -10,7 +10,7 @@ Status codes that mean "try again later" are in `tests/storage/test_http_writer.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from tests.trees import Node
 from tracer.errors import BadRequest, RecordNotFound, RunNotActive, SchemaOutOfDate
 from tracer.events import Event
 from tracer.ids import new_id
+from tracer.otel.blocks import traces_of
 from tracer.otel.spans import Span
 from tracer.status import Status
 from tracer.storage.engine import open_pool
@@ -61,6 +62,10 @@ class Served(Store):
         answer = await self.client.get(path, params=parameters)
         return answer.status_code, answer.json().get("code")
 
+    async def record_spans(self, *requests: Iterable[Span]) -> None:
+        await super().record_spans(*requests)
+        await self.project()
+
     async def record_sample(self, **options: Any) -> SampleRun:
         run = sample_run(**options)
         await self.record(*run.events)
@@ -76,7 +81,7 @@ async def served(database_url: str, tmp_path: Path) -> AsyncIterator[Served]:
             aclosing(HttpWriter("http://tracer", transport=transport)) as writer,
             httpx2.AsyncClient(base_url="http://tracer", transport=transport) as client,
         ):
-            yield Served(writer, behind.reader, client)
+            yield Served(writer, behind.reader, behind.projection, client)
 
 
 def refusals(answer: WriteAnswer) -> list[tuple[int, str]]:
@@ -102,10 +107,11 @@ async def test_write_stores_the_same_records_as_a_direct_write(served: Served) -
 
 async def test_write_spans_stores_the_same_records_as_a_direct_write(served: Served) -> None:
     spans, direct = spans_of(CAPTURE), memory_stores()()
-    await direct.writer.write_spans(spans)
+    await direct.record_spans(spans)
 
     assert await served.writer.write_spans([]) == WriteAnswer(0)
-    assert await served.writer.write_spans(spans) == WriteAnswer(len(spans))
+    assert await served.writer.write_spans(traces_of(spans)) == WriteAnswer(len(spans))
+    await served.project()
 
     assert await all_records(served) == await all_records(direct)
     assert await served.reader.read_spans(run_of(spans)) == (
@@ -174,10 +180,12 @@ async def test_events_of_a_deleted_run_are_refused_as_run_deleted(served: Served
 
 async def test_spans_of_a_deleted_run_are_refused_as_run_deleted(served: Served) -> None:
     deleted, other = spans_of(CAPTURE), spans_of("agno-openinference-single")
-    await served.writer.write_spans(deleted)
+    await served.record_spans(deleted)
     await served.writer.delete_run(run_of(deleted))
 
-    answer = await served.writer.write_spans([deleted[0], *other, deleted[1]])
+    answer = await served.writer.write_spans(
+        [*traces_of(deleted[:1]), *traces_of(other), *traces_of(deleted[1:2])]
+    )
 
     last = len(other) + 1
     assert refusals(answer) == [(0, "run_deleted"), (last, "run_deleted")]
@@ -187,7 +195,7 @@ async def test_spans_of_a_deleted_run_are_refused_as_run_deleted(served: Served)
 
 async def test_events_for_a_run_of_spans_are_refused_as_run_of_spans(served: Served) -> None:
     run, other = Moments(), Moments()
-    await served.writer.write_spans([moved(each, run.root.bytes) for each in spans_of(CAPTURE)])
+    await served.record_spans(moved(each, run.root.bytes) for each in spans_of(CAPTURE))
 
     answer = await served.writer.write([run.plan_started(), other.plan_started()])
 
@@ -209,7 +217,8 @@ async def test_an_event_with_a_field_out_of_range_is_refused_as_invalid_event(
 async def test_a_span_with_an_empty_trace_id_is_refused_as_invalid_span(served: Served) -> None:
     spans = spans_of(CAPTURE)
 
-    answer = await served.writer.write_spans([spans[0], moved(spans[1], bytes(16)), spans[2]])
+    parts = spans[:1], [moved(spans[1], bytes(16))], spans[2:3]
+    answer = await served.writer.write_spans([trace for part in parts for trace in traces_of(part)])
 
     assert (answer.stored, refusals(answer)) == (2, [(1, "invalid_span")])
     assert "trace id" in answer.refused[0].detail
@@ -353,7 +362,7 @@ async def test_read_whole_run_is_the_source_of_an_export(served: Served) -> None
 
 async def test_read_spans_returns_all_spans_by_start_in_pages(served: Served) -> None:
     spans = spans_of(CAPTURE)
-    await served.writer.write_spans(spans)
+    await served.record_spans(spans)
     listed, page = [], await served.get(f"/api/runs/{run_of(spans)}/spans", limit=10)
     listed += page["items"]
     while page["nextCursor"] is not None:

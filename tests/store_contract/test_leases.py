@@ -13,6 +13,7 @@ import pytest
 from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
 from tests.store_contract.living import TERMS, Living, http_living, memory_living, postgres_living
 from tests.store_contract.moments import START, Moments
+from tests.store_contract.stores import Projecting
 from tests.store_contract.test_changes import Watched, read_rows
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
@@ -28,16 +29,26 @@ from tracer.store import RunFilter, ToolCallFilter
 RUN_OF_SPANS = UUID(TRACE_ID)
 
 
-@pytest.fixture(params=["memory", "postgres", pytest.param("http", marks=pytest.mark.thorough)])
+@pytest.fixture(
+    params=[
+        ("memory", Projecting.AFTER_WRITES),
+        ("postgres", Projecting.AFTER_WRITES),
+        ("memory", Projecting.BEFORE_READS),
+        pytest.param(("postgres", Projecting.BEFORE_READS), marks=pytest.mark.thorough),
+        pytest.param(("http", Projecting.AFTER_WRITES), marks=pytest.mark.thorough),
+    ],
+    ids="-".join,
+)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Living]:
-    if request.param == "memory":
-        yield await memory_living()
+    kind, when = request.param
+    if kind == "memory":
+        yield await memory_living(when=when)
         return
     async with open_pool(request.getfixturevalue("database_url")) as pool:
-        if request.param == "http":
+        if kind == "http":
             yield await http_living(pool, tmp_path)
         else:
-            yield await postgres_living(pool)
+            yield await postgres_living(pool, when=when)
 
 
 def by(recorder_id: UUID | None, *events: Event) -> list[Event]:
@@ -266,7 +277,7 @@ async def test_who_names_no_recorder_goes_by_the_silence_of_the_run(store: Livin
 
 async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> None:
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
-    await store.writer.write_spans(spans_from(*unfinished))
+    await store.record_spans(spans_from(*unfinished))
     await store.pass_time(899)
     assert {row["status"] for row in (await read_rows(store, RUN_OF_SPANS)).values()} == {"running"}
 
@@ -278,10 +289,10 @@ async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> Non
 
 async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) -> None:
     unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
-    await store.writer.write_spans(spans_from(*unfinished))
+    await store.record_spans(spans_from(*unfinished))
     await store.pass_time(1000)
 
-    await store.writer.write_spans(spans_from(tool(2, "measure", at=(1, 2000), parent=1)))
+    await store.record_spans(spans_from(tool(2, "measure", at=(1, 2000), parent=1)))
     await store.pass_time(1)
 
     (call,) = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
@@ -290,15 +301,26 @@ async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) ->
 
     await store.pass_time(900)
     assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "abandoned"
-    await store.writer.write_spans(spans_from(agent(1, "planner", at=(0, 3000))))
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, 3000))))
     await store.pass_time(1000)
     rows = await read_rows(store, RUN_OF_SPANS)
     assert {row["status"] for row in rows.values()} == {"succeeded"}
     assert {row["abandonedAt"] for row in rows.values()} == {None}
 
 
+async def test_a_late_projection_is_no_sign_of_life(store: Living) -> None:
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
+    await store.pass_time(1000)
+    await store.project()
+    await store.pass_time(1)
+
+    run = await store.reader.read_run(RUN_OF_SPANS)
+    assert run.shown_status == "abandoned"
+    assert run.abandoned_at == START + timedelta(seconds=900)
+
+
 async def test_a_trace_in_which_all_has_ended_is_not_touched(store: Living) -> None:
-    await store.writer.write_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
+    await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
     revision = (await store.reader.read_run(RUN_OF_SPANS)).revision
 
     await store.pass_time(2000)

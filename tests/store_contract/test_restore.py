@@ -34,8 +34,9 @@ from tests.store_contract.transfers import (
 from tracer.errors import RecordNotFound
 from tracer.events import ChosenToolCall, Event, ThoughtRecorded
 from tracer.ids import new_id, sequential_ids, span_id
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.encode import encode_protobuf
-from tracer.otel.projection import project
+from tracer.otel.projection.rows import place_spans
 from tracer.otel.spans import Span
 from tracer.record_json import read_record
 from tracer.records import Kind
@@ -125,7 +126,7 @@ async def test_importing_an_exported_capture_restores_it_byte_for_byte(
 ) -> None:
     for name in names:
         here, there = new_store(), new_store()
-        await here.writer.write_spans(spans_of(name))
+        await here.record_spans(spans_of(name))
         files = await exports_of(here, wanted)
 
         imported = await import_into(there.writer, *files.values())
@@ -203,7 +204,7 @@ async def test_spans_of_a_tool_server_are_exported_with_the_run(new_store: NewRe
     run = sample_run()
     await here.record(*run.events)
     told = _span_of(run.root, parentSpanId=span_id(run.failed_call))
-    await here.writer.write_spans([told])
+    await here.record_spans([told])
     file = await export_of(here.reader, run.root)
     as_spans = await export_of(here.reader, run.root, Format.OTLP)
 
@@ -214,7 +215,8 @@ async def test_spans_of_a_tool_server_are_exported_with_the_run(new_store: NewRe
     assert await export_of(there.reader, run.root, Format.OTLP) == as_spans
     assert await all_records(of_spans) == await all_records(here)
     spans = await of_spans.reader.read_spans(run.root)
-    assert project(spans).record_of[told.span_id] == (Kind.TOOL_CALL, run.failed_call)
+    places = place_spans([encode_protobuf(spans)])
+    assert places[told.span_id] == (Kind.TOOL_CALL, run.failed_call.bytes)
 
 
 async def test_restoring_into_a_deleted_run_or_one_of_spans_is_refused(
@@ -226,7 +228,7 @@ async def test_restoring_into_a_deleted_run_or_one_of_spans_is_refused(
     file = await export_of(here.reader, run.root)
     await deleted.record(*run.events)
     await deleted.writer.delete_run(run.root)
-    await of_spans.writer.write_spans([_span_of(run.root)])
+    await of_spans.record_spans([_span_of(run.root)])
     records = [read_record(json.loads(line)) for line in file.splitlines()]
 
     for store, code in ((deleted, "run_deleted"), (of_spans, "run_of_spans")):
@@ -303,9 +305,9 @@ async def test_spans_of_a_large_run_are_written_in_batches_that_double() -> None
     batches: list[int] = []
 
     class Counting(MemoryStore):
-        async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
-            batches.append(len(spans))
-            return await super().write_spans(spans)
+        async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+            batches.append(sum(trace.count for trace in traces))
+            return await super().write_spans(traces)
 
     spans = spans_from(*(made(number, "x") for number in range(1, 65)))
     of_another_run = replace(spans[0], trace_id=b"another trace 16")

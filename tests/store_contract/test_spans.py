@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from uuid import UUID
@@ -26,6 +25,7 @@ from tests.store_contract.stores import (
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads
+from tracer.otel.blocks import traces_of
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
 from tracer.storage.engine import open_pool
@@ -34,13 +34,6 @@ from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
 
 ONE_RUN = "pydantic-ai-default-single"
-
-
-async def _write(store: Store, *batches: Iterable[Span]) -> None:
-    for batch in batches:
-        spans = list(batch)
-        answer = await store.writer.write_spans(spans)
-        assert (answer.stored, answer.refused) == (len(spans), [])
 
 
 def _requests(name: str) -> list[list[Span]]:
@@ -54,8 +47,8 @@ def _run_of(span: Span) -> UUID:
 async def test_every_store_projects_every_capture_to_the_same_records(new_store: NewStore) -> None:
     for name in NAMES:
         store, plain = new_store(), memory_stores()()
-        await _write(store, *_requests(name))
-        await _write(plain, spans_of(name))
+        await store.record_spans(*_requests(name))
+        await plain.record_spans(spans_of(name))
 
         records = await all_records(store)
         assert records == await all_records(plain), name
@@ -82,12 +75,12 @@ async def test_any_order_split_and_repetition_gives_the_same_records(
 ) -> None:
     once, shuffled = new_store(), new_store()
     spans = spans_of(name)
-    await _write(once, spans)
+    await once.record_spans(spans)
     randomly = random.Random(seed)
-    await _write(shuffled, randomly.sample(spans, 5))
+    await shuffled.record_spans(randomly.sample(spans, 5))
     randomly.shuffle(spans)
     for start in range(0, len(spans), 4):
-        await _write(shuffled, spans[start : start + 4])
+        await shuffled.record_spans(spans[start : start + 4])
 
     assert await all_records(shuffled) == await all_records(once)
 
@@ -95,19 +88,19 @@ async def test_any_order_split_and_repetition_gives_the_same_records(
 async def test_concurrent_writers_give_the_same_records(new_store: NewStore) -> None:
     once, together = new_store(), new_store()
     spans = spans_of("openai-agents-openinference-concurrent")
-    await _write(once, spans)
+    await once.record_spans(spans)
     async with anyio.create_task_group() as tasks:
         for seed in range(4):
             mixed = random.Random(seed).sample(spans, len(spans))
             for start in range(0, len(mixed), 40):
-                tasks.start_soon(_write, together, mixed[start : start + 40])
+                tasks.start_soon(together.record_spans, mixed[start : start + 40])
 
     assert await all_records(together) == await all_records(once)
 
 
 async def test_the_tree_of_a_trace_shows_which_call_opened_which_agent(store: Store) -> None:
     spans = spans_of(ONE_RUN)
-    await _write(store, spans)
+    await store.record_spans(spans)
 
     root = await tree(store, _run_of(spans[0]))
 
@@ -129,7 +122,7 @@ async def test_the_tree_of_a_trace_shows_which_call_opened_which_agent(store: St
 
 async def test_reconstructed_links_are_marked_inferred_with_their_evidence(store: Store) -> None:
     spans = spans_of("openai-agents-traceloop-single")
-    await _write(store, spans)
+    await store.record_spans(spans)
 
     rows = await read_tree(store.reader, _run_of(spans[0]), Payloads.FULL)
 
@@ -142,10 +135,10 @@ async def test_reconstructed_links_are_marked_inferred_with_their_evidence(store
 
 async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
     spans = spans_of(ONE_RUN)
-    await _write(store, spans)
+    await store.record_spans(spans)
     before = await store.reader.read_run(_run_of(spans[0]))
     rows = await read_tree(store.reader, _run_of(spans[0]), Payloads.FULL)
-    await _write(store, spans)
+    await store.record_spans(spans)
 
     after = await store.reader.read_run(_run_of(spans[0]))
 
@@ -156,11 +149,15 @@ async def test_repeating_a_trace_changes_no_record(store: Store) -> None:
 
 async def test_only_changed_records_get_the_new_revision(store: Store) -> None:
     spans = sorted(spans_of(ONE_RUN), key=lambda span: span.start)
-    await _write(store, spans[:-1], spans[-1:])
-    run = await store.reader.read_run(_run_of(spans[0]))
-    assert run.revision == 2
-    root = (await store.reader.read_plan(run.root_plan_id)).plan
-    assert root.revision == 1
+    run_id = _run_of(spans[0])
+    await store.record_spans(spans[:-1])
+    before = await store.reader.read_run(run_id)
+    plan = (await store.reader.read_plan(run_id)).plan
+
+    await store.record_spans(spans[-1:])
+
+    assert (await store.reader.read_run(run_id)).revision == before.revision + 1
+    assert (await store.reader.read_plan(run_id)).plan.revision == plan.revision
 
 
 async def test_the_ended_version_of_a_span_replaces_the_open_one(new_store: NewStore) -> None:
@@ -168,8 +165,8 @@ async def test_the_ended_version_of_a_span_replaces_the_open_one(new_store: NewS
     root = next(span for span in spans if span.parent_span_id is None)
     opened = replace(root, end=0, status_code=0, body=_without_end(root))
     one, other = new_store(), new_store()
-    await _write(one, [opened], [root])
-    await _write(other, [root], [opened])
+    await one.record_spans([opened], [root])
+    await other.record_spans([root], [opened])
 
     assert await all_records(one) == await all_records(other)
     assert (await one.reader.read_run(_run_of(root))).status == "succeeded"
@@ -184,7 +181,7 @@ def _without_end(span: Span) -> bytes:
 
 async def test_some_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
     spans = spans_of(ONE_RUN)
-    await _write(store, spans)
+    await store.record_spans(spans)
     run = _run_of(spans[0])
     whole = await store.reader.read_spans(run)
 
@@ -196,7 +193,7 @@ async def test_some_spans_of_a_run_are_read_by_their_ids(store: Store) -> None:
 
 async def test_events_for_a_run_of_spans_are_refused(store: Store) -> None:
     late, other = Moments(), Moments()
-    await _write(store, [moved(span, late.root.bytes) for span in spans_of(ONE_RUN)])
+    await store.record_spans([moved(span, late.root.bytes) for span in spans_of(ONE_RUN)])
     before = await all_records(store)
 
     answer = await store.writer.write([late.plan_started(), other.plan_started()])
@@ -212,7 +209,7 @@ async def test_spans_for_a_run_of_events_change_no_records(store: Store) -> None
     await store.record(native.plan_started())
     before = await all_records(store)
 
-    await _write(store, [moved(span, native.root.bytes) for span in spans_of(ONE_RUN)])
+    await store.record_spans([moved(span, native.root.bytes) for span in spans_of(ONE_RUN)])
 
     assert await all_records(store) == before
     await store.record(native.call_started())
@@ -222,10 +219,12 @@ async def test_spans_of_a_deleted_run_are_refused_and_their_neighbours_stored(
     store: Store,
 ) -> None:
     deleted, other = spans_of(ONE_RUN), spans_of("agno-openinference-single")
-    await _write(store, deleted)
+    await store.record_spans(deleted)
     await store.writer.delete_run(_run_of(deleted[0]))
 
-    answer = await store.writer.write_spans([deleted[0], *other, deleted[1]])
+    answer = await store.writer.write_spans(
+        [*traces_of(deleted[:1]), *traces_of(other), *traces_of(deleted[1:2])]
+    )
 
     assert [(each.index, each.code) for each in answer.refused] == [
         (0, "run_deleted"),
@@ -240,7 +239,7 @@ async def test_spans_of_a_deleted_run_are_refused_and_their_neighbours_stored(
 async def test_a_trace_without_agent_work_is_listed_only_on_request(store: Store) -> None:
     span = replace(spans_of(ONE_RUN)[0], attributes={}, name="GET /", parent_span_id=None)
     span = replace(span, body=_plain_body(span))
-    await _write(store, [span])
+    await store.record_spans([span])
 
     assert (await store.reader.read_run(_run_of(span))).title == "GET /"
     assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
@@ -260,7 +259,7 @@ def _plain_body(span: Span) -> bytes:
 
 
 async def test_writing_no_spans_is_accepted(store: Store) -> None:
-    await _write(store, [])
+    await store.record_spans([])
 
 
 async def test_writers_in_separate_pools_do_not_deadlock(database_url: str) -> None:
@@ -271,8 +270,8 @@ async def test_writers_in_separate_pools_do_not_deadlock(database_url: str) -> N
             for index, writer in enumerate(writers):
                 for start in range(0, len(spans), 30):
                     batch = spans[start : start + 30]
-                    tasks.start_soon(writer.write_spans, batch if index else batch[::-1])
-        assert (await writers[0].write_spans(spans)).refused == []
+                    tasks.start_soon(writer.write_spans, traces_of(batch if index else batch[::-1]))
+        assert (await writers[0].write_spans(traces_of(spans))).refused == []
 
 
 async def test_a_cost_has_twelve_places_and_an_impossible_one_is_zero(new_store: NewStore) -> None:
@@ -288,7 +287,7 @@ async def test_a_cost_has_twelve_places_and_an_impossible_one_is_zero(new_store:
         store = new_store()
         cost = {"gen_ai.operation.name": "chat", "gen_ai.usage.cost": sent}
         spans = spans_from(made(1, "chat", cost))
-        await _write(store, spans)
+        await store.record_spans(spans)
         stored = (await store.reader.read_run(_run_of(spans[0]))).cost_usd
         if stored != expected:
             failures.append(f"cost {str(sent)[:20]}: expected {expected}, stored {stored}")
@@ -297,6 +296,6 @@ async def test_a_cost_has_twelve_places_and_an_impossible_one_is_zero(new_store:
 
 async def test_token_counts_whose_sum_overflows_are_stored_as_zero(store: Store) -> None:
     spans = spans_from(*(chat(each, tokens=2**63 - 1) for each in range(1, 50)))
-    await _write(store, spans)
+    await store.record_spans(spans)
     run = await store.reader.read_run(_run_of(spans[0]))
     assert run.input_tokens == 0

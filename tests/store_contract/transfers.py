@@ -7,7 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from tests.store_contract.stores import Store, memory_stores, postgres_stores
+from tests.store_contract.stores import (
+    Projecting,
+    Store,
+    memory_stores,
+    postgres_stores,
+    projecting,
+)
 from tracer.storage.engine import Pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_writer import PostgresWriter
@@ -49,16 +55,16 @@ NewRestorable = Callable[[], Restorable]
 """Answers an empty store, as `NewStore` does."""
 
 
-def memory_restorables() -> NewRestorable:
-    new_store = memory_stores()
-    return lambda: _restorable(new_store())
+def memory_restorables(when: Projecting = Projecting.AFTER_WRITES) -> NewRestorable:
+    new_store = memory_stores(Projecting.ON_DEMAND)
+    return lambda: projecting(_restorable(new_store()), when)
 
 
-def postgres_restorables(pool: Pool) -> NewRestorable:
-    new_store = postgres_stores(pool)
-    return lambda: _restorable(new_store())
+def postgres_restorables(pool: Pool, when: Projecting = Projecting.AFTER_WRITES) -> NewRestorable:
+    new_store = postgres_stores(pool, Projecting.ON_DEMAND)
+    return lambda: projecting(_restorable(new_store()), when)
 
 
 def _restorable(store: Store) -> Restorable:
     assert isinstance(store.writer, MemoryStore | PostgresWriter)
-    return Restorable(store.writer, store.reader)
+    return Restorable(store.writer, store.reader, store.projection)

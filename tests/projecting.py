@@ -1,0 +1,93 @@
+"""Projecting stored spans in tests, without waiting until they are due."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from itertools import count
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from tracer.records import Kind
+from tracer.storage.projector import Projector
+from tracer.store import Behind, SpanProjection
+
+T = TypeVar("T")
+
+_days = count()
+
+
+async def project(projection: SpanProjection) -> int:
+    """Project all pending runs, and return how many there were."""
+    # A day later each time: a run is not due again soon after a projection.
+    now = datetime(2100, 1, 1, tzinfo=UTC) + timedelta(days=next(_days))
+    return await projection.project_due(now)
+
+
+def projecting_after(inner: T, projection: SpanProjection, names: frozenset[str]) -> T:
+    """Return a store that projects all pending runs after each call of the methods `names`."""
+
+    async def after(call: Callable[[], Awaitable[Any]]) -> Any:
+        answer = await call()
+        await project(projection)
+        return answer
+
+    return _wrapped(inner, names.__contains__, after)
+
+
+def projecting_before(inner: T, projection: SpanProjection) -> T:
+    """Return a reader that projects all pending runs before each read."""
+
+    async def before(call: Callable[[], Awaitable[Any]]) -> Any:
+        await project(projection)
+        return await call()
+
+    return _wrapped(inner, lambda _: True, before)
+
+
+def _wrapped(
+    inner: T,
+    is_chosen: Callable[[str], bool],
+    around: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
+) -> T:
+    class Wrapped:
+        def __getattr__(self, name: str) -> Any:
+            method = getattr(inner, name)
+            if not is_chosen(name):
+                return method
+
+            @wraps(method)
+            async def call(*arguments: Any, **options: Any) -> Any:
+                return await around(lambda: method(*arguments, **options))
+
+            return call
+
+    return Wrapped()  # type: ignore[return-value]
+
+
+class DatabaseProjection:
+    """`SpanProjection` over a database, by a projector of its own for each call."""
+
+    def __init__(self, database_url: str) -> None:
+        self._database_url = database_url
+
+    async def project_due(self, now: datetime | None = None) -> int:
+        return await asyncio.to_thread(self._project_due, now)
+
+    def _project_due(self, now: datetime | None) -> int:
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            projector = Projector(connection)
+            projected = 0
+            while done := projector.project_due(now).projected:
+                projected += done
+        return projected
+
+    async def catch_up(
+        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
+    ) -> Behind | None:
+        await project(self)
+        return None
