@@ -1,4 +1,4 @@
-"""OTLP over HTTP: requests to spans, and answers in the encoding of the request."""
+"""OTLP over HTTP: decode requests, and answer in the encoding of the request."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
+from tracer.otel.request_spans import Decoded
 from tracer.otel.wire import bytes_field
-from tracer.otel.wire_spans import Decoded
 from tracer.store import Refusal
 
 _SHOWN_REASONS = 10

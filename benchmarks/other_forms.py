@@ -27,7 +27,7 @@ from tracer.events import (
     ToolCallFinished,
 )
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.otel.decode import decode_protobuf
+from tracer.otel.blocks import sent_spans
 from tracer.otel.projection import project
 from tracer.otel.span_fields import root_plan_id
 from tracer.records import Kind
@@ -100,7 +100,7 @@ def span_rows(spans: Sequence[Span]) -> list[Row]:
             _NOW,
         )
         for body in bodies(list(spans))
-        for span in decode_protobuf(body).spans
+        for span in sent_spans(body)
     ]
 
 
@@ -118,7 +118,7 @@ def event_bodies(spans: list[Span], batch: int = _BATCH_EVENTS) -> list[bytes]:
 
 def events_of(spans: list[Span]) -> list[Event]:
     """Return one trace as the events that a recorder would have sent, in the order of time."""
-    projected = project(decode_protobuf(request(spans).SerializeToString()).spans)
+    projected = project(list(sent_spans(request(spans).SerializeToString())))
     records = projected.records
     plan_of = {step_id: step["plan_id"] for step_id, step in records[Kind.STEP].items()}
     root = projected.root_plan_id

@@ -13,7 +13,7 @@ from time import process_time
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench
 from benchmarks.workload import bodies, traces
-from tracer.otel.decode import decode_protobuf
+from tracer.otel.blocks import spans_of
 from tracer.otel.projection.rows import project_run
 from tracer.otel.trace_state import TraceState
 from tracer.storage.projected_runs import projected_parts
@@ -62,7 +62,7 @@ def _time(project: Callable[[list[bytes]], object], runs: list[list[bytes]]) -> 
 
 def _incremental(messages: list[bytes]) -> None:
     state = TraceState()
-    state.put(span for message in messages for span in decode_protobuf(message).spans)
+    state.put(spans_of(messages))
     projected = state.project()
     assert projected.totals
     assert projected_parts(projected)

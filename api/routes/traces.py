@@ -9,19 +9,20 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from api.accounting import note_problem
-from api.otlp import ENCODINGS, TRACES_BODY, answers
+from api.intake import Intake
+from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
 from api.parts import Measures, RecordingIntake, Writer
 from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
-from tracer.otel.wire_spans import Decoded
+from tracer.otel.request_spans import Decoded
 from tracer.store import Refusal, TraceWriter
 
 MAX_BYTES = 64 * 2**20
-"""How large a body may be, unpacked."""
+"""The largest body that is accepted, in bytes, decompressed."""
 
 MAX_DECODED_BYTES = 4 * MAX_BYTES
-"""How much memory its spans may take up: each is kept with what it shares with others."""
+"""How much memory its spans may take: readers return each with its resource and scope."""
 
 SMALL_BYTES = 16 * 2**10
 """Below this, decoding takes less time than handing over to a thread."""
@@ -51,30 +52,39 @@ async def record_traces(
     if encoding is None:
         raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
     try:
-        with admitted_body(request, intake, MAX_BYTES) as (parts, share):
-            body = b"".join([part async for part in parts])
-            if len(body) < SMALL_BYTES:
-                decoded = encoding.decode(body, MAX_DECODED_BYTES)
-            else:
-                async with intake.turn(len(body)):
-                    decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
-            del body
-            share.hold(decoded.size)
-            refused = await _record(writer, decoded)
+        count, refused = await _accept(request, encoding, writer, intake)
     except TracerError as error:
         status, code = problem_of(error)
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
-    metrics.note_ingest("spans", decoded.count - len(refused), refused)
-    return encoding.success(decoded.count, refused)
+    metrics.note_ingest("spans", count - len(refused), refused)
+    return encoding.success(count, refused)
+
+
+async def _accept(
+    request: Request, encoding: Encoding, writer: TraceWriter, intake: Intake
+) -> tuple[int, list[Refusal]]:
+    """Store the spans of a request. When this returns, nothing of its body is in memory.
+
+    Returns:
+        The number of spans in the request, and the rejected ones by their places in it.
+    """
+    with admitted_body(request, intake, MAX_BYTES) as (parts, share):
+        body = b"".join([part async for part in parts])
+        if len(body) < SMALL_BYTES:
+            decoded = encoding.decode(body, MAX_DECODED_BYTES)
+        else:
+            async with intake.turn(len(body)):
+                decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
+        del body
+        share.hold(decoded.size)
+        return decoded.count, await _record(writer, decoded)
 
 
 async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:
-    """Store the spans, and return those refused by their places in the request."""
+    """Store the spans, and return the rejected ones by their places in the request."""
     refused = [Refusal(each.index, "invalid_span", each.reason) for each in decoded.refused]
-    invalid = {each.index for each in refused}
-    indices = [index for index in range(decoded.count) if index not in invalid]
-    answer = await writer.write_spans(decoded.spans)
-    refused += [replace(each, index=indices[each.index]) for each in answer.refused]
+    answer = await writer.write_spans(decoded.traces)
+    refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
     return sorted(refused, key=lambda each: each.index)

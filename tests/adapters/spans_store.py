@@ -11,9 +11,11 @@ from pathlib import Path
 from opentelemetry.sdk.trace import TracerProvider
 
 from tests.adapters.recording import RecordedStore
+from tests.otel.decoded import spans_of_traces
 from tracer.adapters.span_processor import MAX_WAITING, TracerSpanProcessor
 from tracer.client.tracing import Tracing
 from tracer.errors import StoreUnavailable
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.spans import Span
 from tracer.recorder.spool import Spool
 from tracer.store import WriteAnswer
@@ -32,15 +34,15 @@ class SpansStore(RecordedStore):
         self.may_answer = threading.Event()
         self.may_answer.set()
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         self.reached.set()
         await asyncio.to_thread(self.may_answer.wait)
         if self.is_down:
             raise StoreUnavailable
         if self.breaks:
             raise RuntimeError("a payload: 4711")
-        self.written += spans
-        return await super().write_spans(spans)
+        self.written += spans_of_traces(traces)
+        return await super().write_spans(traces)
 
     @property
     def names(self) -> list[str]:

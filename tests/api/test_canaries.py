@@ -19,6 +19,7 @@ from tests.api.test_running import ended
 from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
 from tests.otel.canary_spans import places, request_with
+from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
 from tests.store_contract.transfers import export_of, import_into
 from tracer.errors import ToolError
@@ -97,7 +98,7 @@ async def test_events_of_a_client_leave_no_secret(
 
 async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
     if kind == "json":
-        body = encode_json(decode_protobuf(body).spans)
+        body = encode_json(spans_in(decode_protobuf(body)))
     assert len(found_in(body)) >= MOST - 1  # they were sent: all but the code
     kinds = {"protobuf": "application/x-protobuf", "json": "application/json"}
     headers = {"Content-Type": kinds[kind]}

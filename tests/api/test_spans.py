@@ -8,6 +8,7 @@ from uuid import UUID
 
 from tests.api.conftest import Api
 from tests.otel.captured import spans_of
+from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
 from tests.sample_runs import sample_run
 from tracer.ids import new_id, span_id
@@ -92,7 +93,7 @@ async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Ap
         {**served, "spanId": "ab" * 8, "parentSpanId": served["spanId"], "name": "below"},
         {**served, "spanId": "cd" * 8, "name": "nobody's", "parentSpanId": "ef" * 8},
     ]
-    await api.writer.write_spans(decode_json(body_of(*spans)).spans)
+    await api.writer.write_spans(spans_in(decode_json(body_of(*spans))))
 
     items = await listed(api, str(run.root))
 
@@ -176,7 +177,7 @@ async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> N
         "endTimeUnixNano": "0",
     }
 
-    run = await written(api, decode_json(json.dumps(json.loads(body_of(span))).encode()).spans)
+    run = await written(api, spans_in(decode_json(json.dumps(json.loads(body_of(span))).encode())))
     (shown,) = await listed(api, run)
 
     expected = {

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
+from tests.otel.decoded import spans_in
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.projected import Placed, Projected
 from tracer.otel.projection import project
@@ -48,7 +49,7 @@ def bodies(name: str) -> list[bytes]:
 
 
 def spans_of(name: str) -> list[Span]:
-    return [span for body in bodies(name) for span in decode_protobuf(body).spans]
+    return [span for body in bodies(name) for span in spans_in(decode_protobuf(body))]
 
 
 def by_trace(spans: Iterable[Span]) -> dict[bytes, list[Span]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from tests.otel.decoded import spans_in
 from tests.otel.oracle import differences, message_of, rows_of, rows_of_oracle
 from tracer.otel.decode_json import decode_json
 from tracer.otel.projected import Placed, Projected
@@ -103,7 +104,7 @@ def body_of(*spans: dict[str, Any]) -> bytes:
 def spans_from(*spans: dict[str, Any]) -> list[Span]:
     decoded = decode_json(body_of(*spans))
     assert decoded.refused == []
-    return decoded.spans
+    return spans_in(decoded)
 
 
 def projection_of(*spans: dict[str, Any]) -> Placed:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 
+from tests.otel.decoded import spans_in
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.projection import project
 from tracer.otel.projection.rows import (
@@ -26,7 +27,7 @@ Rows = dict[str, dict[str, Any]]
 
 
 def rows_of_oracle(messages: Iterable[bytes]) -> Rows:
-    projected = project(decode_protobuf(b"".join(messages)).spans)
+    projected = project(spans_in(decode_protobuf(b"".join(messages))))
     shown = shown_of_run(projected.root_plan_id, projected.records[Kind.PLAN], projected.totals)
     run = {**projected.run, **shown, "is_agent_work": projected.is_agent_work}
     lists: dict[str, list[str]] = {"tags": [], "masked": []}

@@ -8,6 +8,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from tests.canaries import SECRETS
 from tests.canary_events import PASSWORD, found_in
 from tests.otel.canary_spans import name_of, places, request_with
+from tests.otel.decoded import admitted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
@@ -23,7 +24,7 @@ PLACES = list(places())
 
 def admitted(spans: list[Span]) -> list[Span]:
     """Return the spans as a store keeps them."""
-    stored = ADMISSION.spans(spans)
+    stored = admitted_spans(ADMISSION, spans)
     assert [span.key for span in stored] == [span.key for span in spans]
     return stored
 
@@ -35,7 +36,7 @@ def canaries_in(span: Span) -> list[str]:
 
 def received_protobuf() -> list[Span]:
     """Return the decoded spans of a request with a span for each of `PLACES`."""
-    return decode_protobuf(request_with(b"t" * 16, PLACES).SerializeToString()).spans
+    return spans_in(decode_protobuf(request_with(b"t" * 16, PLACES).SerializeToString()))
 
 
 def leaks(spans: list[Span]) -> list[str]:
@@ -58,7 +59,7 @@ def test_protobuf_spans_are_stored_without_secrets_at_any_place() -> None:
 
 
 def test_json_spans_are_stored_without_secrets_at_any_place() -> None:
-    assert leaks(decode_json(encode_json(received_protobuf())).spans) == []
+    assert leaks(spans_in(decode_json(encode_json(received_protobuf())))) == []
 
 
 def test_values_of_every_type_under_a_secret_key_are_masked() -> None:
@@ -74,7 +75,7 @@ def test_values_of_every_type_under_a_secret_key_are_masked() -> None:
         sent = ResourceSpans.FromString(span.body)
         for owner in (sent.resource, sent.scope_spans[0].scope, sent.scope_spans[0].spans[0]):
             owner.attributes.add(key="db.client_password", value=value)
-        [received] = decode_protobuf(bytes_field(1, sent.SerializeToString())).spans
+        [received] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
         assert canaries_in(received) == [PASSWORD]
         leaked += [value.WhichOneof("value") for each in admitted([received]) if canaries_in(each)]
     assert leaked == []
@@ -99,8 +100,8 @@ def test_unknown_fields_of_spans_are_not_stored() -> None:
     [span] = spans_from(made(1, "a span"))
     sent = ResourceSpans.FromString(span.body)
     sent.scope_spans[0].spans[0].MergeFromString(bytes_field(999, SECRETS[0].text.encode()))
-    [received] = decode_protobuf(bytes_field(1, sent.SerializeToString())).spans
+    [received] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
     assert found_in(received.body) != []  # the canary was sent
 
-    stored = {policy: ADMISSION.spans([received], policy) for policy in PayloadPolicy}
+    stored = {policy: admitted_spans(ADMISSION, [received], policy) for policy in PayloadPolicy}
     assert [policy for policy in PayloadPolicy if stored[policy] != [span]] == []

@@ -15,15 +15,16 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, spans_of
+from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
 from tests.profiles import scaled
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_json, encode_protobuf
 from tracer.otel.projection import project
+from tracer.otel.request_spans import UndecodableTraces
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field
-from tracer.otel.wire_spans import UndecodableTraces
 from tracer.records import Kind
 
 
@@ -33,8 +34,8 @@ def test_an_export_imported_again_is_the_same_to_the_byte(name: str) -> None:
 
     exported = encode_protobuf(spans)
 
-    assert decode_protobuf(exported).spans == spans
-    assert encode_protobuf(decode_protobuf(exported).spans) == exported
+    assert spans_in(decode_protobuf(exported)) == spans
+    assert encode_protobuf(spans_in(decode_protobuf(exported))) == exported
     assert len(ExportTraceServiceRequest.FromString(exported).resource_spans) == len(spans)
 
 
@@ -42,7 +43,7 @@ def test_an_export_imported_again_is_the_same_to_the_byte(name: str) -> None:
 def test_json_and_protobuf_give_the_same_spans(name: str) -> None:
     spans = spans_of(name)
 
-    assert decode_json(encode_json(spans)).spans == spans
+    assert spans_in(decode_json(encode_json(spans))) == spans
 
 
 def test_json_has_hex_ids_and_numbers_for_enums() -> None:
@@ -89,7 +90,7 @@ def test_a_span_with_an_invalid_field_is_refused_alone() -> None:
     for field, value in INVALID_FIELDS:
         bad = {**made(2, "b"), field: value}
         decoded = decode_json(body_of(made(1, "a"), bad, made(3, "c")))
-        stored = [span.name for span in decoded.spans]
+        stored = [span.name for span in spans_in(decoded)]
         refused = [each.index for each in decoded.refused]
         if (stored, refused) != (["a", "c"], [1]):
             failures.append(f"{field}={value!r}: stored {stored}, refused {refused}")
@@ -110,7 +111,7 @@ def test_an_invalid_string_refuses_its_span_alone() -> None:
 
     decoded = decode_protobuf(body.replace(b"b@d", b"b\xffd"))
 
-    assert [span.name for span in decoded.spans] == ["fine", "also fine"]
+    assert [span.name for span in spans_in(decoded)] == ["fine", "also fine"]
     assert [(refused.index, "UTF-8" in refused.reason) for refused in decoded.refused] == [
         (1, True)
     ]
@@ -129,10 +130,10 @@ def test_a_value_nested_deeper_than_47_levels_refuses_its_span_alone() -> None:
             bytes_field(1, bytes_field(2, scope_spans)) + encode_protobuf([flat_span])
         )
 
-        names = [span.name for span in decoded.spans]
+        names = [span.name for span in spans_in(decoded)]
         assert names == (["deep", "flat"] if depth < 48 else ["flat"]), depth
-        assert decode_json(encode_json(decoded.spans)).spans == decoded.spans, depth
-        project(decoded.spans)
+        assert spans_in(decode_json(encode_json(spans_in(decoded)))) == spans_in(decoded), depth
+        project(spans_in(decoded))
 
 
 def _span_bytes(span: Span) -> bytes:
@@ -148,7 +149,7 @@ def test_json_that_nests_too_deeply_is_refused() -> None:
 
     decoded = decode_json(body.encode())
 
-    assert [len(decoded.spans), len(decoded.refused)] == [1, 1]
+    assert [len(spans_in(decoded)), len(decoded.refused)] == [1, 1]
     with pytest.raises(UndecodableTraces):
         decode_json(b"[" * 100_000)
 
@@ -183,10 +184,10 @@ def test_nul_and_lone_surrogates_are_kept() -> None:
 
     decoded = decode_json(body)
 
-    (fields,) = project(decoded.spans).records[Kind.TOOL_CALL].values()
-    assert decoded.spans[0].name == "x ␛d800"
+    (fields,) = project(spans_in(decoded)).records[Kind.TOOL_CALL].values()
+    assert spans_in(decoded)[0].name == "x ␛d800"
     assert fields["arguments"] == "a␛0000b"
-    assert decode_protobuf(encode_protobuf(decoded.spans)).spans == decoded.spans
+    assert spans_in(decode_protobuf(encode_protobuf(spans_in(decoded)))) == spans_in(decoded)
 
 
 @given(st.sampled_from(NAMES), st.data())
@@ -198,12 +199,12 @@ def test_a_damaged_body_is_refused_or_decoded_without_error(name: str, data: st.
     end = data.draw(st.integers(0, len(body)))
 
     try:
-        spans = decode_protobuf(bytes(body[:end])).spans
+        spans = spans_in(decode_protobuf(bytes(body[:end])))
     except UndecodableTraces:
         return
     for span in spans:
         project([span])
-    assert decode_protobuf(encode_protobuf(spans)).spans == spans
+    assert spans_in(decode_protobuf(encode_protobuf(spans))) == spans
 
 
 @given(st.binary(max_size=200))
@@ -242,7 +243,7 @@ def test_random_json_is_refused_or_decoded_without_error(span: dict[str, Any], a
     decoded = decode_json(json.dumps(request).encode())
 
     assert decoded.count == 1
-    for each in decoded.spans:
+    for each in spans_in(decoded):
         project([each])
 
 
@@ -275,5 +276,5 @@ def test_attributes_of_every_type_are_kept() -> None:
     spans = spans_from(made(1, "x", attributes))
 
     assert spans[0].attributes == attributes
-    assert decode_protobuf(encode_protobuf(spans)).spans[0].attributes == attributes
+    assert spans_in(decode_protobuf(encode_protobuf(spans)))[0].attributes == attributes
     json_format.Parse(encode_json(spans), ExportTraceServiceRequest())

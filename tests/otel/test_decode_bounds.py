@@ -10,6 +10,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from tests.otel.captured import NAMES, spans_of
+from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made
 from tracer.errors import TooLarge
 from tracer.otel.decode import decode_protobuf
@@ -33,7 +34,7 @@ def with_a_large_resource(spans: int, size: int) -> ExportTraceServiceRequest:
 def test_a_resource_shared_by_many_spans_counts_for_each_of_them() -> None:
     body = with_a_large_resource(spans=100, size=10 * KIB).SerializeToString()
 
-    assert len(decode_protobuf(body, 2000 * KIB).spans) == 100
+    assert len(spans_in(decode_protobuf(body, 2000 * KIB))) == 100
     with pytest.raises(TooLarge, match="several requests"):
         decode_protobuf(body, 1000 * KIB)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.moments import Moments
@@ -177,7 +178,7 @@ async def test_records_do_not_depend_on_the_order_or_number_of_their_spans(
     shuffled = random.Random(seed).choices(spans, k=5) + random.Random(seed).sample(
         spans, len(spans)
     )
-    decoded = decode_protobuf(encode_protobuf(shuffled)).spans
+    decoded = spans_in(decode_protobuf(encode_protobuf(shuffled)))
 
     assert project(decoded) == project(spans)
 

@@ -25,6 +25,7 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
+from tests.otel.decoded import spans_in
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
 from tests.profiles import scaled
@@ -109,7 +110,7 @@ def test_no_order_of_the_requests_changes_the_records(data: st.DataObject) -> No
     kept: dict[tuple[bytes, bytes], Span] = {}
 
     for body in shuffled:
-        kept = merge_spans([*kept.values(), *decode_protobuf(body).spans])
+        kept = merge_spans([*kept.values(), *spans_in(decode_protobuf(body))])
 
     assert projected(kept.values()) == projected(spans_of(name))
 

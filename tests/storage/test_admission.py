@@ -9,11 +9,13 @@ from itertools import permutations
 import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
+from tests.otel.decoded import admitted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.store_contract.transfers import export_of
 from tests.trees import read_tree
 from tracer.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
 from tracer.lineage import Payloads
+from tracer.otel.blocks import traces_of
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.span_fields import root_plan_id
 from tracer.payloads import kept_of, size_of
@@ -144,13 +146,13 @@ async def test_spans_are_stored_by_the_policy_of_the_project() -> None:
     open_store = MemoryStore(admission=Admission(Redaction.off()))
     events = canary_events()
     await open_store.write(events)
-    spans = decode_protobuf(await export_of(open_store, run_of(events), Format.OTLP)).spans
+    spans = spans_in(decode_protobuf(await export_of(open_store, run_of(events), Format.OTLP)))
     admission = Admission()
     with_dropped_payloads, failures = [], []
     for policy in PayloadPolicy:
-        stored = admission.spans(spans, policy)
+        stored = admitted_spans(admission, spans, policy)
         body = b"".join(span.body for span in stored)
-        if admission.spans(stored, policy) != stored:
+        if admitted_spans(admission, stored, policy) != stored:
             failures.append(f"{policy}: admitting the admitted spans changes them")
         if [span.key for span in stored] != [span.key for span in spans]:
             failures.append(f"{policy}: the ids of the spans changed")
@@ -167,11 +169,11 @@ async def test_imported_records_of_spans_are_masked(database_url: str) -> None:
     spans = spans_from(made(1, "a tool"))
     async with open_pool(database_url) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
-        await writer.write_spans(spans)
+        await writer.write_spans(traces_of(spans))
         run_id = root_plan_id(spans[0].trace_id)
         plan = (await reader.read_plan(run_id)).plan
         line = {**json.loads(record_json(Kind.PLAN, plan)), "inferredFrom": f"ghp_{'a' * 30}"}
-        await writer.restore_spans(spans, [read_record(line)])
+        await writer.restore_spans(traces_of(spans), [read_record(line)])
         restored = (await reader.read_plan(run_id)).plan
         assert restored.inferred_from == "[masked: github_token]"
 

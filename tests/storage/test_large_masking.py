@@ -11,7 +11,7 @@ import pytest
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import START, sample_run
 from tracer.events import Event, PlanStarted
-from tracer.otel.spans import Span
+from tracer.otel.blocks import TraceSpans, traces_of
 from tracer.record_json import ExportedRecord
 from tracer.records import Kind
 from tracer.redaction import Redaction
@@ -50,9 +50,9 @@ def asking(text: str) -> Sequence[Event]:
     return [started.model_copy(update={"user_request": text})]
 
 
-def calling_in_a_span(arguments: str) -> list[Span]:
+def calling_in_a_span(arguments: str) -> Sequence[TraceSpans]:
     attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.arguments": arguments}
-    return spans_from(made(1, "execute_tool measure", attributes))
+    return traces_of(spans_from(made(1, "execute_tool measure", attributes)))
 
 
 async def test_small_events_and_spans_are_masked_in_the_event_loop(masker: Masker) -> None:

@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from benchmarks.workload import bodies, trace
 from tests.citus_databases import on_one_postgres
 from tests.otel.captured import by_trace, spans_of
+from tests.otel.decoded import spans_in
 from tests.store_contract.stores import content
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.spans import Span
@@ -46,7 +47,7 @@ def sent(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def _decoded(spans: Sequence[WireSpan]) -> list[Span]:
     (body,) = bodies([*spans], len(spans))
-    return decode_protobuf(body).spans
+    return spans_in(decode_protobuf(body))
 
 
 @on_one_postgres

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.captured import NAMES, bodies, moved, spans_of
+from tests.otel.decoded import spans_in
 from tests.otel.made_traces import chat, made, spans_from
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import (
@@ -37,7 +38,7 @@ ONE_RUN = "pydantic-ai-default-single"
 
 
 def _requests(name: str) -> list[list[Span]]:
-    return [decode_protobuf(body).spans for body in bodies(name)]
+    return [spans_in(decode_protobuf(body)) for body in bodies(name)]
 
 
 def _run_of(span: Span) -> UUID:

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.workload import request, traces
+from tests.otel.decoded import spans_in
 from tests.recorder.test_over_http import until
 from tests.sample_runs import sample_run
 from tests.trees import read_tree
@@ -93,7 +94,7 @@ def load_of(events: int, seed: int = 1) -> Load:
         runs.append(sample_run(sub_plans=chance.randint(1, 40)).events)
         left -= len(runs[-1])
     made = [
-        decode_protobuf(request(trace).SerializeToString()).spans
+        spans_in(decode_protobuf(request(trace).SerializeToString()))
         for trace in traces(seed, TRACE_SPANS, events // 10)
     ]
     by_event = list(_pieces([event for run in runs for event in run], chance))

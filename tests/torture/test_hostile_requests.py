@@ -12,6 +12,7 @@ import psutil
 
 from benchmarks.workload import request, trace
 from tests.otel.captured import NAMES, bodies, spans_of
+from tests.otel.decoded import spans_in
 from tests.sample_runs import sample_run
 from tests.store_contract.stores import NewStore, memory_stores, postgres_stores, serving
 from tests.torture import lengths
@@ -37,7 +38,7 @@ def seeds() -> list[Seed]:
     """Return good bodies of every form."""
     events = [[event_json(event) for event in sample_run(number).events] for number in (0, 1, 4)]
     spans = [spans_of(name)[:5] for name in NAMES]
-    spans.append(decode_protobuf(request(trace(1, 12)).SerializeToString()).spans)
+    spans.append(spans_in(decode_protobuf(request(trace(1, 12)).SerializeToString())))
     return [
         *(Seed(EVENTS, NDJSON, b"\n".join(lines)) for lines in events),
         *(Seed(EVENTS, JSON, b'{"events": [' + b",".join(lines) + b"]}") for lines in events),

@@ -28,8 +28,8 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from tracer.client.connection import Connection
 from tracer.logs import get_logger
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.spans import Span
 from tracer.recorder.counts import error_place
 from tracer.recorder.outage import STORE_AWAY
 from tracer.recorder.recorder import CLOSING_SECONDS
@@ -241,13 +241,13 @@ class TracerSpanProcessor(SpanProcessor):
             batch = taken[begin : begin + BATCH_SPANS]
             try:
                 # The ends of what had started come by themselves.
-                spans = _encoded(span for span in batch if not _has_ended_since(span))
+                traces = _encoded(span for span in batch if not _has_ended_since(span))
                 async for attempt in AsyncRetrying(
                     retry=retry_if_exception_type(STORE_AWAY),
                     wait=wait_random_exponential(multiplier=0.1, max=10),
                 ):
                     with attempt:
-                        answer = await writer.write_spans(spans)
+                        answer = await writer.write_spans(traces)
                 for refusal in answer.refused:
                     log.warning("span_refused", code=refusal.code)
             except asyncio.CancelledError:
@@ -261,7 +261,7 @@ def _has_ended_since(span: ReadableSpan) -> bool:
     return isinstance(span, OpenSpan) and span.end_time is not None
 
 
-def _encoded(spans: Iterable[ReadableSpan]) -> list[Span]:
+def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
     wanted = list(spans)
     try:
         decoded = decode_protobuf(encode_spans(wanted).SerializeToString())
@@ -272,7 +272,7 @@ def _encoded(spans: Iterable[ReadableSpan]) -> list[Span]:
         return [each for span in wanted for each in _encoded([span])]
     for refused in decoded.refused:
         log.warning("span_refused", reason=refused.reason)
-    return decoded.spans
+    return decoded.traces
 
 
 _processors: weakref.WeakSet[TracerSpanProcessor] = weakref.WeakSet()

@@ -8,7 +8,7 @@ with its resource and scope. The header is three fields in network byte order: t
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from tracer.errors import TracerError
 from tracer.otel.encode import encode_protobuf
 from tracer.otel.spans import Span, merge_spans
-from tracer.otel.wire_spans import Around, span_of
+from tracer.otel.wire_spans import Around, scopes_of, span_of
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -94,13 +94,29 @@ def spans_of(messages: Iterable[bytes]) -> list[Span]:
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
-    found: list[Span] = []
-    for message in messages:
-        for resource_spans in TracesData.FromString(message).resource_spans:
-            for scope_spans in resource_spans.scope_spans:
-                around = Around.of_messages(resource_spans, scope_spans)
-                found += [span_of(around, span) for span in scope_spans.spans]
+    found = (span for message in messages for span in sent_spans(message))
     return sorted(merge_spans(found).values(), key=lambda span: span.order)
+
+
+def sent_spans(message: bytes) -> Iterator[Span]:
+    """Yield each version of each span in a serialized `TracesData` message, in its order.
+
+    Raises:
+        google.protobuf.message.DecodeError: The message cannot be parsed.
+    """
+    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+        around = Around.of_messages(resource_spans, scope_spans)
+        for span in scope_spans.spans:
+            yield span_of(around, span)
+
+
+def single_spans(trace: TraceSpans) -> list[TraceSpans]:
+    """Return each span of a message by itself, in the order of the message."""
+    if trace.count == 1:
+        return [trace]
+    return [
+        TraceSpans(trace.trace_id, encode_protobuf([span]), 1) for span in sent_spans(trace.message)
+    ]
 
 
 def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:

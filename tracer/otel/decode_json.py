@@ -1,11 +1,12 @@
-"""OTLP request bodies in JSON to spans. What cannot be stored is refused by itself."""
+"""Decode OTLP request bodies in JSON. A span that cannot be stored is rejected by itself."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import orjson
 from google.protobuf import json_format
@@ -13,15 +14,15 @@ from google.protobuf.message import Error
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.otel.wire_spans import (
-    Around,
+from tracer.otel.request_spans import (
+    ByTrace,
     Decoded,
     UndecodableTraces,
-    parsed_in_request,
-    refuse,
-    refuse_all,
-    take,
+    accept,
+    parse_around,
+    parse_span,
 )
+from tracer.otel.wire_spans import Around
 from tracer.text import most_json_values, storable, without_deep_values
 
 _VALUE_BYTES = 100
@@ -35,6 +36,8 @@ _MAX_DIGITS = 400
 """Longer integers are read as infinite: Python refuses to read them as integers."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+Message = TypeVar("Message", ResourceSpans, ScopeSpans)
 
 _NOT_OF_THAT_SHAPE = (
     *(json_format.Error, Error),
@@ -50,29 +53,41 @@ def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
 
     Args:
         body: The request.
-        max_size: How much memory its spans may take up; None: any amount.
+        max_size: How much memory its spans may take, in bytes; None: any amount.
 
     Raises:
-        UndecodableTraces: The body is no JSON, or not of that shape.
-        TooLarge: Its spans take up more.
+        UndecodableTraces: The body is not JSON, or not of that shape.
+        TooLarge: Its spans take more.
     """
-    decoded = Decoded(max_size=max_size)
+    decoded = Decoded(max_size)
     decoded.grow(_VALUE_BYTES * most_json_values(body))
+    by_trace = ByTrace()
     for resource_spans in _objects(load_json(body, _MAX_DEPTH), "resourceSpans", "resource_spans"):
-        for scope_spans in _objects(resource_spans, "scopeSpans", "scope_spans"):
+        scopes = _objects(resource_spans, "scopeSpans", "scope_spans")
+        resource = _without_items(ResourceSpans(), resource_spans)
+        for scope_spans in scopes:
             spans = _objects(scope_spans, "spans", "spans")
-            try:
-                around = _around_of_json(resource_spans, scope_spans)
-            except _NOT_OF_THAT_SHAPE:
-                refuse_all(decoded, spans)
+            if not spans:
                 continue
-            for span in spans:
-                try:
-                    wire_span = _wire_span(span).SerializeToString()
-                    take(decoded, around, parsed_in_request(around, wire_span))
-                except _NOT_OF_THAT_SHAPE:
-                    refuse(decoded, "It is no OTLP span, or nests too deeply.")
+            around = parse_around(decoded, resource, _without_items(ScopeSpans(), scope_spans))
+            if around is None:
+                decoded.refuse_all(spans)
+            else:
+                by_trace.add(around, _accepted(decoded, around, spans))
+    by_trace.move_to(decoded)
     return decoded
+
+
+def _accepted(
+    decoded: Decoded, around: Around, spans: list[dict[str, Any]]
+) -> Iterator[tuple[int, bytes, bytes]]:
+    for fields in spans:
+        try:
+            span = parse_span(_wire_span(fields).SerializeToString())
+        except _NOT_OF_THAT_SHAPE:
+            decoded.refuse("It is not an OTLP span, or nests too deeply.")
+        else:
+            yield from accept(decoded, around, span)
 
 
 def load_json(body: bytes, max_depth: int | None = None) -> Any:
@@ -124,15 +139,17 @@ def _objects(parent: Any, name: str, other_name: str) -> list[dict[str, Any]]:
     return items
 
 
-def _around_of_json(resource_spans: dict[str, Any], scope_spans: dict[str, Any]) -> Around:
-    outer, inner = ResourceSpans(), ScopeSpans()
-    for message, fields in ((outer, resource_spans), (inner, scope_spans)):
-        alone = {name: fields[name] for name in fields if name not in _SPANS}
+def _without_items(message: Message, fields: dict[str, Any]) -> Message | None:
+    """Return `message` with all fields but its scopes or spans; None if they are malformed."""
+    alone = {name: value for name, value in fields.items() if name not in _ITEMS}
+    try:
         json_format.ParseDict(alone, message, ignore_unknown_fields=True)
-    return Around.of_messages(outer, inner)
+    except _NOT_OF_THAT_SHAPE:
+        return None
+    return message
 
 
-_SPANS = {"scopeSpans", "scope_spans", "spans"}
+_ITEMS = {"scopeSpans", "scope_spans", "spans"}
 _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 
 

@@ -30,7 +30,7 @@ from tracer.otel.message_attributes import (
     text_part,
 )
 from tracer.otel.spans import Span
-from tracer.otel.wire_spans import MAX_TIME, Around, Decoded, take
+from tracer.otel.wire_spans import MAX_TIME, Around, span_of
 from tracer.record_json import record_json, run_json
 from tracer.records import (
     ActToolInfo,
@@ -138,9 +138,7 @@ def _span(around: Around, kind: Kind, record: Record, attributes: Attributes) ->
         event = wire.events.add(name="exception", time_unix_nano=end or start)
         event.attributes.extend(_pairs(exception))
     wire.attributes.extend(_pairs(attributes))
-    decoded = Decoded()
-    take(decoded, around, wire)
-    return decoded.spans[0]
+    return span_of(around, wire)
 
 
 def _span_id(kind: Kind, record_id: UUID) -> bytes:

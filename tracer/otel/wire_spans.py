@@ -2,69 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.errors import BadRequest, TooLarge
-from tracer.otel.spans import SPAN_ID_BYTES, TRACE_ID_BYTES, Span, SpanEvent, SpanLink
+from tracer.otel.spans import Span, SpanEvent, SpanLink
 from tracer.otel.wire import bytes_field
 
 MAX_TIME = 2**63
 """Times from here on (the year 2262) have no place in the database."""
-
-_SPAN_BYTES = 600
-_EVENT_BYTES = 250
-_REFUSAL_BYTES = 150
-"""About what each takes up in memory besides what it says."""
-
-
-class UndecodableTraces(BadRequest):
-    """The body is no OTLP trace request."""
-
-
-@dataclass(frozen=True)
-class RefusedSpan:
-    """A span that is not taken, by its place in the request."""
-
-    index: int
-    reason: str
-
-
-@dataclass
-class Decoded:
-    """What a request holds."""
-
-    spans: list[Span] = field(default_factory=list)
-    refused: list[RefusedSpan] = field(default_factory=list)
-    max_size: int | None = None
-    """How much memory it may take up; None: any amount."""
-    size: int = 0
-    """About how much it takes up."""
-
-    def grow(self, size: int) -> None:
-        """Make room for so many bytes more.
-
-        Raises:
-            TooLarge: Then it takes up too much.
-        """
-        self.size += size
-        if self.max_size is not None and self.size > self.max_size:
-            raise TooLarge(
-                "The spans take up too much memory, each with its attributes, its resource and its"
-                " scope. Send them in several requests."
-            )
-
-    @property
-    def count(self) -> int:
-        """How many spans the request has, whether taken or refused."""
-        return len(self.spans) + len(self.refused)
 
 
 @dataclass(frozen=True)
@@ -100,10 +52,21 @@ class Around:
             size=sum(map(len, parts)),
         )
 
-    def body(self, span: bytes) -> bytes:
-        """Return a serialized `ResourceSpans` with this span alone."""
-        scope_spans = self.scope_before + bytes_field(2, span) + self.scope_after
+    def body(self, *spans: bytes) -> bytes:
+        """Return a serialized `ResourceSpans` with these spans."""
+        content = b"".join([bytes_field(2, span) for span in spans])
+        scope_spans = self.scope_before + content + self.scope_after
         return self.before + bytes_field(2, scope_spans) + self.after
+
+
+def scopes_of(
+    request: TracesData | ExportTraceServiceRequest,
+) -> Iterator[tuple[ResourceSpans, ScopeSpans]]:
+    """Yield each scope that has spans, with its resource."""
+    for resource_spans in request.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            if scope_spans.spans:
+                yield resource_spans, scope_spans
 
 
 def _field_of(number: int, message: Resource | InstrumentationScope) -> bytes:
@@ -112,23 +75,6 @@ def _field_of(number: int, message: Resource | InstrumentationScope) -> bytes:
 
 def _text_field(number: int, text: str) -> bytes:
     return bytes_field(number, text.encode()) if text else b""
-
-
-def take(decoded: Decoded, around: Around, span: WireSpan) -> None:
-    """Add a span to what a request holds, or say why it is refused. Raises `TooLarge`."""
-    trace_id, span_id, parent_span_id = span.trace_id, span.span_id, span.parent_span_id
-    start, end = span.start_time_unix_nano, span.end_time_unix_nano
-    reason = _why_not(trace_id, span_id, parent_span_id, max(start, end))
-    if reason is not None:
-        refuse(decoded, reason)
-        return
-    decoded.grow(
-        _SPAN_BYTES
-        + _EVENT_BYTES * (len(span.events) + len(span.links))
-        + 2 * span.ByteSize()  # its content is in memory twice: as bytes, and as values
-        + around.size
-    )
-    decoded.spans.append(span_of(around, span))
 
 
 def span_of(around: Around, span: WireSpan) -> Span:
@@ -169,30 +115,6 @@ def _links(links: Any) -> tuple[SpanLink, ...]:
     )
 
 
-def refuse(decoded: Decoded, reason: str) -> None:
-    """Refuse the next span of a request. Raises `TooLarge`."""
-    decoded.grow(_REFUSAL_BYTES)
-    decoded.refused.append(RefusedSpan(decoded.count, reason))
-
-
-def refuse_all(decoded: Decoded, spans: Iterable[object]) -> None:
-    """Refuse the spans of a resource or a scope that is none."""
-    for _ in spans:
-        refuse(decoded, "Its resource or its scope cannot be parsed.")
-
-
-def _why_not(trace_id: bytes, span_id: bytes, parent_span_id: bytes, time: int) -> str | None:
-    if len(trace_id) != TRACE_ID_BYTES or not any(trace_id):
-        return f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
-    if len(span_id) != SPAN_ID_BYTES or not any(span_id):
-        return f"Its span id must be {SPAN_ID_BYTES} bytes that are not all zero."
-    if len(parent_span_id) not in (0, SPAN_ID_BYTES) and any(parent_span_id):
-        return f"Its parent span id must be {SPAN_ID_BYTES} bytes."
-    if time >= MAX_TIME:
-        return "Its times must lie before the year 2262."
-    return None
-
-
 def attributes_of(pairs: Any) -> dict[str, Any]:
     """Return `KeyValue` messages as a dictionary; of several values of a key, the last."""
     # Most values are text or numbers that are not nothing: no need to ask which they are.
@@ -212,14 +134,3 @@ def _value(value: AnyValue) -> Any:
     if which == "kvlist_value":
         return attributes_of(value.kvlist_value.values)
     return getattr(value, which)
-
-
-def parsed_in_request(around: Around, span: bytes) -> WireSpan:
-    """Return a span as it is parsed in a request: what nests too deeply for that is none.
-
-    Raises:
-        DecodeError: It cannot be parsed.
-    """
-    request = ExportTraceServiceRequest.FromString(bytes_field(1, around.body(span)))
-    alone: WireSpan = request.resource_spans[0].scope_spans[0].spans[0]
-    return alone

@@ -13,8 +13,8 @@ from tracer.errors import BadRequest
 from tracer.events import Event
 from tracer.masked_events import Change, changed_event, masking
 from tracer.masked_places import with_places
-from tracer.otel.kept_spans import kept_span
-from tracer.otel.spans import Span
+from tracer.otel.blocks import TraceSpans
+from tracer.otel.redact_spans import redact_spans
 from tracer.payloads import PAYLOAD_TEXTS, kept_of
 from tracer.project_settings import PayloadPolicy
 from tracer.record_json import ExportedRecord
@@ -38,11 +38,14 @@ class Admission:
         change = self._changes[policy]
         return [changed_event(event, change) for event in events]
 
-    def spans(
-        self, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
-    ) -> list[Span]:
-        """Return what is kept of spans."""
-        return [kept_span(span, self._redaction, policy) for span in spans]
+    def traces(
+        self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[TraceSpans]:
+        """Return spans without secrets, with payloads by the policy."""
+        return [
+            replace(each, message=redact_spans(each.message, self._redaction, policy))
+            for each in traces
+        ]
 
     def records(
         self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP

@@ -1,21 +1,23 @@
-"""What is kept of spans: no secrets, and no more of payloads than a project wants."""
+"""Redact the messages of spans: mask secrets, and shorten payloads by a project's policy."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
+from struct import Struct
 from typing import Any
 
 import orjson
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from pydantic.alias_generators import to_camel
 
 from tracer.otel.carried_records import RECORD
-from tracer.otel.spans import Span
-from tracer.otel.wire_spans import Around, Decoded, take
+from tracer.otel.wire import bytes_field
+from tracer.otel.wire_spans import Around, scopes_of
 from tracer.payloads import PAYLOAD_TEXTS, kept_of
 from tracer.project_settings import PayloadPolicy
 from tracer.redaction import Redaction, mask
@@ -27,48 +29,99 @@ _IS_PAYLOAD = re.compile(
 )
 """What the keys of attributes end with that hold payloads, in all dialects."""
 
+_LONG_INTEGER = re.compile(rb"\x18(?=([\x80-\xff]{5,9}[\x00-\x7f]))")
+_LONG_FLOAT = re.compile(rb"!(?=(.{7}[BC]))", re.DOTALL)
+"""An `AnyValue` with a number as long as a card's. Other bytes may look like one. The groups are
+lookaheads because such bytes may end where a number begins."""
 
-_LONG_INTEGER = re.compile(rb"\x18[\x80-\xff]{5,7}[\x01-\x7f]")
-_LONG_FLOAT = re.compile(rb"!.{7}[BC]", re.DOTALL)
-"""What an `AnyValue` looks like whose number is as long as a card's."""
+
+def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
+    """Return a serialized `TracesData` message without secrets, with payloads by the policy.
+
+    Returns:
+        The message itself if it certainly holds no secret and the policy keeps payloads.
+        Otherwise a new message: each span, resource and scope is examined by itself. Those with a
+        secret lose the fields that OTLP does not define, because such fields cannot be masked.
+
+    Raises:
+        google.protobuf.message.DecodeError: The message cannot be parsed.
+    """
+    changing = _Changing(redaction, policy)
+    if policy is PayloadPolicy.KEEP and not _may_hold_secret(redaction, message):
+        return message
+    parts = []
+    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+        around = _redact_around(changing, Around.of_messages(resource_spans, scope_spans))
+        spans = [_redact_span(changing, span) for span in scope_spans.spans]
+        parts.append(bytes_field(1, around.body(*spans)))
+    return b"".join(parts)
 
 
-def kept_span(span: Span, redaction: Redaction, policy: PayloadPolicy) -> Span:
-    """Return what is kept of a span; itself where that is all of it."""
-    # One look at all of it, as it came; what is not ASCII may look as it likes.
-    may_hold_secret = redaction.may_hold_secret(span.body.decode("latin-1"))
-    has_long_number = _LONG_INTEGER.search(span.body) or _LONG_FLOAT.search(span.body)
-    if policy is PayloadPolicy.KEEP and not may_hold_secret and not has_long_number:
-        return span
-    kept = ResourceSpans.FromString(span.body)
-    if not _Changing(redaction, policy).is_changed_in(kept):
-        return span
-    scope_spans = kept.scope_spans[0]
-    decoded = Decoded()
-    take(decoded, Around.of_messages(kept, scope_spans), scope_spans.spans[0])
-    return decoded.spans[0]
+def _may_hold_secret(redaction: Redaction, message: bytes) -> bool:
+    # Latin-1 decodes any bytes. Secrets are ASCII, so the other characters do not matter.
+    if redaction.may_hold_secret(message.decode("latin-1")):
+        return True
+    numbers = list(islice(_long_numbers(message), _MOST_NUMBERS))
+    return len(numbers) == _MOST_NUMBERS or any(redaction.value(text) != text for text in numbers)
+
+
+_MOST_NUMBERS = 1000
+"""Messages with more are examined span by span, which costs less than so many numbers."""
+
+
+def _long_numbers(message: bytes) -> Iterator[str]:
+    """Yield the long numbers that a message may hold, as text. Some are other bytes instead."""
+    for found in _LONG_INTEGER.finditer(message):
+        yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])))
+    for found in _LONG_FLOAT.finditer(message):
+        (value,) = _DOUBLE.unpack(found[1])
+        if value.is_integer():
+            yield str(int(value))
+
+
+_DOUBLE = Struct("<d")
+
+
+def _redact_span(changing: _Changing, span: WireSpan) -> bytes:
+    content = span.SerializeToString(deterministic=True)
+    if changing.is_due(content) and changing.is_changed_in(span):
+        return span.SerializeToString(deterministic=True)
+    return content
+
+
+def _redact_around(changing: _Changing, around: Around) -> Around:
+    body = around.body()
+    if changing.is_due(body):
+        alone = ResourceSpans.FromString(body)
+        if changing.is_changed_in(alone):
+            return Around.of_messages(alone, alone.scope_spans[0])
+    return around
 
 
 _PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
 
 
 class _Changing:
-    """Masks secrets in messages, and cuts payloads."""
+    """Masks secrets in parsed messages, and shortens payloads."""
 
     def __init__(self, redaction: Redaction, policy: PayloadPolicy) -> None:
         self._redaction = redaction
         self._policy = policy
         self._is_changed = False
 
-    def is_changed_in(self, kept: ResourceSpans) -> bool:
-        """Mask what a `ResourceSpans` holds, and return whether there was anything.
+    def is_due(self, content: bytes) -> bool:
+        """Return whether a part of a message, by its bytes, may have to be changed."""
+        return self._policy is not PayloadPolicy.KEEP or _may_hold_secret(self._redaction, content)
 
-        Fields that its definition does not know cannot be read and so not masked: they go.
+    def is_changed_in(self, part: ResourceSpans | WireSpan) -> bool:
+        """Mask the values of a part of a message, and return whether it changed.
+
+        Fields that its definition does not contain cannot be masked. They are removed.
         """
-        size = kept.ByteSize()
-        kept.DiscardUnknownFields()
-        self._is_changed = kept.ByteSize() != size
-        self._message(kept)
+        size = part.ByteSize()
+        part.DiscardUnknownFields()
+        self._is_changed = part.ByteSize() != size
+        self._message(part)
         return self._is_changed
 
     def _message(self, message: Any) -> None:

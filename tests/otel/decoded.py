@@ -1,0 +1,29 @@
+"""Decoded and redacted spans as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tracer.otel.blocks import TraceSpans, sent_spans, traces_of
+from tracer.otel.request_spans import Decoded
+from tracer.otel.spans import Span
+from tracer.project_settings import PayloadPolicy
+from tracer.storage.admission import Admission
+
+
+def spans_in(decoded: Decoded) -> list[Span]:
+    """Return the accepted spans in the order of the request."""
+    places_and_spans = zip(decoded.places, spans_of_traces(decoded.traces), strict=True)
+    return [span for _, span in sorted(places_and_spans, key=lambda each: each[0])]
+
+
+def spans_of_traces(traces: Iterable[TraceSpans]) -> list[Span]:
+    """Return the spans as they were sent, in the order of the traces."""
+    return [span for trace in traces for span in sent_spans(trace.message)]
+
+
+def admitted_spans(
+    admission: Admission, spans: Sequence[Span], policy: PayloadPolicy = PayloadPolicy.KEEP
+) -> list[Span]:
+    """Return spans as a store keeps them, grouped by trace."""
+    return spans_of_traces(admission.traces(traces_of(spans), policy))
