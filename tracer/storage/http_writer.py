@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import httpx2
@@ -29,8 +31,7 @@ from tracer.errors import (
 )
 from tracer.events import Event, event_json
 from tracer.leases import Lease
-from tracer.otel.encode import encode_protobuf
-from tracer.otel.spans import Span
+from tracer.otel.blocks import TraceSpans, single_spans
 from tracer.records import Run
 from tracer.redaction import Redaction
 from tracer.status import ABANDONED, Status
@@ -59,8 +60,9 @@ _CHECK_KEY = "Check TRACER_API_KEY."
 
 _ENDED = {status for status in Status if status.is_ending}
 
-Numbered = tuple[int, bytes]
-"""What is sent of one event or span, with its index."""
+Sent = TypeVar("Sent")
+Numbered = tuple[int, Sent]
+"""An event as JSON with its index, or the spans of a trace with the index of the first."""
 
 
 class _Wishes(BaseModel):
@@ -139,41 +141,56 @@ class HttpWriter:
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         refused: list[Refusal] = []
-        lines: list[Numbered] = []
+        lines: list[Numbered[bytes]] = []
         for index, event in enumerate(events):
             try:
                 lines.append((index, event_json(event)))
             except ValueError as error:
                 detail = f"It cannot be written as JSON: {type(error).__name__}."
                 refused.append(Refusal(index, "not_storable", detail))
-        refused += await self._divided(lines, self._write)
+        refused += await self._divided(lines, self._write, lambda line: [line])
         return WriteAnswer.without(refused, events)
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
-        admitted = self._admission.spans(spans)
-        bodies = [(index, encode_protobuf([span])) for index, span in enumerate(admitted)]
-        refused = await self._divided(bodies, self._write_spans)
-        return WriteAnswer.without(refused, spans)
+        sent: list[Numbered[TraceSpans]] = []
+        count = 0
+        for trace in self._admission.traces(traces):
+            sent.append((count, trace))
+            count += trace.count
+        refused = await self._divided(sent, self._write_spans, _single_spans)
+        return WriteAnswer.without(refused, range(count))
 
     async def _divided(
-        self, sent: list[Numbered], write: Callable[[list[Numbered]], Awaitable[list[Refusal]]]
+        self,
+        sent: list[Numbered[Sent]],
+        write: Callable[[list[Numbered[Sent]]], Awaitable[list[Refusal]]],
+        parts_of: Callable[[Numbered[Sent]], list[Numbered[Sent]]],
     ) -> list[Refusal]:
-        """Write what was `sent`, in parts where it has to be; return what is refused."""
+        """Write `sent` in one request, or in smaller ones if the server rejects it as a whole.
+
+        Args:
+            sent: The items to write, in order.
+            write: Sends one request and returns the refusals.
+            parts_of: Divides an item that was rejected alone; an item that has no parts is
+                returned as it is.
+        """
         if not sent:
             return []
         try:
             return await write(sent)
         except _RefusedAsAWhole as refusal:
             if len(sent) == 1:
+                sent = parts_of(sent[0])
+            if len(sent) == 1:
                 return [Refusal(sent[0][0], refusal.code, refusal.detail)]
         middle = len(sent) // 2
         return [
-            *await self._divided(sent[:middle], write),
-            *await self._divided(sent[middle:], write),
+            *await self._divided(sent[:middle], write, parts_of),
+            *await self._divided(sent[middle:], write, parts_of),
         ]
 
-    async def _write(self, lines: list[Numbered]) -> list[Refusal]:
+    async def _write(self, lines: list[Numbered[bytes]]) -> list[Refusal]:
         body = b"\n".join(line for _, line in lines)
         response = await self._post("api/events", body, "application/x-ndjson")
         content = self._content(response, HTTPStatus.OK)
@@ -185,9 +202,9 @@ class HttpWriter:
         except (ValidationError, IndexError) as error:
             raise self._unexpected(response) from error
 
-    async def _write_spans(self, bodies: list[Numbered]) -> list[Refusal]:
-        # Messages one after the other are one message that has the items of all.
-        body = b"".join(body for _, body in bodies)
+    async def _write_spans(self, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
+        # A concatenation of serialized messages is one message with the spans of all.
+        body = b"".join([trace.message for _, trace in sent])
         response = await self._post("v1/traces", body, "application/x-protobuf")
         content = self._content(response, HTTPStatus.OK)
         try:
@@ -196,8 +213,21 @@ class HttpWriter:
             raise self._unexpected(response) from error
         if refused.rejected_spans:
             # The standard has one text for all, and no place for codes: see `api.otlp`.
-            code, _, detail = refused.error_message.partition(": ")
-            raise _RefusedAsAWhole(code, detail)
+            found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
+            reasons = [
+                Refusal(sent[0][0] + int(each["place"] or 0), each["code"], each["detail"])
+                for each in found
+                if each is not None
+            ]
+            if len(reasons) == refused.rejected_spans:
+                return reasons
+            if not reasons:
+                raise self._unexpected(response)
+            # It names the first ones only.
+            count = sum(trace.count for _, trace in sent)
+            if len(sent) == 1 and refused.rejected_spans == count and _have_one_code(reasons):
+                return [replace(reasons[0], index=sent[0][0] + place) for place in range(count)]
+            raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
         return []
 
     async def _post(self, path: str, body: bytes, content_type: str) -> httpx2.Response:
@@ -339,6 +369,18 @@ class HttpWriter:
         if _code(response) == "schema_out_of_date":
             raise SchemaOutOfDate()
         raise self._unexpected(response)
+
+
+_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \(span (?P<place>\d+)\))?")
+
+
+def _have_one_code(refused: Sequence[Refusal]) -> bool:
+    return len({each.code for each in refused}) == 1
+
+
+def _single_spans(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
+    first, trace = sent
+    return list(enumerate(single_spans(trace), first))
 
 
 async def _packed(body: bytes) -> bytes:
