@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.otel.captured import spans_of
+from tests.otel.decoded import spans_in, spans_of_traces
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
 from tests.store_contract.transfers import export_of, import_into
 from tracer.ids import sequential_ids
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_json, encode_protobuf
 from tracer.otel.spans import Span
@@ -30,10 +32,10 @@ def read(data: bytes) -> list[Piece]:
     return list(pieces(io.BytesIO(data)))
 
 
-def spans_in(data: bytes) -> list[Span]:
-    said = [piece.said for piece in read(data)]
-    assert all(isinstance(each, Span) for each in said), said
-    return [each for each in said if isinstance(each, Span)]
+def spans_read(data: bytes) -> list[Span]:
+    found = [piece.said for piece in read(data)]
+    assert all(isinstance(each, TraceSpans) for each in found), found
+    return spans_of_traces(each for each in found if isinstance(each, TraceSpans))
 
 
 def faults_in(data: bytes) -> list[tuple[str, str]]:
@@ -62,15 +64,15 @@ def test_spans_are_read_from_protobuf_and_json_in_any_wrapping() -> None:
         gzip.compress(document),
         gzip.compress(encode_protobuf(SPANS[:5])) + gzip.compress(encode_protobuf(SPANS[5:])),
     ):
-        assert [span.body for span in spans_in(data)] == [span.body for span in SPANS]
+        assert [span.body for span in spans_read(data)] == [span.body for span in SPANS]
 
 
 def test_a_file_that_begins_like_text_is_read_as_what_it_is() -> None:
     # 0x0a 0x7b is a line break and a brace, and a field of 123 bytes.
-    [span] = decode_json(body_of(made(1, "x" * 65))).spans
+    [span] = spans_in(decode_json(body_of(made(1, "x" * 65))))
     data = encode_protobuf([span])
     assert data[:2] == b"\n{"
-    assert spans_in(data) == [span]
+    assert spans_read(data) == [span]
 
 
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress])

@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tracer.errors import BadRequest
+from tracer.otel.blocks import TraceSpans, single_spans
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json, load_json
-from tracer.otel.spans import Span
+from tracer.otel.request_spans import Decoded
 from tracer.otel.wire import Malformed, bytes_field, streamed_fields
-from tracer.otel.wire_spans import Decoded
 from tracer.record_json import ExportedRecord, read_record
 from tracer.transfer.exporting import SPAN
 
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 64
+
+MAX_SPANS_BYTES = 2**26
+"""The largest message that is yielded whole: blocks have a limit (`tracer.otel.blocks`)."""
 
 _IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
 _IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?[sS]pans"|$)')
@@ -44,13 +47,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Piece:
-    """One record or span of a file, or what is wrong there."""
+    """One record of a file, spans of one trace, or a fault."""
 
     place: str
-    """Where it stands, such as `line 3`."""
+    """Its place in the file, such as `line 3`."""
     size: int
-    """How many bytes it takes up, about."""
-    said: ExportedRecord | Span | Fault
+    """About how many bytes it takes."""
+    said: ExportedRecord | TraceSpans | Fault
 
 
 def pieces(file: BinaryIO) -> Iterator[Piece]:
@@ -160,8 +163,10 @@ def _of_decoded(decoded: Decoded, size: int, place: str) -> Iterator[Piece]:
     each = size // max(decoded.count, 1)
     for refused in decoded.refused:
         yield _fault(f"{place}, span {refused.index + 1}", refused.reason, each)
-    for span in decoded.spans:
-        yield Piece(place, each, span)
+    for trace in decoded.traces:
+        is_large = len(trace.message) > MAX_SPANS_BYTES
+        for part in single_spans(trace) if is_large else [trace]:
+            yield Piece(place, each * part.count, part)
 
 
 def _fault(place: str, why: str, size: int = 0) -> Piece:

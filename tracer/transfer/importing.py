@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
 from tracer.record_json import LEAST, ExportedRecord
 from tracer.records import Kind
 from tracer.store import WriteAnswer
@@ -19,10 +19,10 @@ from tracer.transfer.restorer import TraceRestorer
 Item = TypeVar("Item")
 
 BATCH_BYTES = 32_000_000
-"""How much is written at once, unless it is of a run that already has more spans than that.
+"""How many bytes are written at once. More if a run already has more spans than that, because each
+batch projects the whole run: its batches double."""
 
-A run of spans is projected whole after each batch: so its batches double.
-"""
+MAX_BATCH_BYTES = 128_000_000
 
 SHOWN_REFUSALS = 20
 """How many reasons are kept: there may be as many as lines."""
@@ -66,7 +66,7 @@ class Importer:
         self._projected: list[ExportedRecord] = []
         """Records that spans become: their spans follow them."""
         self._records: list[tuple[str, ExportedRecord]] = []
-        self._spans: list[tuple[str, Span]] = []
+        self._spans: list[tuple[str, TraceSpans]] = []
         self._bytes = 0
         self._enough = batch_bytes
         self._spans_bytes: Counter[UUID] = Counter()
@@ -81,10 +81,10 @@ class Importer:
         for piece in pieces:
             if isinstance(piece.said, Fault):
                 self._imported.refuse(piece.place, piece.said.why)
-            elif isinstance(piece.said, Span):
+            elif isinstance(piece.said, TraceSpans):
                 self._spans.append((piece.place, piece.said))
-                there = self._spans_bytes[root_plan_id(piece.said.trace_id)]
-                self._enough = max(self._enough, there)
+                stored = self._spans_bytes[root_plan_id(piece.said.trace_id)]
+                self._enough = max(self._enough, min(stored, MAX_BATCH_BYTES))
             else:
                 await self._take_record(piece.place, piece.said)
             self._bytes += piece.size
@@ -112,8 +112,8 @@ class Importer:
         records, spans = self._records, self._spans
         self._records, self._spans, self._bytes = [], [], 0
         self._enough = self._batch_bytes
-        for _, span in spans:
-            self._spans_bytes[root_plan_id(span.trace_id)] += len(span.body)
+        for _, trace in spans:
+            self._spans_bytes[root_plan_id(trace.trace_id)] += len(trace.message)
         if records:
             stored = self._noted(
                 records, await self._store.restore([record for _, record in records])
@@ -123,19 +123,19 @@ class Importer:
         for is_source in (True, False):
             part = [each for each in spans if self._is_source(each[1]) is is_source]
             if part:
-                given = [span for _, span in part]
+                traces, sent = _joined(part)
                 kept = self._noted(
-                    part,
-                    await self._store.restore_spans(given, self._projected)
+                    sent,
+                    await self._store.restore_spans(traces, self._projected)
                     if is_source
-                    else await self._store.write_spans(given),
+                    else await self._store.write_spans(traces),
                 )
                 self._imported.spans += len(kept)
-                self._imported.runs.update(root_plan_id(span.trace_id) for span in kept)
+                self._imported.runs.update(map(root_plan_id, set(kept)))
 
-    def _is_source(self, span: Span) -> bool:
-        """Return whether the records of the span's run are made of its spans, as the file says."""
-        return self._sources.get(root_plan_id(span.trace_id)) == "spans"
+    def _is_source(self, trace: TraceSpans) -> bool:
+        """Return whether the run, by its line in the file, arrived as spans."""
+        return self._sources.get(root_plan_id(trace.trace_id)) == "spans"
 
     def _noted(self, written: list[tuple[str, Item]], answer: WriteAnswer) -> list[Item]:
         """Note what was refused, and return what was stored."""
@@ -143,3 +143,20 @@ class Importer:
             self._imported.refuse(written[refusal.index][0], refusal.detail)
         refused = {refusal.index for refusal in answer.refused}
         return [item for index, (_, item) in enumerate(written) if index not in refused]
+
+
+def _joined(
+    parts: Iterable[tuple[str, TraceSpans]],
+) -> tuple[list[TraceSpans], list[tuple[str, bytes]]]:
+    """Return spans as one message per trace, and the place and the trace id of each span."""
+    by_trace: dict[bytes, list[tuple[str, TraceSpans]]] = {}
+    for place, part in parts:
+        by_trace.setdefault(part.trace_id, []).append((place, part))
+    traces: list[TraceSpans] = []
+    spans: list[tuple[str, bytes]] = []
+    for trace_id, some in by_trace.items():
+        # A concatenation of serialized messages is one message with the spans of all.
+        message = b"".join([part.message for _, part in some])
+        traces.append(TraceSpans(trace_id, message, sum(part.count for _, part in some)))
+        spans += [(place, trace_id) for place, part in some for _ in range(part.count)]
+    return traces, spans

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tracer.otel.spans import Span
+from tracer.otel.blocks import TraceSpans
 from tracer.record_json import ExportedRecord
 from tracer.store import TraceWriter, WriteAnswer
 
@@ -25,14 +25,16 @@ class TraceRestorer(TraceWriter, Protocol):
         """
 
     async def restore_spans(
-        self, spans: Sequence[Span], records: Sequence[ExportedRecord]
+        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
     ) -> WriteAnswer:
-        """Store spans as `TraceWriter.write_spans` does, their records as old as they were.
+        """Store spans as `TraceWriter.write_spans` does, and project their runs.
+
+        One transaction per run stores both, and leaves nothing pending.
 
         Args:
-            spans: The spans.
-            records: What an export says of the records that spans of these runs become. Taken
-                is what no span says of them: `recorded_at`, and when a cancel was wished.
+            traces: The spans, grouped by trace.
+            records: The exported records of these runs. Only the fields that spans do not carry are
+                restored: `recorded_at`, and when a cancel was requested.
 
         Raises:
             StoreUnavailable: As `TraceWriter.write`.
