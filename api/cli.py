@@ -109,7 +109,7 @@ def demo(
     async def run(settings: Settings) -> None:
         demonstration = assembly.load_demonstration()
         async with served(
-            settings, demonstration.application, host, FREE_PORT if once else port
+            _with_thread(settings), demonstration.application, host, FREE_PORT if once else port
         ) as server:
             if not once:
                 said.print(f"Tracer listens on {server.address}")
@@ -196,8 +196,15 @@ async def _launcher(
         async with assembly.launcher_over_http(settings, settings.url, application) as launcher:
             yield launcher
     else:
-        async with served(settings, application, project=project) as server:
+        async with served(_with_thread(settings), application, project=project) as server:
             yield server.parts.launcher
+
+
+def _with_thread(settings: Settings) -> Settings:
+    """Return settings for a short use: a thread projects spans, unless they say otherwise."""
+    if settings.projectors is not None:
+        return settings
+    return settings.model_copy(update={"projectors": "thread"})
 
 
 async def _run(launcher: RunLauncher, request: str, **options: Unpack[RunOptions]) -> RunOutcome:

@@ -83,7 +83,7 @@ async def recording_process(url: str) -> AsyncIterator[PostgresWriter]:
     async with (
         open_pool(url) as pool,
         RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
-        notifications(pool, url, nobody) as written,
+        notifications(pool, url, nobody) as (written, _),
     ):
         yield PostgresWriter(ProjectPool(pool), on_written=written)
 

@@ -16,6 +16,9 @@ from tests.databases import (
     template_name,
 )
 
+# A process takes longer to start than most tests; those of projectors ask for them.
+os.environ.setdefault("TRACER_PROJECTORS", "thread")
+
 pytest_plugins = ["tests.profiles"]
 
 os.environ.pop("CI", None)  # on CI, pytest prints a failed comparison of records whole: pages

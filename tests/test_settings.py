@@ -43,6 +43,7 @@ def test_values_are_read_and_normalised(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TRACER_MODEL", "openai:gpt-5-mini")
     monkeypatch.setenv("TRACER_URL", "https://tracer.example/t/")
     monkeypatch.setenv("TRACER_LEASE_SECONDS", "7.5")
+    monkeypatch.setenv("TRACER_PROJECTORS", "3")
     settings = read_settings()
     assert settings.database_url is not None
     assert settings.database_url.get_secret_value() == "postgresql+psycopg://u:p@db/x"
@@ -50,6 +51,9 @@ def test_values_are_read_and_normalised(monkeypatch: pytest.MonkeyPatch) -> None
     assert settings.model == "openai:gpt-5-mini"
     assert settings.url == "https://tracer.example/t"
     assert settings.lease_terms.lease.total_seconds() == 7.5
+    assert settings.projectors == 3
+    monkeypatch.setenv("TRACER_PROJECTORS", "thread")
+    assert read_settings().projectors == "thread"
 
 
 INVALID = [
@@ -64,6 +68,10 @@ INVALID = [
     ("TRACER_APP", "my health:application", "MODULE:NAME"),
     ("TRACER_MODEL", "gpt-5", "openai:MODEL"),
     ("TRACER_MODEL", "openai:", "openai:MODEL"),
+    ("TRACER_PROJECTORS", "-1", "from 0 to 64, or thread"),
+    ("TRACER_PROJECTORS", "65", "from 0 to 64, or thread"),
+    ("TRACER_PROJECTORS", "two", "from 0 to 64, or thread"),
+    ("TRACER_BACKLOG_BYTES", "0", "greater than 0"),
     ("TRACER_LEASE_SECONDS", "0", "greater than or equal to 1"),
     ("TRACER_SILENCE_SECONDS", "nan", "less than or equal to"),
 ]

@@ -49,6 +49,7 @@ from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.project_stores import ProjectStores
+from tracer.storage.projectors import ProjectionCounts, projectors
 from tracer.storage.projects import (
     SettingsOfProject,
     list_projects,
@@ -93,6 +94,8 @@ class Parts:
     """Deletes what projects do not keep; it counts."""
     summariser: Summariser | None = None
     """Sums up old hours of tool calls; it counts."""
+    projections: ProjectionCounts | None = None
+    """What this server's projectors have done."""
 
     def end_watching(self) -> None:
         """Let all who watch a run leave: the server ends."""
@@ -171,7 +174,11 @@ async def parts(
         recorder = Recorder(store.writer, spool, redaction=redaction)
         leases = PostgresReaper(pool, lambda runs: stores.on_written(runs))
         async with (
-            notifications(pool, database_url, stores) as stores.on_written,
+            notifications(pool, database_url, stores) as (
+                stores.on_written,
+                stores.on_accepted,
+            ),
+            projectors(database_url, settings.projectors, terms) as projections,
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
             Summariser(pool) as summariser,
@@ -198,6 +205,7 @@ async def parts(
                 leases=leases,
                 pruner=pruner,
                 summariser=summariser,
+                projections=projections,
             )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import platformdirs
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tracer.errors import ConfigurationError
@@ -64,6 +64,18 @@ def _check_patterns(patterns: SecretStr) -> SecretStr:
     return patterns
 
 
+def _check_projectors(projectors: object) -> object:
+    if projectors is None or projectors == "thread":
+        return projectors
+    try:
+        number = int(str(projectors))
+    except ValueError:
+        number = -1
+    if not 0 <= number <= MAX_PROJECTORS:
+        raise ValueError(f"write a number from 0 to {MAX_PROJECTORS}, or thread")
+    return number
+
+
 def default_home() -> Path:
     """Return where the embedded Postgres and the recorder's spool live unless told otherwise.
 
@@ -71,6 +83,9 @@ def default_home() -> Path:
     it runs as instead can't enter root's home.
     """
     return Path("/var/lib/tracer") if os.geteuid() == 0 else platformdirs.user_data_path("tracer")
+
+
+MAX_PROJECTORS = 64
 
 
 class Settings(BaseSettings):
@@ -128,6 +143,19 @@ class Settings(BaseSettings):
         ge=1,
         le=31_536_000,
         description="The same for what no recorder is named for, such as OpenTelemetry spans.",
+    )
+    projectors: Annotated[int | Literal["thread"] | None, BeforeValidator(_check_projectors)] = (
+        Field(
+            default=None,
+            description="The number of processes that project accepted spans, or `thread` for one "
+            "thread of the server. Unset: two, one if fewer than three cores are usable.",
+        )
+    )
+    backlog_bytes: int = Field(
+        default=2**30,
+        gt=0,
+        description="The most bytes of accepted spans that may wait for a projector. Above that, "
+        "and for one project above a quarter of it, new spans get 503.",
     )
     model: Annotated[str, AfterValidator(_check_model)] | None = Field(
         default=None, description="The model of an application that names none."

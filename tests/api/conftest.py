@@ -97,7 +97,7 @@ async def serving_parts(
         reader = PostgresReader(ProjectPool(pool))
         async with (
             RunWatch(reader) as watch,
-            notifications(pool, database_url, watch) as written,
+            notifications(pool, database_url, watch) as (written, _),
         ):
             writer = PostgresWriter(
                 ProjectPool(pool), on_written=written, write_seconds=write_seconds

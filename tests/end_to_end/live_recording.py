@@ -91,6 +91,6 @@ async def live_recording(database_url: str) -> AsyncIterator[LiveRecording]:
     async with (
         open_pool(database_url) as pool,
         RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
-        notifications(pool, database_url, nobody) as written,
+        notifications(pool, database_url, nobody) as (written, _),
     ):
         yield LiveRecording(PostgresWriter(ProjectPool(pool), on_written=written))

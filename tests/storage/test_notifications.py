@@ -34,7 +34,7 @@ async def process(
     reader = PostgresReader(ProjectPool(pool))
     async with (
         RunWatch(reader, poll_seconds) as watch,
-        notifications(pool, heard_at or url, watch) as written,
+        notifications(pool, heard_at or url, watch) as (written, _),
     ):
         yield PostgresWriter(ProjectPool(pool), on_written=written), watch
 
@@ -159,7 +159,7 @@ async def test_a_database_that_is_away_does_not_disturb_who_writes_or_watches(
         reader = PostgresReader(ProjectPool(away))
         async with (
             RunWatch(reader, poll_seconds=0.01) as watch,
-            notifications(away, NOBODY, watch) as written,
+            notifications(away, NOBODY, watch) as (written, _),
         ):
             with watch.watching(run.root):
                 written([run.root])

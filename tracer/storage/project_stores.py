@@ -85,6 +85,8 @@ class ProjectStores:
         self._is_watched = asyncio.Event()
         self.on_written: Callable[[Collection[UUID]], None] = self.wake
         """Is told of each project's writes; it wakes those who watch, unless it is replaced."""
+        self.on_accepted: Callable[[Collection[UUID]], None] = lambda _: None
+        """Receives the runs with new pending spans; does nothing unless it is replaced."""
         self.on_group: OnCommit = lambda _written, _seconds, _items: None
         """Is told of each group that was written together; nobody is, unless it is replaced."""
 
@@ -177,6 +179,7 @@ class ProjectStores:
         writer = PostgresWriter(
             project,
             on_written=lambda runs: self.on_written(runs),
+            on_accepted=lambda runs: self.on_accepted(runs),
             terms=self._terms,
             on_group=lambda *group: self.on_group(*group),
             admission=Admission(self._redaction),

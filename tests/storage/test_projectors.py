@@ -1,0 +1,195 @@
+"""Projectors as processes: they end with their server, and are started again if they die."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Literal
+
+import orjson
+import psutil
+import pytest
+
+from tests.servers import start_server
+from tests.storage.lock_waits import until
+from tests.storage.pending_runs import (
+    accept,
+    living,
+    pending,
+    small_trace,
+    stuck_run,
+    until_living,
+    until_projected,
+)
+from tests.torture.private_postgres import private_postgres
+from tracer.storage.projectors import Limits, projectors, usable_cores
+
+
+def children() -> list[psutil.Process]:
+    """Return the projectors of this process."""
+    return [
+        process
+        for process in psutil.Process().children()
+        if "tracer.storage.projector_process" in process.cmdline()
+    ]
+
+
+async def until_replaced(child: psutil.Process) -> None:
+    """Return when another projector runs in the place of `child`."""
+
+    async def is_replaced() -> bool:
+        return child.pid not in (pids := {each.pid for each in children()}) and bool(pids)
+
+    await until(is_replaced)
+
+
+async def start_projector(url: str) -> asyncio.subprocess.Process:
+    """Start a projector without a server, and return when it is connected."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tracer.storage.projector_process"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    given = {"database_url": url, "lease_seconds": 60, "silence_seconds": 900, "projectors": 1}
+    input_of(process).write(orjson.dumps(given) + b"\n")
+    await until_living(url, 1)
+    return process
+
+
+def input_of(process: asyncio.subprocess.Process) -> asyncio.StreamWriter:
+    assert process.stdin is not None
+    return process.stdin
+
+
+@pytest.mark.parametrize("number", [1, 2, "thread"])
+async def test_accepted_runs_are_projected_and_counted(
+    database_url: str, number: int | Literal["thread"]
+) -> None:
+    async with projectors(database_url, number) as counts:
+        await accept(database_url, *(small_trace() for _ in range(20)))
+
+        async def are_counted() -> bool:
+            return counts.runs == 20
+
+        await until(are_counted)
+        assert await pending(database_url) == []
+    assert children() == []
+    assert counts.failures == 0
+    assert counts.seconds > 0
+
+
+async def test_zero_projectors_leave_the_work_to_others(database_url: str) -> None:
+    async with projectors(database_url, 0):
+        runs = await accept(database_url, small_trace())
+        assert children() == []
+    assert await pending(database_url) == runs
+
+
+async def test_projector_ends_with_its_standard_input(database_url: str) -> None:
+    process = await start_projector(database_url)
+    input_of(process).close()
+    assert await process.wait() == 0
+    assert await living(database_url) == 0
+
+
+async def test_projector_finishes_the_run_in_progress_before_it_ends(database_url: str) -> None:
+    process = await start_projector(database_url)
+    async with stuck_run(database_url):
+        input_of(process).close()
+    assert await process.wait() == 0
+    assert await pending(database_url) == []
+
+
+async def test_projector_ignores_an_interrupt(database_url: str) -> None:
+    process = await start_projector(database_url)
+    process.send_signal(signal.SIGINT)
+    await accept(database_url, small_trace())
+    await until_projected(database_url)
+    input_of(process).close()
+    assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+async def test_projector_that_dies_is_replaced(database_url: str, sent: int) -> None:
+    async with projectors(database_url, 1):
+        await until_living(database_url, 1)
+        (child,) = children()
+        child.send_signal(sent)
+        await accept(database_url, small_trace())
+        await until_projected(database_url)
+
+
+async def test_projector_that_hangs_is_killed_and_replaced(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with projectors(database_url, 1, limits=Limits(group_seconds=0.1)) as counts:
+        await until_living(database_url, 1)
+        (child,) = children()
+        async with stuck_run(database_url) as run:
+            await until_replaced(child)
+        await until_projected(database_url)
+    assert counts.failures >= 1
+    assert "more than 0.1 s" in caplog.text
+    assert str(run) in caplog.text
+
+
+async def test_projector_whose_memory_grows_too_much_is_killed(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with projectors(database_url, 1, limits=Limits(most_bytes=-(2**40))):
+        await until_living(database_url, 1)
+        (child,) = children()
+        async with stuck_run(database_url):
+            await until_replaced(child)
+    assert "its memory grew by more than" in caplog.text
+
+
+async def test_stopped_projector_ends_with_the_server(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tracer.storage.projectors.END_SECONDS", 0.1)
+    async with projectors(database_url, 1):
+        await until_living(database_url, 1)
+        (child,) = children()
+        child.suspend()
+    assert not child.is_running()
+
+
+async def test_projectors_end_when_the_server_is_killed(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACER_PROJECTORS", "2")
+    server = await asyncio.to_thread(start_server, database_url, tmp_path)
+    await until_living(database_url, 2)
+    server.process.kill()
+    await asyncio.to_thread(server.process.wait)
+    await until_living(database_url, 0)
+
+
+async def test_projectors_survive_an_outage_of_the_database() -> None:
+    with private_postgres() as postgres:
+        async with projectors(postgres.url, 2):
+            await until_living(postgres.url, 2)
+            before = {child.pid for child in children()}
+            postgres.kill()
+            postgres.start()
+            await accept(postgres.url, small_trace())
+            await until_projected(postgres.url)
+            assert {child.pid for child in children()} == before
+
+
+def test_usable_cores_respect_the_limits_of_all_cgroups(tmp_path: Path) -> None:
+    own, groups = tmp_path / "cgroup", tmp_path / "groups"
+    inner = groups / "system" / "tracer"
+    inner.mkdir(parents=True)
+    unlimited = usable_cores(groups, own)
+    own.write_text("12:cpu:/old\n0::/system/tracer\n")
+    assert usable_cores(groups, own) == unlimited
+    (inner / "cpu.max").write_text("max 100000\n")
+    assert usable_cores(groups, own) == unlimited
+    (inner.parent / "cpu.max").write_text("50000 100000\n")
+    assert usable_cores(groups, own) == 0.5
+    (inner / "cpu.max").write_text("nonsense")
+    assert usable_cores(groups, own) == 0.5

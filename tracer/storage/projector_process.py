@@ -1,0 +1,206 @@
+"""A projector: it turns the pending spans of all projects into records until it is told to end.
+
+The server runs it in processes (`python -m tracer.storage.projector_process`), or in one thread.
+A process reads one line of JSON from standard input (`ProjectorOptions`) and ends when standard
+input is closed. It writes one line of JSON (`Report`) to standard output when it begins a group of
+runs, and when it is done with what was due.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import orjson
+import psycopg
+
+from tracer.leases import LeaseTerms
+from tracer.logs import configure_logs, get_logger
+from tracer.storage.engine import SyncConnection, connection_options, sync_connection
+from tracer.storage.notifications import LOOK_NOW
+from tracer.storage.projection_statements import CHANNEL
+from tracer.storage.projector import Projector, ProjectRunKey
+
+QUIET_SECONDS = 0.1
+"""An accepted run is not due earlier: a projector that hears of one waits that long."""
+
+MOST_BLOCKED = 6
+"""How often the pause is doubled while other projectors have all runs that are due."""
+
+STABLE_SECONDS = 10.0
+"""After a session of that length, a failure counts as the first."""
+
+RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
+"""The pauses after failures in a row, such as a database that is away."""
+
+_LOCK = "1953653091, 1"  # the first half is "trac" in ASCII
+
+# A shared lock never waits. It ends with the connection, so that it counts living projectors.
+_JOIN = f"SELECT pg_advisory_lock_shared({_LOCK})"
+
+COUNT_PROJECTORS = """
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND classid = 1953653091 AND objid = 1 AND objsubid = 2
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+"""Count the projectors of all servers that are connected to the database."""
+
+log = get_logger("tracer.storage.projector_process")  # as a process it is `__main__`
+
+
+@dataclass(frozen=True)
+class ProjectorOptions:
+    """What a projector needs."""
+
+    database_url: str
+    """The Postgres, without a pooler: claims and notifications need a session."""
+    lease_seconds: float
+    silence_seconds: float
+    projectors: int
+    """The number of projectors of the server. Each looks for due runs every so many seconds if it
+    is not notified, so that together they look once a second."""
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """How long leases last."""
+        return LeaseTerms(
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a projector does, for the server that watches it."""
+
+    is_begin: bool
+    """Whether it begins a group of runs. Otherwise it is done with all groups that were due."""
+    runs: int
+    root_plan_id: str | None = None
+    """The run, if a group that begins has only one."""
+    spans: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
+def keep_projecting(
+    options: ProjectorOptions, end: int, report: Callable[[Report], None] = lambda _: None
+) -> None:
+    """Project what is due, again and again, until a file descriptor becomes readable.
+
+    If the database is away, or anything else fails, it logs that once and tries again.
+
+    Args:
+        options: The database, and how often to look.
+        end: The descriptor. It ends a wait at once, and work once the runs in progress are done.
+        report: Receives what is done.
+    """
+    failures = 0
+    while not _readable([end], RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
+        began = time.monotonic()
+        try:
+            with _session(options.database_url) as connection:
+                _project_in_turns(connection, options, end, report)
+        except Exception as error:  # whatever it is, spans wait for this projector
+            failures = failures + 1 if time.monotonic() - began < STABLE_SECONDS else 1
+            if failures == 1:
+                is_outage = isinstance(error, psycopg.OperationalError)
+                log.warning(
+                    "projector_interrupted",
+                    error=type(error).__name__,
+                    exc_info=None if is_outage else error,
+                )
+
+
+def _project_in_turns(
+    connection: SyncConnection,
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None],
+) -> None:
+    projector = Projector(
+        connection, terms=options.terms, on_begin=lambda runs: report(_beginning(runs))
+    )
+    longest, blocked = float(options.projectors), 0
+    while not _readable([end], 0):
+        done = projector.project_due()
+        if done.projected or done.failures:
+            report(Report(False, done.projected, None, done.spans, done.failures, done.seconds))
+            blocked = 0
+            continue
+        pause = longest if done.next_due_in is None else done.next_due_in
+        if pause <= 0:  # another projector has the runs that are due
+            pause = QUIET_SECONDS * 2**blocked
+            blocked += blocked < MOST_BLOCKED
+        else:
+            blocked = 0
+        _wait_for_work(connection, end, min(pause, longest))
+
+
+def _beginning(runs: Sequence[ProjectRunKey]) -> Report:
+    return Report(True, len(runs), str(runs[0].root_plan_id) if len(runs) == 1 else None)
+
+
+@contextmanager
+def _session(url: str) -> Iterator[SyncConnection]:
+    """Connect, as a living projector that hears of accepted runs."""
+    with sync_connection(connection_options(url)) as connection:
+        with suppress(psycopg.errors.InvalidParameterValue):  # some systems cannot do it
+            # If this process is killed, its session ends although it waits for a lock.
+            connection.execute("SET client_connection_check_interval = '1s'")
+        connection.execute(_JOIN)
+        connection.execute(f"LISTEN {CHANNEL}")
+        yield connection
+
+
+def _wait_for_work(connection: SyncConnection, end: int, seconds: float) -> None:
+    """Return when a run may be due, or `end` is readable.
+
+    Args:
+        connection: It listens.
+        end: See `keep_projecting`.
+        seconds: The longest wait.
+    """
+    until = time.monotonic() + seconds
+    is_over = False
+    while not is_over and (rest := until - time.monotonic()) > 0:
+        messages = {each.payload for each in connection.notifies(timeout=0)}
+        if LOOK_NOW in messages:
+            return
+        if messages:
+            rest = min(rest, QUIET_SECONDS)
+            until = time.monotonic() + rest
+        is_over = end in _readable([connection.fileno(), end], rest)
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:
+    """Return the descriptors that become readable or are closed at the other end."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
+
+
+def main() -> None:
+    """Run a projector as a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    configure_logs()
+    if line := sys.stdin.buffer.readline():
+        # As the server does (`api.serving`): a large run is no garbage.
+        gc.freeze()
+        gc.set_threshold(50_000)
+        keep_projecting(ProjectorOptions(**orjson.loads(line)), sys.stdin.fileno(), _print)
+
+
+def _print(report: Report) -> None:
+    os.write(sys.stdout.fileno(), orjson.dumps(report, option=orjson.OPT_APPEND_NEWLINE))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The projectors of a server: processes that it starts, watches, and ends; or one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+import psutil
+
+from tracer.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.logs import get_logger
+from tracer.storage.projector_process import ProjectorOptions, Report, keep_projecting
+
+GROUP_SECONDS = 60.0
+"""How long a projector may take for one group of runs."""
+
+MOST_BYTES = 2 * 2**30
+"""By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
+
+LOOK_SECONDS = 0.5
+"""How often a projector's memory is read while it works."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""How many seconds to wait before a projector is started again. The pause doubles until one has
+projected something."""
+
+END_SECONDS = 5.0
+"""How long a projector may go on with the runs in progress when the server ends."""
+
+THREAD: Literal["thread"] = "thread"
+
+_COMMAND = (sys.executable, "-P", "-m", "tracer.storage.projector_process")
+
+log = get_logger(__name__)
+
+
+@dataclass
+class ProjectionCounts:
+    """What the projectors of a server have done since it started."""
+
+    runs: int = 0
+    failures: int = 0
+    """Projections that failed, and projectors that died or were killed while they worked."""
+    seconds: float = 0.0
+
+    def add(self, report: Report) -> None:
+        """Count what a projector did."""
+        if not report.is_begin:
+            self.runs += report.runs
+            self.failures += report.failures
+            self.seconds += report.seconds
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a projector is killed."""
+
+    group_seconds: float = GROUP_SECONDS
+    most_bytes: int = MOST_BYTES
+
+
+@asynccontextmanager
+async def projectors(
+    url: str,
+    number: int | Literal["thread"] | None = None,
+    terms: LeaseTerms = DEFAULT_TERMS,
+    limits: Limits | None = None,
+) -> AsyncIterator[ProjectionCounts]:
+    """Run projectors while inside, and give what they have done.
+
+    One that ends is started again. One that takes too long or too much memory is killed, and the
+    runs that it worked on count a failed attempt.
+
+    Args:
+        url: The Postgres, without a pooler.
+        number: How many processes, 0 for none, or one thread of this process. None: two, but one
+            less than the cores of this process, and at least one.
+        terms: How long leases last.
+        limits: When to kill a process.
+    """
+    counts = ProjectionCounts()
+    if number is None:
+        number = max(1, min(2, int(usable_cores()) - 1))
+    options = ProjectorOptions(
+        url,
+        terms.lease.total_seconds(),
+        terms.silence.total_seconds(),
+        1 if number == THREAD else number,
+    )
+    if number == THREAD:
+        async with _in_thread(options, counts):
+            yield counts
+        return
+    tasks = [
+        asyncio.create_task(
+            _keep_running(options, counts, limits or Limits()), name=f"tracer-projector-{each}"
+        )
+        for each in range(number)
+    ]
+    try:
+        yield counts
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def usable_cores(
+    groups: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> float:
+    """Return how many cores this process may use, by its affinity and the limits of its cgroups.
+
+    Args:
+        groups: Where cgroups (version 2) are mounted.
+        own: Names the group of this process.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        cores = float(len(os.sched_getaffinity(0)))
+    else:
+        cores = float(os.cpu_count() or 1)
+    with suppress(OSError):
+        for line in own.read_text().splitlines():
+            if line.startswith("0::/"):
+                group = groups / line.removeprefix("0::/")
+                for each in (group, *group.parents):
+                    if each.is_relative_to(groups):
+                        cores = min(cores, _quota(each / "cpu.max"))
+    return cores
+
+
+def _quota(file: Path) -> float:
+    """Return how many cores a file `cpu.max` allows."""
+    try:
+        quota, _, period = file.read_text().partition(" ")
+        return int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no such file, or "max"
+        return float("inf")
+
+
+@asynccontextmanager
+async def _in_thread(options: ProjectorOptions, counts: ProjectionCounts) -> AsyncIterator[None]:
+    end, ending = os.pipe()
+    # A daemon: a run that takes longer than a server waits must not keep the process alive.
+    thread = threading.Thread(
+        target=keep_projecting,
+        args=(options, end, counts.add),
+        name="tracer-projector",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(ending)
+        await asyncio.to_thread(thread.join, END_SECONDS)
+        if not thread.is_alive():
+            os.close(end)
+
+
+# --- Processes -----------------------------------------------------------------------------------
+
+
+async def _keep_running(
+    options: ProjectorOptions, counts: ProjectionCounts, limits: Limits
+) -> None:
+    pause = FIRST_PAUSE
+    while True:
+        before = counts.runs
+        try:
+            await _run(options, counts, limits)
+        except OSError as error:  # such as no memory for another process
+            log.error("projector_not_started", error=str(error))
+        if counts.runs > before:
+            pause = FIRST_PAUSE
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, LONGEST_PAUSE)
+
+
+async def _run(options: ProjectorOptions, counts: ProjectionCounts, limits: Limits) -> None:
+    """Run one projector until it ends or has to be killed."""
+    process = await asyncio.create_subprocess_exec(
+        *_COMMAND,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C ends the server, which ends this
+    )
+    try:
+        assert process.stdin is not None
+        process.stdin.write(orjson.dumps(options, option=orjson.OPT_APPEND_NEWLINE))
+        working, reason = await _watch(process, counts, limits)
+        if reason is not None:
+            process.kill()
+        code = await process.wait()
+    finally:
+        await _end(process)
+    if working is not None:
+        counts.failures += 1
+    log.warning(
+        "projector_ended",
+        reason=reason or "it ended by itself",
+        exit_code=code,
+        runs=working.runs if working else 0,
+        root_plan_id=working.root_plan_id if working else None,
+    )
+
+
+async def _watch(
+    process: asyncio.subprocess.Process, counts: ProjectionCounts, limits: Limits
+) -> tuple[Report | None, str | None]:
+    """Read what a projector reports until it ends or has to be killed.
+
+    Returns:
+        The group of runs that it was working on, if any, and why it has to be killed, if it has to.
+    """
+    assert process.stdout is not None
+    clock = asyncio.get_running_loop().time
+    working: Report | None = None
+    since, size = 0.0, 0
+    while True:
+        try:
+            async with asyncio.timeout(LOOK_SECONDS if working else None):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            if clock() - since > limits.group_seconds:
+                return working, f"it took more than {limits.group_seconds:g} s for one group"
+            if _memory(process.pid) - size > limits.most_bytes:
+                return working, f"its memory grew by more than {limits.most_bytes} bytes"
+            continue
+        if not line:
+            return working, None
+        report = Report(**orjson.loads(line))
+        counts.add(report)
+        working = report if report.is_begin else None
+        since, size = clock(), _memory(process.pid)
+
+
+def _memory(pid: int) -> int:
+    """Return the resident memory of a process in bytes, 0 if it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a process: by the end of its input, then by SIGTERM, then by SIGKILL."""
+    try:
+        assert process.stdin is not None
+        process.stdin.close()
+        for seconds, next_step in ((END_SECONDS, process.terminate), (1.0, process.kill)):
+            try:
+                async with asyncio.timeout(seconds):
+                    await process.wait()
+                return
+            except TimeoutError:
+                next_step()
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
