@@ -10,9 +10,8 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import UUID
 
-import psycopg
-
 from tracer.records import Kind
+from tracer.storage.engine import sync_connection
 from tracer.storage.projector import Projector
 from tracer.store import Behind, SpanProjection
 
@@ -72,14 +71,15 @@ def _wrapped(
 class DatabaseProjection:
     """`SpanProjection` over a database, by a projector of its own for each call."""
 
-    def __init__(self, database_url: str) -> None:
-        self._database_url = database_url
+    def __init__(self, options: Any) -> None:
+        """Take the options of connections: `connection_options(url)`, or `pool.kwargs`."""
+        self._options = options
 
     async def project_due(self, now: datetime | None = None) -> int:
         return await asyncio.to_thread(self._project_due, now)
 
     def _project_due(self, now: datetime | None) -> int:
-        with psycopg.connect(self._database_url, autocommit=True) as connection:
+        with sync_connection(self._options) as connection:
             projector = Projector(connection)
             projected = 0
             while done := projector.project_due(now).projected:

@@ -76,7 +76,7 @@ async def postgres_living(
     keeping = PostgresReaper(pool, clock=hand)
     reaper = Reaper(keeping, TERMS)
     await reaper.look()
-    projection = DatabaseProjection(pool.conninfo)
+    projection = DatabaseProjection(pool.kwargs)
     store = Living(writer, PostgresReader(project), projection, hand, keeping, reaper)
     return projecting(store, when)
 

@@ -110,7 +110,7 @@ def postgres_stores(pool: Pool, when: Projecting = Projecting.AFTER_WRITES) -> N
 
     def new_store() -> Store:
         project = ProjectPool(pool, next(_projects))
-        projection = DatabaseProjection(pool.conninfo)
+        projection = DatabaseProjection(pool.kwargs)
         store = Store(PostgresWriter(project, clock()), PostgresReader(project), projection)
         return projecting(store, when)
 

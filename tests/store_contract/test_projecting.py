@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from copy import deepcopy
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 import pytest
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.otel.captured import moved, spans_of
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tests.profiles import scaled
+from tests.store_contract.living import Living, memory_living, postgres_living
 from tests.store_contract.moments import Moments
 from tests.store_contract.stores import (
-    RECORDED,
     NewStore,
     Projecting,
     Store,
@@ -121,11 +121,35 @@ async def test_a_repeated_request_leaves_nothing_pending(store: Store) -> None:
     assert await revision_of(store, run_id) == before
 
 
-async def test_a_run_is_due_when_no_span_has_arrived_for_a_while(store: Store) -> None:
-    await store.record_spans(spans_from(agent(1, "planner")))
+@pytest.fixture(params=["memory", "postgres"])
+async def living(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
+    if request.param == "memory":
+        yield await memory_living(when=Projecting.ON_DEMAND)
+        return
+    async with open_pool(request.getfixturevalue("database_url")) as pool:
+        yield await postgres_living(pool, when=Projecting.ON_DEMAND)
 
-    assert await store.projection.project_due(RECORDED + timedelta(milliseconds=50)) == 0
-    assert await store.projection.project_due(RECORDED + timedelta(milliseconds=250)) == 1
+
+async def test_a_run_is_due_when_no_span_has_arrived_for_100_ms(living: Living) -> None:
+    for number in (1, 2):
+        await living.record_spans(spans_from(agent(number, "planner")))
+        living.clock.move(0.09)
+    assert await living.projection.project_due(living.clock.now) == 0
+
+    living.clock.move(0.01)
+
+    assert await living.projection.project_due(living.clock.now) == 1
+
+
+async def test_a_run_is_due_when_a_span_has_waited_for_1_s(living: Living) -> None:
+    for number in range(1, 12):
+        assert await living.projection.project_due(living.clock.now) == 0
+        await living.record_spans(spans_from(agent(number, "planner")))
+        living.clock.move(0.09)
+
+    living.clock.move(0.01)
+
+    assert await living.projection.project_due(living.clock.now) == 1
 
 
 async def test_catching_up_projects_the_run_of_a_record(new_store: NewStore) -> None:

@@ -48,8 +48,8 @@ class Block:
     spans: int
     recorded_at: datetime
     seen_at: datetime | None
-    """When they arrived, by the clock of the leases. None if an import brought them: an old run
-    shows no sign of life by that."""
+    """When they arrived, by the clock of the leases. None if an import brought them: that is no
+    sign of life, and they are projected at once."""
 
 
 @dataclass
@@ -90,10 +90,8 @@ class KeptSpans:
 
     def is_due(self, now: datetime) -> bool:
         """Return whether pending spans are to be projected at this time."""
-        if not self.pending:
-            return False
-        first, last = self.pending[0].recorded_at, self.pending[-1].recorded_at
-        return now >= min(last + QUIET, first + LONGEST_WAIT)
+        times = [block.seen_at for block in self.pending if block.seen_at is not None]
+        return bool(times) and now >= min(times[-1] + QUIET, times[0] + LONGEST_WAIT)
 
     def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
         """Return one version of each of the spans, or of all, by (start, span id)."""

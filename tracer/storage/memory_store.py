@@ -92,7 +92,7 @@ class MemoryStore:
             project_id: The project that it belongs to.
             clock: When something is recorded.
             terms: How long leases last.
-            lease_clock: When recorders and runs show signs of life.
+            lease_clock: When recorders and runs show signs of life, and when runs are due.
             admission: Masks secrets; None: the standard one.
             lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
                 projects them before it returns.
@@ -185,7 +185,7 @@ class MemoryStore:
 
     async def project_due(self, now: datetime | None = None) -> int:
         """Project the runs that are due; see `SpanProjection.project_due`."""
-        now = now or self._clock()
+        now = now or self._lease_clock()
         due = [run for run in self._open_runs() if run.spans.is_due(now)]
         for run in due:
             self._project(run)
