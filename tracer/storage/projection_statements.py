@@ -187,6 +187,10 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND think_act_id = ANY(
 # --- Write ---------------------------------------------------------------------------------------
 
 
+# In a binary answer psycopg returns an enum as bytes.
+_SHOWN = ", ".join("status::text" if field == "status" else field for field in RUN_FIELDS)
+
+
 @cache
 def locking_projected_runs(*, is_spread: bool) -> str:
     """Return what locks the runs $2, and returns what they show.
@@ -197,7 +201,7 @@ def locking_projected_runs(*, is_spread: bool) -> str:
         is_spread: Whether the tables are spread by Citus, where statistics are not summed up.
     """
     return f"""
-SELECT root_plan_id, projected, revision, recorded_at, projection_error, {", ".join(RUN_FIELDS)},
+SELECT root_plan_id, projected, revision, recorded_at, projection_error, {_SHOWN},
     {"NULL::timestamptz" if is_spread else horizon("$1")}
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
