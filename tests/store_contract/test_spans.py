@@ -95,6 +95,7 @@ async def test_concurrent_writers_give_the_same_records(new_store: NewStore) -> 
             mixed = random.Random(seed).sample(spans, len(spans))
             for start in range(0, len(mixed), 40):
                 tasks.start_soon(together.record_spans, mixed[start : start + 40])
+    await together.project()  # one projection may have skipped a run that another had claimed
 
     assert await all_records(together) == await all_records(once)
 
