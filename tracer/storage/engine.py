@@ -127,6 +127,8 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 class Pool(AsyncConnectionPool[PoolConnection]):
     """A pool whose readers leave some connections to those who write."""
 
+    options: Mapping[str, Any]
+    """What its connections are opened with: `connection_options`."""
     connect_failure: BaseException | None = None
     """The error of the last attempt to connect. Set only if the pool is quiet."""
 
@@ -243,6 +245,7 @@ def open_pool(
         # that is cancelled, perhaps twice, cannot lose one on the way.
         reset=_leave_pipeline,
     )
+    pool.options = connection_options(url, answer_seconds)
     if is_quiet:
         _quiet_pools[pool.name] = pool
     return pool

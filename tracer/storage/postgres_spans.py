@@ -117,7 +117,7 @@ class PostgresSpans:
 
     def _restore(self, traces: Sequence[TraceSpans], said: Reduced) -> list[Refusal]:
         now = (self._clock or utc_now)()
-        with sync_connection(self._project.pool.kwargs) as connection:
+        with sync_connection(self._project.pool.options) as connection:
             projector = Projector(connection, clock=self._due_clock, terms=self._terms)
             codes = [projector.restore(self._project_id, trace, said, now) for trace in traces]
         return [Refusal(i, code, REFUSED_SPANS[code]) for i, code in enumerate(codes) if code]
