@@ -67,7 +67,8 @@ def measured(bench: Bench) -> Iterator[Figure]:
             system = System(
                 server.address,
                 url,
-                "SELECT count(*) FROM otel_span",
+                "SELECT coalesce(sum(spans), 0)::bigint FROM otel_block"
+                " WHERE NOT EXISTS (SELECT FROM pending_run)",
                 f"/api/plans/{UUID(bytes=trace_id)}/tree",
             )
             ours = _cost(bench, sender, system, sent, tree)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
@@ -11,13 +12,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from tracer.records import Kind
-from tracer.storage.engine import sync_connection
-from tracer.storage.projector import Projector
+from tracer.storage.engine import Pool, sync_connection
+from tracer.storage.projector import Projector, Round
 from tracer.store import Behind, SpanProjection
 
 T = TypeVar("T")
 
 _days = count()
+_MOST_ROUNDS = 6_000
 
 
 async def project(projection: SpanProjection) -> int:
@@ -68,6 +70,11 @@ def _wrapped(
     return Wrapped()  # type: ignore[return-value]
 
 
+async def project_in(pool: Pool) -> None:
+    """Project all pending runs of the database of a pool."""
+    await project(DatabaseProjection(pool.kwargs))
+
+
 class DatabaseProjection:
     """`SpanProjection` over a database, by a projector of its own for each call."""
 
@@ -80,11 +87,13 @@ class DatabaseProjection:
 
     def _project_due(self, now: datetime | None) -> int:
         with sync_connection(self._options) as connection:
-            projector = Projector(connection)
-            projected = 0
-            while done := projector.project_due(now).projected:
-                projected += done
-        return projected
+            projector, done = Projector(connection), Round()
+            for _ in range(_MOST_ROUNDS):
+                done += projector.project_due(now)
+                if done.next_due_in is None or done.next_due_in > 0:
+                    return done.projected
+                time.sleep(0.01)  # another projector works on a run
+        raise AssertionError("Runs that are due were not projected.")
 
     async def catch_up(
         self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False

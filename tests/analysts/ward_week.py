@@ -12,7 +12,9 @@ from uuid import UUID
 
 from tests.analysts.telling import CANCELLED, FAILED, Telling
 from tests.otel.made_traces import agent, made, spans_from, tool
+from tests.projecting import project_in
 from tracer.leases import LeaseTerms
+from tracer.otel.blocks import traces_of
 from tracer.otel.spans import Span
 from tracer.status import Reason
 from tracer.storage.engine import Pool
@@ -208,8 +210,9 @@ async def tell_week(pool: Pool, project_id: int) -> None:
         now = max(event.at for event in run.events)
         await PostgresWriter(project, clock, terms=TERMS, lease_clock=clock).write(run.events)
     await PostgresWriter(project, clock, terms=TERMS, lease_clock=clock).write_spans(
-        exported_trace()
+        traces_of(exported_trace())
     )
+    await project_in(pool)
     reaper = PostgresReaper(pool, clock=clock)
     now += timedelta(days=7)
     await reaper.look_after_leases(MONDAY)

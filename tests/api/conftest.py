@@ -6,7 +6,7 @@ import asyncio
 import io
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,23 +19,26 @@ from api.app import create_app
 from api.live import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
 from tests.api.commands import Tracer
+from tests.projecting import DatabaseProjection, project
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
 from tracer.logs import configure_logs
+from tracer.otel.blocks import traces_of
+from tracer.otel.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.engine import ANSWER_SECONDS, open_pool
+from tracer.storage.engine import ANSWER_SECONDS, connection_options, open_pool
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.run_watch import RunWatch
-from tracer.store import TraceWriter
+from tracer.store import SpanProjection, TraceWriter
 from tracer.tools.definition import Tool, tool
 
 
@@ -45,11 +48,22 @@ class Api:
 
     client: httpx2.AsyncClient
     writer: TraceWriter
+    projection: SpanProjection
 
     async def record(self, run: SampleRun) -> SampleRun:
         answer = await self.writer.write(run.events)
         assert len(run.events) == answer.stored
         return run
+
+    async def record_spans(self, spans: Iterable[Span]) -> None:
+        """Write spans of which none may be refused, and project them."""
+        answer = await self.writer.write_spans(traces_of(spans))
+        assert answer.refused == []
+        await self.project()
+
+    async def project(self) -> None:
+        """Project all pending runs."""
+        await project(self.projection)
 
     async def get(self, path: str, **parameters: str | int) -> httpx2.Response:
         return await self.client.get(path, params=parameters or None)
@@ -154,7 +168,8 @@ async def api(database_url: str, tmp_path: Path) -> AsyncIterator[Api]:
         serving_parts(database_url, tmp_path, ScriptedModel([])) as parts,
         client_of(parts) as client,
     ):
-        yield Api(client, parts.writer)
+        projection = DatabaseProjection(connection_options(database_url))
+        yield Api(client, parts.writer, projection)
 
 
 @pytest.fixture

@@ -19,12 +19,14 @@ from api.app import create_app
 from api.openapi import openapi_document
 from tests.citus_databases import workers_of
 from tests.otel.made_traces import body_of, made, spans_from
+from tests.projecting import project_in
 from tests.sample_runs import SampleRun, sample_run
 from tracer.access import Scope
 from tracer.assembly import Parts
 from tracer.events import EVENT, event_json
 from tracer.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.leases import LeaseTerms
+from tracer.otel.blocks import traces_of
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
@@ -184,7 +186,8 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
             pass
     # It is old, too: of what is summed up it leaves a mark.
     trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
-    assert (await writer.write_spans(trace)).refused == []
+    assert (await writer.write_spans(traces_of(trace))).refused == []
+    await project_in(pool)
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
     project = Project(project_id, canary, new.secret, new.key.key_id, run)
     await writer.renew(project.recorder_id)

@@ -12,8 +12,10 @@ import pytest
 from tests.api.conftest import client_of, serving_parts
 from tests.databases import everything_stored
 from tests.otel.made_traces import made, spans_from
+from tests.projecting import project_in
 from tests.sample_runs import sample_run
 from tracer.access import Scope
+from tracer.otel.blocks import traces_of
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
@@ -36,7 +38,8 @@ async def test_a_restored_database_answers_byte_for_byte_as_the_old_one(
     async with open_pool(database_url) as pool:
         writer = PostgresWriter(ProjectPool(pool))
         await writer.write([*run.events, *open_run.events])
-        await writer.write_spans(spans_from(made(1, "a tool", TRACE)))
+        await writer.write_spans(traces_of(spans_from(made(1, "a tool", TRACE))))
+        await project_in(pool)
         await writer.delete_run(await _another(writer))
         await PostgresSessions(ProjectPool(pool)).change_state("s-1", {"messages": 3}, [])
         other = await project_made(pool, "other")

@@ -106,6 +106,7 @@ async def _send_spans(api: Api, body: bytes, kind: str, packing: str) -> None:
         body, headers["Content-Encoding"] = gzip.compress(body), packing
     answer = await api.client.post("/v1/traces", content=body, headers=headers)
     assert (answer.status_code, b"rejected" in answer.content) == (200, False)
+    await api.project()
 
 
 async def test_protobuf_spans_leave_no_secret(

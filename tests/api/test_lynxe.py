@@ -284,7 +284,7 @@ async def test_what_hangs_under_nothing_known_stands_in_an_agent_of_its_own(api:
 
 async def test_a_run_of_spans_is_served_alike(api: Api) -> None:
     spans = spans_of("pydantic-ai-default-single")
-    await api.writer.write_spans(spans)
+    await api.record_spans(spans)
 
     shown = await details(api, UUID(bytes=spans[0].trace_id))
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
 from api.placed_spans import KnownPlaces
+from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
 from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.otel.blocks import traces_of
 from tracer.storage.memory_store import MemoryStore
 
 
@@ -21,7 +22,7 @@ async def test_places_are_the_same_whether_they_are_remembered_or_not(max_spans:
     for count in (1, 2, 2, 3):
         for trace in traces:
             spans = spans_from(agent(1, "a"), tool(2, "x", parent=1), tool(3, "y", parent=2))
-            await store.write_spans([replace(each, trace_id=trace) for each in spans[:count]])
+            await store.write_spans(traces_of(moved(each, trace) for each in spans[:count]))
         for trace in (*traces, *reversed(traces), *traces):
             placed = await places.of_run(store, DEFAULT_PROJECT_ID, UUID(bytes=trace))
             seen = [placed.places[span_id][0].value for _, span_id in placed.after(None, None)]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import UUID
 
 from tests.api.conftest import Api
 from tests.otel.captured import spans_of
-from tests.otel.decoded import spans_in
-from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
+from tests.otel.made_traces import TRACE_ID, made, spans_from
 from tests.sample_runs import sample_run
 from tracer.ids import new_id, span_id
-from tracer.otel.decode_json import decode_json
 from tracer.otel.spans import Span
 
 ONE_RUN = "pydantic-ai-default-single"
@@ -21,8 +18,7 @@ AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "nurse"}
 
 
 async def written(api: Api, spans: list[Span]) -> str:
-    answer = await api.writer.write_spans(spans)
-    assert answer.refused == []
+    await api.record_spans(spans)
     return str(UUID(bytes=spans[0].trace_id))
 
 
@@ -93,7 +89,7 @@ async def test_spans_of_a_tools_server_belong_to_the_call_that_they_name(api: Ap
         {**served, "spanId": "ab" * 8, "parentSpanId": served["spanId"], "name": "below"},
         {**served, "spanId": "cd" * 8, "name": "nobody's", "parentSpanId": "ef" * 8},
     ]
-    await api.writer.write_spans(spans_in(decode_json(body_of(*spans))))
+    await api.record_spans(spans_from(*spans))
 
     items = await listed(api, str(run.root))
 
@@ -177,7 +173,7 @@ async def test_values_that_json_does_not_have_are_written_as_text(api: Api) -> N
         "endTimeUnixNano": "0",
     }
 
-    run = await written(api, spans_in(decode_json(json.dumps(json.loads(body_of(span))).encode())))
+    run = await written(api, spans_from(span))
     (shown,) = await listed(api, run)
 
     expected = {

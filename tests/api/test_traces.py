@@ -22,6 +22,7 @@ from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.captured import NAMES, bodies, spans_of
 from tracer.otel.encode import encode_json, encode_protobuf
 from tracer.otel.spans import Span
+from tracer.storage.memory_store import MemoryStore
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 ONE_RUN = "pydantic-ai-default-single"
@@ -40,6 +41,7 @@ async def _record(api: Api, body: bytes, media_type: str = PROTOBUF, **headers: 
     response = await _post(api, body, media_type, **headers)
     assert (response.status_code, response.headers["content-type"]) == (200, media_type)
     assert response.content == (b"" if media_type == PROTOBUF else b"{}")
+    await api.project()
 
 
 async def _trees(api: Api) -> dict[str, Any]:
@@ -238,7 +240,9 @@ async def test_a_store_that_is_away_is_answered_with_when_to_try_again(
         parts_without_database(tmp_path) as parts,
         client_of(parts) as client,
     ):
-        response = await _post(Api(client, parts.writer), encode_protobuf(spans_of(ONE_RUN)))
+        response = await _post(
+            Api(client, parts.writer, MemoryStore()), encode_protobuf(spans_of(ONE_RUN))
+        )
 
     assert (response.status_code, response.headers["content-type"]) == (503, PROTOBUF)
     assert int(response.headers["retry-after"]) >= 1

@@ -215,7 +215,7 @@ def test_unknown_run_and_unreadable_file_are_reported_in_a_sentence(
 
 async def test_a_run_of_spans_is_posted_again_byte_for_byte(api: Api) -> None:
     spans = spans_of("pydantic-ai-default-single")
-    await api.writer.write_spans(spans)
+    await api.record_spans(spans)
     run_id = root_plan_id(spans[0].trace_id)
     path = f"/api/runs/{run_id}/export"
     file = (await api.get(path, format="otlp")).content

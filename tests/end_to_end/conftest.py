@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +15,16 @@ from playwright.async_api import Browser, Page, ViewportSize, async_playwright, 
 from tests.api.commands import serving_here
 from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
+from tests.projecting import DatabaseProjection, project
 from tests.sample_runs import SampleRun
 from tracer.events import Event
+from tracer.otel.blocks import traces_of
+from tracer.otel.spans import Span
 from tracer.status import Status
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
-from tracer.store import TraceWriter
+from tracer.store import SpanProjection, TraceWriter
 
 ROOT = Path(__file__).parents[2]
 VIEWPORT = ViewportSize(width=1440, height=900)
@@ -102,6 +105,16 @@ class Records:
     """Writes runs into a site's database, as a recorder elsewhere would."""
 
     writer: TraceWriter
+    projection: SpanProjection
+
+    async def record_spans(self, spans: Iterable[Span]) -> None:
+        answer = await self.writer.write_spans(traces_of(spans))
+        assert answer.refused == []
+        await self.project()
+
+    async def project(self) -> None:
+        """Project all pending runs."""
+        await project(self.projection)
 
     async def write(self, *events: Event) -> None:
         answer = await self.writer.write(events)
@@ -115,7 +128,7 @@ class Records:
 @pytest.fixture(scope="session")
 async def records(site: Site) -> AsyncIterator[Records]:
     async with open_pool(site.database_url) as pool:
-        yield Records(PostgresWriter(ProjectPool(pool)))
+        yield Records(PostgresWriter(ProjectPool(pool)), DatabaseProjection(pool.kwargs))
 
 
 @pytest.fixture(scope="session")

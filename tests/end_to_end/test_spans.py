@@ -33,8 +33,7 @@ async def _span_run(site: Site, records: Records) -> tuple[UUID, UUID, str]:
             agent(5, "pharmacist", asked="How is p-1?", parent=1, at=(2, 8)),
         )
     ]
-    answer = await records.writer.write_spans(spans_from(*spans))
-    assert answer.refused == []
+    await records.record_spans(spans_from(*spans))
     tree = await site.read(f"/api/plans/{trace_id}/tree")
     call = tree["agentExecutions"][0]["toolCalls"][0]  # type: ignore[index]
     return trace_id, UUID(call["subPlans"][0]["planId"]), call["toolCallId"]
@@ -53,12 +52,13 @@ async def test_a_place_that_was_worked_out_is_marked_in_the_tree_and_explained(
 
 @pytest.mark.thorough
 async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_times(
-    page: Page, site: Site
+    page: Page, site: Site, records: Records
 ) -> None:
     async with httpx2.AsyncClient(base_url=site.address, timeout=60) as client:
         for body in bodies(TEAM):
             answer = await client.post("/v1/traces", content=body, headers=PROTOBUF)
             assert answer.status_code == 200, answer.text
+    await records.project()
     run = UUID(bytes=spans_of(TEAM)[0].trace_id)
     await open_run(page, site.address, f"{run}?level=subPlans")
 

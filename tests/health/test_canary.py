@@ -207,7 +207,7 @@ async def test_the_callers_identity_appears_only_in_the_diary(
     empty = {name for name, text in searched.items() if not text} - {"summed_range", "spool"}
     assert empty == {
         *("analyst", "api_key", "sign_in"),
-        *("otel_span", "removed_record"),
+        *("otel_block", "otel_span", "pending_run", "removed_record"),
         *("changed_hour", "summed_calls"),
     }
     found = [

@@ -78,7 +78,7 @@ class CommandedStore(TraceWriter):
     async def delete_subject(self, subject: object) -> Erasure:
         raise NotImplementedError
 
-    async def write_spans(self, spans: object) -> WriteAnswer:
+    async def write_spans(self, traces: object) -> WriteAnswer:
         raise NotImplementedError
 
     async def request_cancel(self, root_plan_id: object) -> Run:

@@ -113,7 +113,7 @@ class CancellingStore:
     async def delete_subject(self, subject: Any) -> Any:
         raise NotImplementedError
 
-    async def write_spans(self, spans: Any) -> Any:
+    async def write_spans(self, traces: Any) -> Any:
         raise NotImplementedError
 
     async def request_cancel(self, root_plan_id: Any) -> Any:

@@ -27,7 +27,7 @@ class StoreThatIsDown:
     async def delete_subject(self, subject: Any) -> Any:
         raise StoreUnavailable
 
-    async def write_spans(self, spans: Any) -> Any:
+    async def write_spans(self, traces: Any) -> Any:
         raise StoreUnavailable
 
     async def request_cancel(self, root_plan_id: Any) -> Any:

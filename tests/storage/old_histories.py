@@ -16,6 +16,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, made, spans_from, tool
+from tests.projecting import project_in
 from tests.store_contract.transfers import export_of, import_into
 from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound
@@ -28,13 +29,13 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.otel.blocks import traces_of
 from tracer.status import Status
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.row_copies import COPY_ROWS
 from tracer.storage.summariser import turns
 from tracer.tool_stats import CallFigures, TimeRange
 
@@ -229,7 +230,6 @@ class _Project:
 
     pool: Pool
     clock: Clock
-    copy_rows: float
     of: ProjectPool = field(init=False)
     reader: PostgresReader = field(init=False)
 
@@ -239,16 +239,16 @@ class _Project:
         self.start()
 
     def start(self) -> None:
-        self.writer = PostgresWriter(self.of, self.clock, copy_rows=self.copy_rows)
+        self.writer = PostgresWriter(self.of, self.clock)
 
 
 class Twins:
     """Two projects to which the same happens, but that one of them is summed up."""
 
-    def __init__(self, pool: Pool, copy_rows: float = COPY_ROWS) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self.now = NOW
-        self.summed, self.plain = (_Project(pool, lambda: self.now, copy_rows) for _ in range(2))
+        self.summed, self.plain = (_Project(pool, lambda: self.now) for _ in range(2))
 
     async def happens(self, what: Happening) -> None:
         """Let something happen to both."""
@@ -281,7 +281,8 @@ class Twins:
                 self.now = ago(what.at)
                 trace = _id(7, what.run).hex
                 spans = spans_from(*({**span, "traceId": trace} for span in what.spans))
-                await project.writer.write_spans(spans)
+                await project.writer.write_spans(traces_of(spans))
+                await project_in(self._pool)
             case Deleted():
                 with suppress(RecordNotFound):
                     await project.writer.delete_run(
@@ -289,7 +290,7 @@ class Twins:
                     )
             case Restored():
                 self.now = ago(what.at)
-                elsewhere = _Project(self._pool, project.clock, project.copy_rows)
+                elsewhere = _Project(self._pool, project.clock)
                 await elsewhere.writer.write(what.events)
                 file = await export_of(elsewhere.reader, _id(1, what.run))
                 self.now = NOW

@@ -11,6 +11,7 @@ import pytest
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
 from tests.otel.decoded import admitted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
+from tests.projecting import project_in
 from tests.store_contract.transfers import export_of
 from tests.trees import read_tree
 from tracer.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
@@ -170,6 +171,7 @@ async def test_imported_records_of_spans_are_masked(database_url: str) -> None:
     async with open_pool(database_url) as pool:
         writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
         await writer.write_spans(traces_of(spans))
+        await project_in(pool)
         run_id = root_plan_id(spans[0].trace_id)
         plan = (await reader.read_plan(run_id)).plan
         line = {**json.loads(record_json(Kind.PLAN, plan)), "inferredFrom": f"ghp_{'a' * 30}"}

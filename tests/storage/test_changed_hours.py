@@ -186,10 +186,7 @@ async def test_what_is_found_abandoned_is_told_of(twins: Twins) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("least", [1, 99], ids=["copied", "merged"])
-async def test_spans_are_told_of(pool: Pool, least: int) -> None:
-    twins = Twins(pool, copy_rows=least)
-
+async def test_spans_mark_the_old_hours_of_their_calls(twins: Twins) -> None:
     async def send(*spans: dict[str, Any]) -> None:
         await twins.happens(Sent(0, spans, 0))
 

@@ -30,12 +30,14 @@ from tests.citus_databases import (
 )
 from tests.databases import SERVER_VARIABLE, fresh_database
 from tests.otel.captured import spans_of
+from tests.projecting import project_in
 from tests.sample_runs import START, SampleRun, sample_run
 from tests.storage.lock_waits import PLENTY_SECONDS
 from tests.torture.database_way import DatabaseWay, database_way
 from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.lineage import Payloads, build_tree
+from tracer.otel.blocks import traces_of
 from tracer.otel.span_fields import root_plan_id
 from tracer.records import Kind
 from tracer.storage.engine import Pool, open_pool
@@ -206,7 +208,8 @@ async def test_queries_of_a_run_go_to_one_shard(pool: Pool, citus_url: str, aske
     writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
     await writer.write(run.events)
     spans = spans_of("openai-agents-openinference-concurrent")
-    await writer.write_spans(spans)
+    await writer.write_spans(traces_of(spans))
+    await project_in(pool)
     await reader.read_tree(run.root, Payloads.PREVIEW)
     await reader.read_tree(run.sub_plans[0], Payloads.PREVIEW)
     await reader.read_run(run.root)

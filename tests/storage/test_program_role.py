@@ -9,10 +9,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_traces import spans_from, tool
+from tests.projecting import project_in
 from tests.sample_runs import sample_run
 from tracer.access import Scope
 from tracer.errors import RecordNotFound, TracerError
+from tracer.otel.blocks import traces_of
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.engine import Pool, borrowed, open_pool
 from tracer.storage.migrate import upgrade
@@ -21,7 +23,6 @@ from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool, executed, in_project, reading, snapshot
 from tracer.storage.project_stores import ProjectStores
-from tracer.storage.row_copies import COPY_ROWS
 from tracer.store import RunFilter
 
 WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"
@@ -83,11 +84,14 @@ async def test_a_transaction_that_names_no_project_sees_nothing(pool: Pool) -> N
 
 
 async def test_what_is_copied_belongs_to_the_project_of_the_transaction(pool: Pool) -> None:
-    spans = spans_from(*(made(number, "a span") for number in range(1, COPY_ROWS + 2)))
-    await PostgresWriter(ProjectPool(pool, 7)).write_spans(spans)
+    spans = spans_from(*(tool(number, "a tool") for number in range(1, 100)))
+    await PostgresWriter(ProjectPool(pool, 7)).write_spans(traces_of(spans))
+    await project_in(pool)
 
     async with borrowed(pool) as connection:
-        cursor = await connection.execute("SELECT project_id, count(*) FROM otel_span GROUP BY 1")
+        cursor = await connection.execute(
+            "SELECT project_id, count(*) FROM act_tool_info GROUP BY 1"
+        )
         assert await cursor.fetchall() == [(7, len(spans))]
 
 

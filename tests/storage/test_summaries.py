@@ -20,7 +20,7 @@ pytestmark = on_one_postgres
 async def test_whatever_happens_statistics_are_those_of_the_calls(
     pool: Pool, before: list[Happening], history: list[Happening]
 ) -> None:
-    twins = Twins(pool, copy_rows=3)
+    twins = Twins(pool)
     for each in (*before, Summed(100, 0), *history):
         await twins.happens(each)
     await twins.look(TimeRange())

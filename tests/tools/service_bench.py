@@ -13,7 +13,7 @@ from tests.trees import Node, TreeRows, read_tree
 from tracer.events import Event, ToolCallFinished
 from tracer.leases import Lease
 from tracer.lineage import Payloads
-from tracer.otel.spans import Span
+from tracer.otel.blocks import TraceSpans
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.records import Run
@@ -44,8 +44,8 @@ class NotingWriter:
         assert answer.refused == []
         return answer
 
-    async def write_spans(self, spans: Sequence[Span]) -> WriteAnswer:
-        return await self.inner.write_spans(spans)
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        return await self.inner.write_spans(traces)
 
     async def renew(self, recorder_id: UUID) -> Lease:
         return await self.inner.renew(recorder_id)

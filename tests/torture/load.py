@@ -20,6 +20,7 @@ from tests.trees import read_tree
 from tracer.errors import StoreUnavailable
 from tracer.events import Event
 from tracer.lineage import Payloads
+from tracer.otel.blocks import traces_of
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.span_fields import root_plan_id
 from tracer.otel.spans import Span
@@ -146,7 +147,8 @@ async def _deliver(load: Load, writer: TraceWriter) -> None:
 async def written(writer: TraceWriter, batch: Batch) -> int:
     """Write a batch, and return how much of it is stored."""
     if isinstance(batch[0], Span):
-        answer = await writer.write_spans([each for each in batch if isinstance(each, Span)])
+        spans = [each for each in batch if isinstance(each, Span)]
+        answer = await writer.write_spans(traces_of(spans))
     else:
         answer = await writer.write([each for each in batch if not isinstance(each, Span)])
     assert answer.refused == []
@@ -182,7 +184,7 @@ async def difference(load: Load, kept: TraceReader) -> Difference:
     for run in load.runs:
         await told.write(run)
     for trace in load.traces:
-        await told.write_spans(trace)
+        await told.write_spans(traces_of(trace))
     found = Difference()
     for root in load.roots:
         expected, actual = await _records(told, root), await _records(kept, root)
