@@ -21,6 +21,7 @@ from psycopg import sql
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from tests.citus_databases import spread_database, workers_of
+from tracer.otel.blocks import unpack_block
 from tracer.storage.embedded_postgres import start_embedded_postgres
 
 SERVER_VARIABLE = "TRACER_TEST_DATABASE_URL"
@@ -227,8 +228,19 @@ def everything_stored(url: str, besides: str = "") -> str:
             [besides],
         ).fetchall()
         query = sql.SQL("SELECT row::text || row_to_json(row)::text FROM {} row")
-        return "\n".join(
+        rows = [
             row
             for names in tables
             for (row,) in connection.execute(query.format(sql.Identifier(*names))).fetchall()
-        )
+        ]
+    return "\n".join([*rows, stored_spans(url).decode("latin-1")])
+
+
+def stored_spans(url: str) -> bytes:
+    """Return the uncompressed messages of all blocks of spans in a database.
+
+    Rows as text show compressed bytes, in which no search finds anything.
+    """
+    with psycopg.connect(url) as connection:
+        blocks = connection.execute("SELECT body FROM public.otel_block").fetchall()
+    return b"\n".join(unpack_block(body) for (body,) in blocks)

@@ -12,6 +12,7 @@ import io
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from tests.api.conftest import Api, client_of, serving_parts
@@ -23,8 +24,9 @@ from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
 from tests.store_contract.transfers import export_of, import_into
 from tracer.errors import ToolError
-from tracer.events import Event, event_json
-from tracer.ids import new_id
+from tracer.events import Event, PlanStarted, event_json
+from tracer.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.otel.blocks import block_key, pack_block
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.encode import encode_json
 from tracer.recorder.recorder import Recorder
@@ -32,8 +34,10 @@ from tracer.recorder.spool import Spool
 from tracer.redaction import Redaction
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.admission import Admission
+from tracer.storage.engine import open_pool
 from tracer.storage.memory_store import MemoryStore
 from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.tools.definition import tool
 from tracer.tools.session_state import SessionState
 from tracer.transfer.exporting import Format
@@ -54,6 +58,26 @@ async def leaks(events: list[Event]) -> MemoryStore:
 @pytest.fixture
 def events() -> list[Event]:
     return canary_events()
+
+
+async def test_the_search_of_the_database_finds_a_canary_in_a_block(
+    database_url: str, events: list[Event]
+) -> None:
+    plan = next(each for each in events if isinstance(each, PlanStarted))
+    run_id = new_id()
+    async with open_pool(database_url) as pool:
+        start = plan.model_copy(update={"root_plan_id": run_id, "plan_id": run_id})
+        await PostgresWriter(ProjectPool(pool)).write([start])
+    message = request_with(run_id.bytes, list(places())).SerializeToString()
+    async with await psycopg.AsyncConnection.connect(database_url) as connection:
+        await connection.execute(
+            "INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)"
+            " VALUES (%s, %s, %s, 1, %s, now(), %s)",
+            [DEFAULT_PROJECT_ID, run_id, block_key(message), len(message), pack_block(message)],
+        )
+
+    assert found_in(message) != []
+    assert found_in(await kept_in(database_url)) == found_in(message)
 
 
 async def stored_canaries(database_url: str, run: UUID, log: io.StringIO) -> list[str]:

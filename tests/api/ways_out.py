@@ -21,6 +21,7 @@ from api.live import run_events
 from api.openapi import openapi_document
 from tests.api.run_stream import flattened
 from tests.citus_databases import workers_of
+from tests.databases import stored_spans
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.project_pool import ProjectPool
@@ -36,7 +37,7 @@ def files_in(folder: Path) -> bytes:
 
 
 async def kept_in(database_url: str) -> bytes:
-    """Return everything that the database holds, as text: all tables, and the views of `trace`."""
+    """Return everything that the database holds: tables, the views of `trace`, unpacked blocks."""
     kept = []
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         cursor = await connection.execute(
@@ -50,7 +51,7 @@ async def kept_in(database_url: str) -> bytes:
         for name in names:
             rows = sql.SQL("SELECT t::text FROM {} AS t").format(sql.Identifier(*name))
             kept += [row for (row,) in await (await connection.execute(rows)).fetchall()]
-    return "\n".join(kept).encode()
+    return b"\n".join(["\n".join(kept).encode(), stored_spans(database_url)])
 
 
 async def said_of(client: httpx2.AsyncClient, run: UUID) -> bytes:

@@ -23,6 +23,7 @@ from psycopg import sql
 from health.agents import diary_tools, health_application
 from health.demo import REQUEST, DemonstrationModel
 from health.diary import Diary
+from tests.databases import stored_spans
 from tests.health.listening import ListeningModel
 from tests.health.serving import served
 from tracer.assembly import Parts
@@ -144,7 +145,10 @@ async def run_both(made: Parts, request: str, **options: Any) -> list[RunOutcome
 
 
 async def everything_stored(database_url: str) -> dict[str, str]:
-    """Return the rows of each table as text, by the table's name, without the diary."""
+    """Return the rows of each table as text, by the table's name, without the diary.
+
+    Blocks of spans are unpacked.
+    """
     async with await psycopg.AsyncConnection.connect(database_url) as connection:
         found = await connection.execute(
             "SELECT schemaname, tablename FROM pg_tables"
@@ -155,7 +159,8 @@ async def everything_stored(database_url: str) -> dict[str, str]:
             query = sql.SQL("SELECT row::text || row_to_json(row)::text FROM {} row")
             rows = await connection.execute(query.format(sql.Identifier(*names)))
             texts[names[1]] = "\n".join(text for (text,) in await rows.fetchall())
-        return texts
+    texts["otel_block"] += stored_spans(database_url).decode("latin-1")
+    return texts
 
 
 def spooled(home: Path) -> str:

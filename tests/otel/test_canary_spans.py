@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue, KeyValueList
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.canaries import SECRETS
 from tests.canary_events import PASSWORD, found_in
-from tests.otel.canary_spans import name_of, places, request_with
-from tests.otel.decoded import admitted_spans, spans_in
+from tests.otel.canary_spans import CARD, name_of, places, request_with
+from tests.otel.decoded import admitted_spans, spans_in, spans_of_traces
 from tests.otel.made_traces import made, spans_from
+from tracer.otel.blocks import sent_spans, traces_of
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_json
@@ -105,3 +108,107 @@ def test_unknown_fields_of_spans_are_not_stored() -> None:
 
     stored = {policy: admitted_spans(ADMISSION, [received], policy) for policy in PayloadPolicy}
     assert [policy for policy in PayloadPolicy if stored[policy] != [span]] == []
+
+
+def test_a_message_without_secrets_is_stored_byte_for_byte() -> None:
+    unknown = bytes_field(999, b"a new field")
+    [trace] = traces_of(spans_from(made(1, "a span", {"n": 5, "id": 2**60, "ratio": 2.0**60})))
+    message = trace.message + bytes_field(1, unknown) + unknown
+
+    [stored] = ADMISSION.traces([replace(trace, message=message)])
+
+    assert stored.message is message
+
+
+def test_spans_next_to_a_span_with_a_secret_keep_their_bytes() -> None:
+    [plain, secret] = spans_from(made(1, "plain"), made(2, "secret", {"note": SECRETS[0].text}))
+    unknown = bytes_field(999, b"a new field")
+    sent = ResourceSpans.FromString(plain.body)
+    sent.scope_spans[0].spans[0].MergeFromString(unknown)
+    [plain] = spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString())))
+
+    [stored_plain, stored_secret] = admitted([plain, secret])
+
+    assert stored_plain == plain
+    assert unknown in stored_plain.body
+    assert found_in(stored_secret.body) == []
+
+
+def test_unknown_fields_around_spans_are_not_stored_with_secrets() -> None:
+    [trace] = traces_of(spans_from(made(1, "a span")))
+    unknown = bytes_field(999, SECRETS[0].text.encode())
+    kept = []
+    for message in (
+        trace.message + unknown,
+        trace.message + bytes_field(1, unknown),
+        trace.message + bytes_field(1, bytes_field(2, unknown)),
+    ):
+        assert found_in(message) != []
+        [stored] = ADMISSION.traces([replace(trace, message=message)])
+        assert list(sent_spans(stored.message)) == list(sent_spans(trace.message))
+        kept += found_in(stored.message)
+    assert kept == []
+
+
+def test_a_value_that_a_later_one_replaces_is_not_stored_with_a_secret() -> None:
+    # The last one of several values of a field counts. Parsers do not show the others.
+    text = SECRETS[0].text.encode()
+    card = b"\x18" + _varint(CARD)
+    kept = []
+    for earlier in (bytes_field(1, text), card):
+        value = bytes_field(2, earlier + bytes_field(1, b"harmless"))
+        span = bytes_field(1, b"t" * 16) + bytes_field(2, b"12345678")
+        span += bytes_field(9, bytes_field(1, b"note") + value)
+        message = bytes_field(1, bytes_field(2, bytes_field(2, span)))
+        assert earlier in message
+        [stored] = ADMISSION.traces(decode_protobuf(message).traces)
+        kept += [earlier] if earlier in stored.message else []
+    assert kept == []
+
+
+def test_card_numbers_are_found_among_bytes_that_look_like_numbers() -> None:
+    leaked = []
+    for before in (b"", b"\x18\xff\xff\xff\xff\xff", b"!1234567", b"\x18\xff\xff\xff\xff\xff\x18"):
+        for value in (AnyValue(int_value=CARD), AnyValue(double_value=CARD)):
+            [span] = spans_from(made(1, "a span"))
+            sent = ResourceSpans.FromString(span.body)
+            attributes = sent.scope_spans[0].spans[0].attributes
+            attributes.add(key="id").value.bytes_value = before
+            attributes.add(key="n", value=value)
+            [stored] = admitted(spans_in(decode_protobuf(bytes_field(1, sent.SerializeToString()))))
+            if stored.attributes["n"] != "[masked: card_number]":
+                leaked.append((before, value))
+    assert leaked == []
+
+
+def test_a_card_number_in_a_padded_varint_is_masked() -> None:
+    padded = _varint(CARD)[:-1] + bytes([_varint(CARD)[-1] | 0x80, 0x80, 0x00])
+    value = bytes_field(2, b"\x18" + padded)
+    span = bytes_field(1, b"t" * 16) + bytes_field(2, b"12345678")
+    span += bytes_field(9, bytes_field(1, b"n") + value)
+    decoded = decode_protobuf(bytes_field(1, bytes_field(2, bytes_field(2, span))))
+    assert spans_in(decoded)[0].attributes == {"n": CARD}
+
+    [stored] = spans_of_traces(ADMISSION.traces(decoded.traces))
+
+    assert stored.attributes == {"n": "[masked: card_number]"}
+
+
+def test_many_long_numbers_are_examined_in_single_spans() -> None:
+    numbers = [2**50 + number for number in range(2000)]
+    spans = spans_from(
+        *(made(number + 1, "a span", {"ids": numbers, "n": CARD}) for number in range(3))
+    )
+
+    stored = admitted(spans)
+
+    assert [span.attributes["n"] for span in stored] == ["[masked: card_number]"] * 3
+    assert all(span.attributes["ids"][-1] == numbers[-1] for span in stored)
+
+
+def _varint(value: int) -> bytes:
+    parts = []
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*parts, value])
