@@ -130,3 +130,42 @@ def test_the_decoded_size_of_a_capture_is_near_its_encoded_size(name: str) -> No
 
     size = sum(len(span.body) for span in spans)
     assert size < decoded.size < 10 * size
+
+
+def with_many_scopes(scopes: int, size: int, last: bytes = b"") -> bytes:
+    """Return a request whose scopes share a large resource, each with one span without ids."""
+    resource = bytes_field(1, bytes_field(1, b"k") + bytes_field(2, bytes_field(1, b"x" * size)))
+    scope_spans = bytes_field(2, bytes_field(2, b"")) * scopes + last
+    return bytes_field(1, bytes_field(1, resource) + scope_spans)
+
+
+def test_a_large_resource_counts_for_each_scope_although_no_span_is_accepted() -> None:
+    malformed = bytes_field(2, bytes_field(2, bytes_field(5, b"\xff")))
+    parsed = with_many_scopes(100, 10 * KIB)
+    by_parts = with_many_scopes(100, 10 * KIB, malformed)
+
+    assert [len(decode_protobuf(each).refused) for each in (parsed, by_parts)] == [100, 101]
+    assert is_too_large(decode_protobuf, parsed, 1000 * KIB)
+    assert is_too_large(decode_protobuf, by_parts, 1000 * KIB)
+
+
+def test_a_large_resource_counts_for_each_scope_of_a_json_request() -> None:
+    resource = {"attributes": [{"key": "k", "value": {"stringValue": "x" * 10 * KIB}}]}
+    scopes: list[Any] = [{"spans": [{}]}] * 100
+    body = json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scopes}]}).encode()
+
+    assert len(decode_json(body).refused) == 100
+    assert is_too_large(decode_json, body, 1000 * KIB)
+
+
+def test_a_malformed_resource_is_parsed_once_for_all_its_scopes() -> None:
+    malformed = bytes_field(1, bytes_field(1, bytes_field(1, b"\xff" * 100 * KIB)))
+    scopes = bytes_field(2, bytes_field(2, b"")) * 10_000
+    body = bytes_field(1, bytes_field(1, malformed) + scopes)
+
+    decoded = decode_protobuf(body)
+
+    assert {each.reason for each in decoded.refused} == {
+        "Its resource or its scope cannot be parsed."
+    }
+    assert decoded.count == len(decoded.refused) == 10_000
