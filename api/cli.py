@@ -19,7 +19,7 @@ from api.deletion_commands import erase, prune
 from api.key_commands import keys
 from api.project_commands import projects
 from api.serving import DEFAULT_HOST, FREE_PORT, served
-from api.span_commands import pack_spans
+from api.span_commands import pack_spans, reproject
 from api.spool_commands import spool
 from api.terminal import TERMINATED, Project, carry_out, said
 from api.transfer_commands import export_run, import_files
@@ -46,6 +46,7 @@ commands.command(name="import")(import_files)
 commands.command(name="prune")(prune)
 commands.command(name="erase")(erase)
 commands.command(name="pack-spans")(pack_spans)
+commands.command(name="reproject")(reproject)
 commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)

@@ -105,13 +105,14 @@ def erase(
         async with (
             assembly.database(settings) as url,
             assembly.deletion(url, project) as deletion,
+            assembly.reprojection(url, project) as reprojection,
         ):
             with said.status("Deleting …"):
                 if run_id is not None:
                     done = await deletion.erase_run(run_id)
                 else:
                     kept_as = Admission(settings.redaction).subject(subject or "")
-                    done = await deletion.erase_subject(kept_as)
+                    done = await deletion.erase_subject(kept_as, reprojection.settle)
         if as_json:
             typer.echo(orjson.dumps(asdict(done)).decode())
         else:

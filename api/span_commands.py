@@ -1,17 +1,23 @@
-"""The `tracer pack-spans` command: beside the database."""
+"""The `tracer pack-spans` and `tracer reproject` commands: beside the database."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Annotated
+from uuid import UUID
 
 import orjson
 import typer
 from rich.progress import Progress
 
-from api.terminal import AsJson, carry_out, progress_bar, said
+from api.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer import assembly
+from tracer.errors import BadRequest
+from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
+from tracer.storage.reprojection import Reprojection
 from tracer.storage.span_packing import SpanPacking
 
 AnyProject = Annotated[str | None, typer.Option(help="The project; all projects if omitted.")]
@@ -52,3 +58,86 @@ async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
             runs += 1
             progress.update(shown, completed=runs, total=max(total, runs))
     return runs
+
+
+def reproject(
+    runs: Annotated[
+        list[UUID] | None, typer.Argument(metavar="RUN", help="The root plan ids of runs.")
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all", help="All runs of the project.")] = False,
+    prices: Annotated[
+        bool, typer.Option("--prices", help="Compute costs by the current price list.")
+    ] = False,
+    project: Project = DEFAULT_PROJECT,
+    as_json: AsJson = False,
+) -> None:
+    """Derive the records of runs from their spans again, as the current version does."""
+
+    async def run(settings: Settings) -> None:
+        if bool(runs) == all_runs:
+            raise BadRequest("Name runs, or pass --all.")
+        done = Reprojected()
+        async with (
+            assembly.database(settings) as url,
+            assembly.reprojection(url, project) as reprojection,
+        ):
+            with progress_bar() as progress:
+                total = len(set(runs)) if runs else await reprojection.count()
+                shown = progress.add_task(project, total=total)
+                async for batch in _batches(reprojection, runs):
+                    waiting = await reprojection.request(batch, with_prices=prices)
+                    done.rejected += sorted(set(batch) - waiting.goals.keys())
+                    before, count = done.runs, len(waiting.goals)
+                    async for state in reprojection.wait(waiting):
+                        if state.is_here and not done.is_here:
+                            said.print("No projector takes the runs: projecting in this process.")
+                            done.is_here = True
+                        done.runs = before + count - len(state.goals) - len(state.failed)
+                        progress.update(shown, completed=done.runs + len(done.failed))
+                    done.failed += sorted(waiting.failed | waiting.goals.keys())
+        _tell(done, as_json=as_json)
+
+    carry_out(run)
+
+
+@dataclass
+class Reprojected:
+    """The result of `tracer reproject`."""
+
+    runs: int = 0
+    """How many runs were projected or deleted meanwhile."""
+    failed: list[UUID] = field(default_factory=list)
+    rejected: list[UUID] = field(default_factory=list)
+    """Runs that cannot be projected again."""
+    is_here: bool = False
+
+
+async def _batches(
+    reprojection: Reprojection, runs: list[UUID] | None
+) -> AsyncIterator[list[UUID]]:
+    if runs:
+        yield sorted(set(runs))
+        return
+    async for batch in reprojection.batches():
+        yield batch
+
+
+def _tell(done: Reprojected, *, as_json: bool) -> None:
+    """Print the result. Exits with 1 if a run was not projected."""
+    if as_json:
+        shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
+        typer.echo(orjson.dumps(shown).decode())
+    else:
+        said.print(f"{done.runs} runs were projected again.")
+        for why, found in (
+            ("The projection of these runs failed; their `projectionError` says why", done.failed),
+            (
+                "These runs do not exist, were deleted, arrived as events, or were projected by a"
+                " newer version",
+                done.rejected,
+            ),
+        ):
+            if found:
+                said.print(f"{why}: {', '.join(map(str, found))}.", markup=False)
+    if done.failed or done.rejected:
+        raise typer.Exit(1)

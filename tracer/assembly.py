@@ -58,6 +58,8 @@ from tracer.storage.projects import (
 )
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
+from tracer.storage.reprojection import Reprojection, projecting_at
+from tracer.storage.reprojector import Reprojector
 from tracer.storage.run_watch import RunWatch
 from tracer.storage.span_packer import SpanPacker
 from tracer.storage.span_packing import SpanPacking
@@ -183,6 +185,7 @@ async def parts(
             Pruner(pool, stores.on_written) as pruner,
             Summariser(pool) as summariser,
             SpanPacker(pool),
+            Reprojector(pool),
             _launcher(
                 settings,
                 application,
@@ -315,6 +318,18 @@ async def span_packing(
     async with open_pool(database_url) as pool:
         found = await _chosen(pool, project)
         yield {name: SpanPacking(each) for name, each in found.items()}
+
+
+@asynccontextmanager
+async def reprojection(database_url: str, project: str) -> AsyncIterator[Reprojection]:
+    """Give what projects the runs of a project again in a migrated Postgres.
+
+    Raises:
+        ConfigurationError: There is no such project.
+    """
+    async with open_pool(database_url) as pool:
+        seen = ProjectPool(pool, await project_id_of(pool, project))
+        yield Reprojection(seen, projecting_at(database_url))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""`tracer pack-spans`: beside the database."""
+"""`tracer pack-spans` and `tracer reproject`: beside the database."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.api.commands import Tracer
 from tests.otel.made_traces import made, spans_from
 from tests.storage.stored_spans import store_rows
+from tracer.ids import new_id
 from tracer.otel.spans import Span
 from tracer.storage.engine import open_pool
 
@@ -36,3 +37,24 @@ def test_pack_spans_packs_every_run_once_and_reports_the_numbers(
 async def _stored(database_url: str, spans: Sequence[Span]) -> None:
     async with open_pool(database_url) as pool:
         await store_rows(pool, spans)
+
+
+def test_reproject_names_the_runs_that_it_cannot_project(
+    tracer: Tracer, database_url: str, tmp_path: Path
+) -> None:
+    def reproject(*options: str) -> tuple[int, str, str]:
+        done = tracer(tmp_path, "reproject", *options, TRACER_DATABASE_URL=database_url)
+        return done.code, done.stdout, done.stderr
+
+    unknown = str(new_id())
+    assert reproject()[0] == 1
+    assert reproject(unknown, "--all")[0] == 1
+    code, _, err = reproject("--all")
+    assert code == 0
+    assert "0 runs were projected again." in err
+    code, out, err = reproject(unknown, unknown, "--json")
+    assert code == 1
+    assert json.loads(out) == {"runs": 0, "failed": [], "rejected": [unknown]}
+    code, _, err = reproject(unknown)
+    assert code == 1
+    assert unknown in err

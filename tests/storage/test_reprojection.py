@@ -1,0 +1,232 @@
+"""Runs are projected again on request, and in the background by a newer version."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.otel.made_traces import agent, chat, made, spans_from
+from tests.storage.deletions import record, rich_run, rows
+from tests.storage.stored_spans import make_pending, store_block, store_run
+from tracer.ids import new_id
+from tracer.otel.blocks import pack_block
+from tracer.otel.projection.rows import PROJECTION_VERSION
+from tracer.otel.span_fields import root_plan_id
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_deletion import PostgresDeletion
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.reprojection import Reprojection, projecting_at
+from tracer.storage.reprojector import Reprojector
+
+STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"
+PENDING = "SELECT root_plan_id FROM pending_run ORDER BY root_plan_id"
+
+
+@pytest.fixture
+def reprojection(pool: Pool, database_url: str) -> Reprojection:
+    return Reprojection(ProjectPool(pool), projecting_at(database_url), idle_seconds=0)
+
+
+async def accepted(pool: Pool) -> UUID:
+    """Store the spans of a run, and make it pending."""
+    spans = spans_from(agent(1, "planner"), chat(2, parent=1, tokens=7))
+    run = root_plan_id(spans[0].trace_id)
+    await store_block(pool, spans)
+    await make_pending(pool, run)
+    return run
+
+
+async def projected(
+    reprojection: Reprojection, *runs: UUID, with_prices: bool = False
+) -> set[UUID]:
+    """Project runs again, and return those whose projection failed."""
+    waiting = await reprojection.request(runs, with_prices=with_prices)
+    async for _ in reprojection.wait(waiting):
+        pass
+    assert not waiting.goals
+    return waiting.failed
+
+
+async def test_projecting_again_restores_records_and_changes_nothing_else(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    run = await accepted(pool)
+    assert await reprojection.settle() == []
+    [(_, revision, first, _)] = await rows(pool, STATE)
+    records = "SELECT step_id, agent_name, revision, recorded_at FROM agent_execution_record"
+    before = await rows(pool, records)
+    assert [name for _, name, _, _ in before] == ["planner"]
+
+    assert await projected(reprojection, run) == set()
+
+    [(_, again, second, version)] = await rows(pool, STATE)
+    assert (again, version) == (revision, PROJECTION_VERSION)
+    assert second > first
+    assert await rows(pool, records) == before
+    assert await rows(pool, PENDING) == []
+
+    # As programs before migration 0015 wrote it.
+    await rows(pool, "UPDATE agent_execution_record SET digest = NULL RETURNING 1")
+    assert await projected(reprojection, run) == set()
+    assert await rows(pool, records) == before
+    assert await rows(pool, "SELECT FROM agent_execution_record WHERE digest IS NULL") == []
+
+    # As an older version projected it.
+    await rows(pool, "UPDATE agent_execution_record SET agent_name = 'old', digest = 1 RETURNING 1")
+    assert await projected(reprojection, run) == set()
+    assert [name for _, name, _, _ in await rows(pool, records)] == ["planner"]
+
+
+async def test_only_runs_of_spans_that_exist_are_made_pending(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    run = await accepted(pool)
+    await reprojection.settle()
+    of_events, events = rich_run()
+    await record(pool, *events)
+    deleted, newer = UUID(int=1), UUID(int=2)
+    for each in (deleted, newer):
+        await store_run(pool, each)
+    await rows(
+        pool, "UPDATE run SET deleted_at = now() WHERE root_plan_id = %s RETURNING 1", deleted
+    )
+    await rows(
+        pool,
+        "UPDATE run SET projection_version = %s WHERE root_plan_id = %s RETURNING 1",
+        *(PROJECTION_VERSION + 1, newer),
+    )
+
+    waiting = await reprojection.request([run, run, of_events.root, deleted, newer, new_id()])
+
+    assert set(waiting.goals) == {run}
+    assert await rows(pool, PENDING) == [(run,)]
+    assert await reprojection.count() == 1
+    assert [batch async for batch in reprojection.batches()] == [[run]]
+    assert (await reprojection.request([])).goals == {}
+
+
+async def test_request_after_a_failure_clears_it_and_keeps_what_was_pending(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    run = UUID(int=1)
+    await store_run(pool, run)
+    await make_pending(pool, run, "infinity")
+    await rows(pool, "UPDATE pending_run SET attempts = 5, failure = 'x' RETURNING 1")
+    await rows(pool, "UPDATE run SET projection_error = 'x' RETURNING 1")
+
+    waiting = await reprojection.request([run], with_prices=True)
+    await reprojection.request([run])
+
+    assert waiting.goals == {run: 2}
+    [state] = await rows(
+        pool,
+        "SELECT arrived, spans, size, attempts, failure, with_prices, due_at <= now()"
+        " FROM pending_run",
+    )
+    assert state == (3, 1, 1, 0, None, True, True)
+    assert await rows(pool, "SELECT projection_error, revision FROM run") == [(None, 2)]
+
+
+async def test_settling_names_the_runs_that_cannot_be_projected(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    run, failed, damaged = await accepted(pool), UUID(int=1), UUID(int=2)
+    for each in (failed, damaged):
+        await store_run(pool, each)
+    await make_pending(pool, failed, "infinity")
+    await make_pending(pool, damaged)
+    await rows(
+        pool,
+        "INSERT INTO otel_block VALUES (1, %s, %s, 1, 1, now(), %s) RETURNING 1",
+        *(damaged, bytes(16), pack_block(b"no message")),
+    )
+
+    assert await reprojection.settle() == [failed, damaged]
+
+    assert await rows(pool, PENDING) == [(failed,), (damaged,)]
+    assert [each for each, _, done, _ in await rows(pool, STATE) if done] == [run]
+
+
+async def test_deleted_run_is_not_waited_for(pool: Pool, reprojection: Reprojection) -> None:
+    run = await accepted(pool)
+    waiting = await reprojection.request([run])
+    await PostgresDeletion(ProjectPool(pool)).erase_run(run)
+    assert [dict(each.goals) async for each in reprojection.wait(waiting)] == [{}]
+    assert waiting.failed == set()
+
+
+async def outdated(pool: Pool, count: int) -> list[UUID]:
+    """Store runs that an older version projected."""
+    runs = [UUID(int=number) for number in range(1, count + 1)]
+    for run in runs:
+        await store_block(pool, spans_from({**made(1, "a span"), "traceId": run.hex}))
+    return runs
+
+
+async def pending(pool: Pool) -> list[UUID]:
+    return [run for (run,) in await rows(pool, PENDING)]
+
+
+async def test_background_projects_outdated_runs_a_few_at_a_time(
+    pool: Pool, reprojection: Reprojection
+) -> None:
+    runs = await outdated(pool, 5)
+    current, of_events = UUID(int=99), rich_run()
+    await store_run(pool, current)
+    await record(pool, *of_events[1])
+    set_version = "UPDATE run SET projection_version = %s WHERE root_plan_id = %s RETURNING 1"
+    await rows(pool, set_version, PROJECTION_VERSION, current)
+    job = Reprojector(pool, runs_at_once=2)
+    found = []
+    for _ in range(4):
+        await job.look()
+        found.append(await pending(pool))
+        await job.look()  # nothing is added while these are due
+        assert await pending(pool) == found[-1]
+        assert await reprojection.settle() == []
+
+    assert found == [runs[:2], runs[2:4], runs[4:], []]
+    versions = {run: version for run, _, _, version in await rows(pool, STATE)}
+    assert {versions[run] for run in runs} == {PROJECTION_VERSION}
+
+
+async def test_background_waits_until_nothing_is_due(pool: Pool) -> None:
+    runs = await outdated(pool, 2)
+    busy = UUID(int=50)
+    await store_run(pool, busy)
+    await make_pending(pool, busy)
+    job = Reprojector(pool)
+    await job.look()
+    assert await pending(pool) == [busy]
+    await rows(pool, "UPDATE pending_run SET due_at = now() + interval '1 hour' RETURNING 1")
+    await job.look()
+    assert await pending(pool) == [*runs, busy]
+
+
+async def test_background_tries_failed_runs_of_older_versions_again(pool: Pool) -> None:
+    [run] = await outdated(pool, 1)
+    await make_pending(pool, run, "infinity")
+    await Reprojector(pool).look()
+    due = "SELECT root_plan_id FROM pending_run WHERE due_at <= now()"
+    assert await rows(pool, due) == [(run,)]
+
+
+async def test_costs_change_only_with_prices(pool: Pool, reprojection: Reprojection) -> None:
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-4o"}
+    usage = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 10}
+    spans = spans_from(made(1, "chat gpt-4o", model | usage))
+    await store_block(pool, spans)
+    run = root_plan_id(spans[0].trace_id)
+    await make_pending(pool, run)
+    await reprojection.settle()
+    costs = "SELECT cost_usd::float FROM think_act_record"
+    [(listed,)] = await rows(pool, costs)
+    assert listed is not None
+    await rows(pool, "UPDATE think_act_record SET cost_usd = 5, digest = 1 RETURNING 1")
+    found: list[Any] = []
+    for with_prices in (False, True):
+        assert await projected(reprojection, run, with_prices=with_prices) == set()
+        found += await rows(pool, costs)
+    assert found == [(5,), (listed,)]
