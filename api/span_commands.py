@@ -1,4 +1,4 @@
-"""The `tracer pack-spans` and `tracer reproject` commands: beside the database."""
+"""The `tracer pack-spans` and `tracer reproject` commands. They need the database."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _tell(done: Reprojected, *, as_json: bool) -> None:
     else:
         said.print(f"{done.runs} runs were projected again.")
         for why, found in (
-            ("The projection of these runs failed; their `projectionError` says why", done.failed),
+            ("The projection of these runs failed; see their `projectionError`", done.failed),
             (
                 "These runs do not exist, were deleted, arrived as events, or were projected by a"
                 " newer version",

@@ -1,4 +1,4 @@
-"""`tracer pack-spans` and `tracer reproject`: beside the database."""
+"""The commands `tracer pack-spans` and `tracer reproject`, on a database."""
 
 from __future__ import annotations
 

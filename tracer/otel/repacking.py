@@ -13,7 +13,7 @@ from tracer.otel.blocks import block_key, pack_block
 from tracer.otel.wire_spans import Around
 
 _FRAME_BYTES = 16
-"""What a resource adds to a message beyond its own bytes: the fields that hold it."""
+"""The most bytes that the fields around a resource add to a message."""
 
 
 class Version(NamedTuple):
