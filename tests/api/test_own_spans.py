@@ -126,8 +126,8 @@ async def test_a_server_that_sends_its_spans_to_itself_comes_to_an_end(
     with psycopg.connect(database_url) as connection:
         stored = connection.execute("SELECT body FROM otel_block").fetchall()
 
-    spans = spans_of(unpack_block(body) for (body,) in stored)
-    assert sorted(span.name for span in spans) == ["GET /api/runs", "store list_runs"]
+    stored_spans = spans_of(unpack_block(body) for (body,) in stored)
+    assert sorted(span.name for span in stored_spans) == ["GET /api/runs", "store list_runs"]
 
 
 async def test_what_another_server_sends_of_itself_makes_no_spans(

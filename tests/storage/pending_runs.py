@@ -14,7 +14,7 @@ from tests.otel.made_traces import body_of, made
 from tests.storage.lock_waits import until, until_waiting
 from tracer.clock import utc_now
 from tracer.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.otel.blocks import TraceSpans, block_key, pack_block, traces_of
+from tracer.otel.blocks import TraceSpans, block_key, pack_block
 from tracer.otel.decode_json import decode_json
 from tracer.storage import projection_statements as sql
 from tracer.storage.notifications import WAKE_PROJECTORS
@@ -24,7 +24,7 @@ from tracer.storage.projector_process import COUNT_PROJECTORS
 def small_trace() -> TraceSpans:
     """Return one span of a new trace."""
     span = made(1, "chat", {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
-    (trace,) = traces_of(decode_json(body_of({**span, "traceId": new_id().hex})).spans)
+    (trace,) = decode_json(body_of({**span, "traceId": new_id().hex})).traces
     return trace
 
 

@@ -20,7 +20,7 @@ from tracer.leases import DEFAULT_TERMS
 from tracer.merge import RULES
 from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import fields_of, project_run
+from tracer.otel.projection.rows import PROJECTION_VERSION, fields_of, project_run
 from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import RECORDS
 from tracer.storage import projector
@@ -271,7 +271,7 @@ def project_all(url: str, after: timedelta = timedelta(seconds=10)) -> Round:
 
 def run_row(url: str, *columns: str) -> tuple[Any, ...]:
     with psycopg.connect(**connection_options(url)) as connection:
-        found = connection.execute(
+        found: tuple[Any, ...] | None = connection.execute(
             f"SELECT {', '.join(columns)} FROM run LEFT JOIN pending_run USING (root_plan_id)"
             " WHERE root_plan_id = %s",
             [RUN],
@@ -388,7 +388,7 @@ def test_older_program_leaves_records_of_a_newer_one(
 ) -> None:
     first, second = parts_of_a_trace()
     with monkeypatch.context() as patched:
-        patched.setattr(projector, "PROJECTION_VERSION", projector.PROJECTION_VERSION + 1)
+        patched.setattr(projector, "PROJECTION_VERSION", PROJECTION_VERSION + 1)
         server.accept(first)
         project_all(server.url)
     server.accept(second)
