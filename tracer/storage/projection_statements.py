@@ -6,6 +6,7 @@ they are executed, and what each relies on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 
 from tracer.merge import RULES
@@ -40,6 +41,14 @@ FAILED_PAUSE = "interval '1 minute'"
 
 CHANNEL = "tracer_pending"
 """Where accepted runs are announced to projectors."""
+
+
+def _compared(table: str, columns: Iterable[str]) -> str:
+    """Return columns to compare with new rows. psycopg returns a binary enumeration as bytes."""
+    return ", ".join(
+        f"{each}::text" if column_type(table, each) == "record_status" else each for each in columns
+    )
+
 
 # --- Accept --------------------------------------------------------------------------------------
 
@@ -172,7 +181,7 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS}"""
 
 READ_ROWS = {
     kind: f"""
-SELECT root_plan_id, {RULES[kind].id_field}, {", ".join(PROJECTED_FIELDS[kind])}
+SELECT root_plan_id, {RULES[kind].id_field}, {_compared(TABLES[kind], PROJECTED_FIELDS[kind])}
 FROM {TABLES[kind]}
 WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest IS NULL"""
     for kind in RECORDS
@@ -187,10 +196,6 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND think_act_id = ANY(
 # --- Write ---------------------------------------------------------------------------------------
 
 
-# In a binary answer psycopg returns an enum as bytes.
-_SHOWN = ", ".join("status::text" if field == "status" else field for field in RUN_FIELDS)
-
-
 @cache
 def locking_projected_runs(*, is_spread: bool) -> str:
     """Return what locks the runs $2, and returns what they show.
@@ -201,7 +206,8 @@ def locking_projected_runs(*, is_spread: bool) -> str:
         is_spread: Whether the tables are spread by Citus, where statistics are not summed up.
     """
     return f"""
-SELECT root_plan_id, projected, revision, recorded_at, projection_error, {_SHOWN},
+SELECT root_plan_id, projected, revision, recorded_at, projection_error,
+    {_compared("run", RUN_FIELDS)},
     {"NULL::timestamptz" if is_spread else horizon("$1")}
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
