@@ -395,3 +395,15 @@ def test_older_program_leaves_records_of_a_newer_one(
 
     assert project_all(server.url).projected == 0
     assert run_row(server.url, "arrived", "attempts") == (2, 0)
+
+
+def test_damaged_block_costs_only_its_own_run(server: Server) -> None:
+    server.accept(parts_of_a_trace()[0])
+    server.accept(other_trace(1))
+    with psycopg.connect(**connection_options(server.url)) as connection:
+        connection.execute("UPDATE otel_block SET body = 'x' WHERE root_plan_id = %s", [RUN])
+
+    assert project_all(server.url).projected == 1
+    assert run_row(server.url, "projection_error") == (
+        "A block of spans is shorter than its header.",
+    )

@@ -25,7 +25,7 @@ from tracer.clock import Clock
 from tracer.errors import TracerError
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.merge import Reduced
-from tracer.otel.blocks import TraceSpans, block_key, pack_block, unpack_block
+from tracer.otel.blocks import TraceSpans, UnreadableBlock, block_key, pack_block, unpack_block
 from tracer.otel.projection.rows import (
     PROJECTED_FIELDS,
     PROJECTION_VERSION,
@@ -146,6 +146,8 @@ class StoredSpans:
     spans: int = 0
     """The number of span versions."""
     size: int = 0
+    error: UnreadableBlock | None = None
+    """Why one of the blocks cannot be read."""
 
 
 @dataclass
@@ -365,7 +367,10 @@ class Projector:
         ids = list(runs)
         for run_id, recorded_at, spans, size, body in self._ask(sql.READ_BLOCKS, project_id, ids):
             of_run = runs[run_id]
-            of_run.messages.append(unpack_block(body))
+            try:
+                of_run.messages.append(unpack_block(body))
+            except UnreadableBlock as error:  # it must not stop the other runs of the group
+                of_run.error = error
             of_run.arrivals.append(recorded_at)
             of_run.spans += spans
             of_run.size += size
@@ -761,9 +766,12 @@ def _computed(attempt: Attempt, stored: StoredSpans) -> Computed:
 
     Raises:
         TooManySpans: It has more than are projected.
+        UnreadableBlock: One of its blocks is damaged.
         Exception: A dialect failed.
     """
     begin = time.monotonic()
+    if stored.error is not None:
+        raise stored.error
     rows = project_run(stored.messages)
     if rows.spans > MOST_SPANS:
         raise TooManySpans(f"{rows.spans} spans")
@@ -809,6 +817,8 @@ def _reason(error: Exception) -> str:
     """Return why a projection failed, without any data of the spans."""
     if isinstance(error, TooManySpans):
         return f"The trace has {error}; at most {MOST_SPANS} are turned into records."
+    if isinstance(error, UnreadableBlock):
+        return str(error)
     if isinstance(error, DecodeError):
         return "A stored span cannot be parsed."
     place = error.__traceback__
