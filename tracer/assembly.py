@@ -44,6 +44,7 @@ from tracer.storage.http_writer import HttpWriter
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresReaper
+from tracer.storage.postgres_projection import LocalProjectors
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
@@ -64,7 +65,7 @@ from tracer.storage.run_watch import RunWatch
 from tracer.storage.span_packer import SpanPacker
 from tracer.storage.span_packing import SpanPacking
 from tracer.storage.summariser import Summariser
-from tracer.store import TraceReader, TraceWriter
+from tracer.store import SpanProjection, TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
 
 log = get_logger(__name__)
@@ -85,6 +86,8 @@ class Parts:
     apart by projects."""
     stores: ProjectStores | None = None
     """The stores of the other projects, where there are any."""
+    projection: SpanProjection | None = None
+    """Projects pending spans before they are read; None: reads show what is projected."""
     callers: Callers | None = None
     """Finds out who asks; None where everybody may do everything."""
     recorder: Recorder | None = None
@@ -164,7 +167,8 @@ async def parts(
     terms, redaction = settings.lease_terms, settings.redaction
     async with (
         _server_pool(settings, database_url) as pool,
-        ProjectStores(pool, terms, redaction=redaction) as stores,
+        LocalProjectors(database_url, terms=terms) as local_projectors,
+        ProjectStores(pool, terms, redaction=redaction, projectors=local_projectors) as stores,
     ):
         project_id = await project_id_of(pool, project)
         await stores.tell_of_wall()
@@ -202,6 +206,7 @@ async def parts(
                 watch=store.watch,
                 project_id=project_id,
                 stores=stores,
+                projection=store.projection,
                 callers=callers,
                 recorder=recorder,
                 reaper=reaper,

@@ -170,6 +170,8 @@ class Behind:
     spans: int
     since: datetime
     """When the first of them arrived."""
+    error: str | None = None
+    """Why they cannot be turned into records; None: they will be shortly."""
 
 
 class SpanProjection(Protocol):

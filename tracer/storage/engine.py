@@ -274,16 +274,22 @@ logging.getLogger("psycopg.pool").addFilter(_is_logged)
 SyncConnection = psycopg.Connection[tuple[Any, ...]]
 
 
-@contextmanager
-def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
-    """Lend a new connection for a thread or a process without an event loop.
+def open_sync_connection(options: Mapping[str, Any]) -> SyncConnection:
+    """Return a new connection for a thread or a process without an event loop.
 
     Args:
         options: As `connection_options` returns them.
     """
-    with psycopg.connect(**options) as connection:
-        connection.adapters.register_dumper(list, ListBinaryDumper)
-        connection.execute("SET TIME ZONE 'UTC'")
+    connection = psycopg.connect(**options)
+    connection.adapters.register_dumper(list, ListBinaryDumper)
+    connection.execute("SET TIME ZONE 'UTC'")
+    return connection
+
+
+@contextmanager
+def sync_connection(options: Mapping[str, Any]) -> Iterator[SyncConnection]:
+    """Lend the same, and close it at the end."""
+    with open_sync_connection(options) as connection:
         yield connection
 
 

@@ -23,13 +23,14 @@ from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.engine import Pool, store_errors
 from tracer.storage.postgres_leases import LeaseCounts, count_leases
+from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import OnCommit, PostgresWriter
 from tracer.storage.program_role import HOW_TO_MEND
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.run_watch import RunWatch
-from tracer.store import TraceReader, TraceWriter
+from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 log = get_logger(__name__)
 
@@ -43,6 +44,8 @@ class ProjectStore:
     watch: RunWatch
     keys: ApiKeys
     settings: SettingsOfProject
+    projection: SpanProjection | None = None
+    """Projects pending spans before they are read; None: reads show what is projected."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ class ProjectStores:
         terms: LeaseTerms = DEFAULT_TERMS,
         project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
         redaction: Redaction | None = None,
+        projectors: LocalProjectors | None = None,
     ) -> None:
         """Take a pool that all projects share.
 
@@ -73,11 +77,13 @@ class ProjectStores:
             terms: How long recorders' leases last.
             project_pool: How one project sees the database.
             redaction: What masks secrets; None: the standard.
+            projectors: Project runs that are read; None: reads show what is projected.
         """
         self._pool = pool
         self._terms = terms
         self._redaction = redaction
         self._project_pool = project_pool
+        self._projectors = projectors
         self._stores: dict[int, ProjectStore] = {}
         self._writers: list[PostgresWriter] = []
         self._opening = asyncio.Lock()
@@ -186,4 +192,6 @@ class ProjectStores:
             settings=settings,
         )
         self._writers.append(writer)
-        return ProjectStore(reader, writer, watch, ApiKeys(project), settings)
+        projectors = self._projectors
+        projection = None if projectors is None else PostgresProjection(project, projectors)
+        return ProjectStore(reader, writer, watch, ApiKeys(project), settings, projection)
