@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from api import conditional, problems, viewer
 from api.accounting import Accounting
 from api.event_schemas import event_components
+from api.freshness import BehindHeader
 from api.gate import Access, Gate
 from api.intake import Intake
 from api.live import DEFAULT_SETTINGS, StreamSettings
@@ -111,6 +112,7 @@ def create_app(
     if parts is not None and parts.stores is not None:
         parts.stores.on_group = counts.note_commit
     app.add_middleware(StraightWays)  # behind the gate
+    app.add_middleware(BehindHeader)
     app.add_middleware(Gate, access=access)
     app.add_middleware(Accounting, metrics=counts, spans=spans)  # before the gate: the outermost
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))

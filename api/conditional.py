@@ -1,7 +1,7 @@
 """Answers that need not be given again: ETags from the revisions of runs, and 304.
 
-The revision is read first, by one cheap query. What is read after it may be newer than its tag:
-then the next request gets it once more, and never something old.
+Pending spans are projected first. Then the revision is read by one cheap query. What is read after
+it may be newer than its tag: then the next request gets it once more, and never something old.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import orjson
 from fastapi import Depends, FastAPI, Header, Request, Response
 
 import tracer
+from api.freshness import freshness_of
 from tracer.lineage import Revision
 
 NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
@@ -48,12 +49,18 @@ class Known:
     def check(self, *revisions: Revision) -> dict[str, str]:
         """Return the headers of an answer, which the response has too, unless it is known.
 
+        An answer that lacks accepted spans has no ETag: it must not be kept.
+
         Args:
             revisions: The runs that it is read from.
 
         Raises:
             NotModified: The client has it; the application answers 304.
         """
+        if freshness_of(self._request).behind is not None:
+            headers = {"Cache-Control": "private, no-store"}
+            self._response.headers.update(headers)
+            return headers
         asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
         states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
         digest = hashlib.sha256(orjson.dumps([_program(), asked, states])).hexdigest()[:32]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
+from api.freshness import Freshness, freshness_of, up_to_date
 from api.gate import CheckCaller
 from api.intake import Intake
 from api.live import StreamSettings
@@ -25,7 +26,7 @@ from tracer.storage.callers import Callers
 from tracer.storage.project_stores import ProjectStore
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.run_watch import RunWatch
-from tracer.store import TraceReader, TraceWriter
+from tracer.store import SpanProjection, TraceReader, TraceWriter
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,37 @@ def _spans(request: Request) -> OwnSpans:
     return spans
 
 
-async def reader_for(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
-    """Return what reads the caller's project."""
+async def _projected_reader(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
     return _spans(request).around((await _store(parts, caller)).reader)
+
+
+async def reader_for(
+    request: Request,
+    parts: AllParts,
+    caller: Reading,
+    fresh: Annotated[
+        bool,
+        Query(
+            description="Whether to wait up to 30 seconds until the answer includes every span "
+            "that was accepted before the request. Without it a read waits up to 2 seconds for up "
+            "to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
+        ),
+    ] = False,
+) -> TraceReader:
+    """Return what reads the caller's project, runs and records with their newest spans."""
+    store, spans, freshness = await _store(parts, caller), _spans(request), freshness_of(request)
+    freshness.is_wanted = fresh
+    projection = None if store.projection is None else spans.around(store.projection)
+    return up_to_date(spans.around(store.reader), projection, freshness)
+
+
+async def projection_for(parts: AllParts, caller: Recording) -> SpanProjection | None:
+    """Return what projects the spans of the caller's project, if anything does."""
+    return (await _store(parts, caller)).projection
+
+
+async def _freshness(request: Request) -> Freshness:
+    return freshness_of(request)
 
 
 async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
@@ -155,6 +184,12 @@ async def _places(request: Request) -> KnownPlaces:
 
 
 Reader = Annotated[TraceReader, Depends(reader_for)]
+"""Reads runs and records. Projects their pending spans first."""
+ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
+"""Reads lists, statistics and live changes: what is projected."""
+Fresh = Annotated[Freshness, Depends(_freshness)]
+"""Whether what was read includes every span. Complete after the last read."""
+Projection = Annotated[SpanProjection | None, Depends(projection_for)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""
 Writer = Annotated[TraceWriter, Depends(writer_for)]

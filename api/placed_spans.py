@@ -13,6 +13,7 @@ from uuid import UUID
 
 from cachetools import LRUCache
 
+from api.freshness import Freshness
 from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.otel.span_places import places_of
 from tracer.otel.spans import Span
@@ -66,26 +67,31 @@ class KnownPlaces:
             max_spans, lambda placed: 1 + len(placed)
         )
 
-    async def of_run(self, reader: TraceReader, project_id: int, root_plan_id: UUID) -> PlacedSpans:
+    async def of_run(
+        self, reader: TraceReader, project_id: int, root_plan_id: UUID, freshness: Freshness
+    ) -> PlacedSpans:
         """Return the spans of a run in their places.
 
         Args:
             reader: What reads the project.
             project_id: The project.
             root_plan_id: The run.
+            freshness: That of the request, which the reader fills in.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
         """
         # Read first: what is read after it is as new, or newer; then nobody asks for this again.
         revision = await reader.read_revision(Kind.RUN, root_plan_id)
-        known = self._kept.get((project_id, revision))
+        # Spans that no projection has read are part of no revision.
+        is_complete = freshness.behind is None
+        known = self._kept.get((project_id, revision)) if is_complete else None
         if known is not None:
             return known
         spans = await reader.read_spans(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
         placed = await asyncio.to_thread(PlacedSpans, spans, rows)
-        if len(placed) < self._kept.maxsize:
+        if is_complete and len(placed) < self._kept.maxsize:
             self._kept[project_id, revision] = placed
         return placed
 

@@ -143,6 +143,25 @@ class RunSchema(ShownRecord, Run):
     """What the models cost, in US dollars: the sum of the costs that are known."""
 
 
+class BehindSchema(BaseModel):
+    """The accepted spans of a run that its records do not include yet."""
+
+    model_config = read_config(spans=6000, since="2026-11-21T22:21:52.462812Z")
+
+    spans: int
+    since: datetime
+    """When the first of them arrived."""
+
+
+class SingleRunSchema(RunSchema):
+    """A run, read by itself."""
+
+    behind: BehindSchema | None = None
+    """The spans that the run's records do not include yet; null if they include all of them."""
+    projection_error: str | None = None
+    """Why the newest spans could not be turned into records; null if they were, or will be."""
+
+
 class ParentActToolCall(BaseModel):
     """The tool call that opened a sub-plan, in short."""
 

@@ -18,7 +18,16 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.conditional import Known, NotModified, not_modified
-from api.parts import Allowed, intake_of, metrics_of, parts_of, reader_for, writer_for
+from api.freshness import freshness_of
+from api.parts import (
+    Allowed,
+    intake_of,
+    metrics_of,
+    parts_of,
+    projection_for,
+    reader_for,
+    writer_for,
+)
 from api.problems import error_response
 from api.routes import plans, traces
 from tracer import access
@@ -75,9 +84,11 @@ _TRACES = _route_of(traces.router, traces.record_traces)
 
 async def _record_traces(request: Request) -> Response:
     caller = await _RECORDING(request)
-    writer = await writer_for(request, await parts_of(request), caller)
+    parts = await parts_of(request)
+    writer = await writer_for(request, parts, caller)
+    projection = await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
-    return await traces.record_traces(request, writer, intake, metrics)
+    return await traces.record_traces(request, writer, projection, intake, metrics)
 
 
 _TREE = _route_of(plans.router, plans.read_tree)
@@ -97,4 +108,4 @@ async def _read_tree(request: Request) -> Response:
     reader = await reader_for(request, await parts_of(request), caller)
     known = Known(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
-    return await plans.read_tree(plan_id, reader, known, payloads=payloads)
+    return await plans.read_tree(plan_id, reader, known, freshness_of(request), payloads=payloads)

@@ -18,6 +18,7 @@ from api.schemas import (
     SUB_PLAN_ID,
     THINK_ACT_ID,
     TOOL_CALL_ID,
+    BehindSchema,
     ErrorSchema,
     ParentActToolCall,
     ShownStatus,
@@ -219,6 +220,8 @@ class PlanNode(PlanFields, _Totals):
     """At a root plan only: nodes whose parent is not known yet."""
     revision: int = 0
     """At the top of the tree only: the run's revision that was read, to watch the run from."""
+    behind: BehindSchema | None = None
+    """At the top of the tree only: the spans that it does not include yet; null if it has all."""
 
 
 def _example() -> dict[str, object]:
@@ -344,6 +347,7 @@ def _example() -> dict[str, object]:
         agentExecutions=[step],
         subPlanCount=1,
         revision=42,
+        behind=None,
         unplaced=[],
         **text("userRequest", "How was my week?"),
     )

@@ -11,6 +11,7 @@ after them: a tree has no circles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, final
 
@@ -176,6 +177,8 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """At a root plan only: nodes whose parent is not known."""
     revision: int | UnsetType = UNSET
     """At the top only: the run's revision that was read."""
+    behind: Mapping[str, Any] | UnsetType | None = UNSET
+    """At the top only, in answers of the API: the spans that the tree does not include yet."""
 
 
 @final

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from api.live import run_events
 from api.live_schemas import RUN_STREAM
-from api.parts import CallerCheck, LiveSettings, Reader, Watch
+from api.parts import CallerCheck, LiveSettings, ProjectedReader, Watch
 from api.problems import documented
 from api.routes.parameters import RootPlanId
 from tracer.records import Kind
@@ -31,7 +31,7 @@ class _Stream(StreamingResponse):
 
 
 async def _watched(
-    root_plan_id: RootPlanId, reader: Reader, watch: Watch
+    root_plan_id: RootPlanId, reader: ProjectedReader, watch: Watch
 ) -> AsyncIterator[asyncio.Event]:
     """Give what wakes, before the stream begins, so that a refusal is an answer of its own."""
     await reader.read_revision(Kind.RUN, root_plan_id)
@@ -46,7 +46,7 @@ async def _watched(
 )
 async def watch_run(
     root_plan_id: RootPlanId,
-    reader: Reader,
+    reader: ProjectedReader,
     watch: Watch,
     check_caller: CallerCheck,
     settings: LiveSettings,

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.large_answers import JsonInParts
-from api.parts import Reader
+from api.parts import Fresh, Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
-from api.schemas import ParentActToolCall, PlanWithParent
+from api.schemas import BehindSchema, ParentActToolCall, PlanWithParent
 from api.tree_json import tree_parts
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
 from tracer.lineage import Payloads, build_tree
@@ -49,6 +49,7 @@ async def read_tree(
     plan_id: PlanId,
     reader: Reader,
     known: KnownAnswers,
+    fresh: Fresh,
     depth: Annotated[
         int | None,
         Query(ge=1, le=2**31 - 1, description="How many plans deep; 1 is this plan alone."),
@@ -68,4 +69,7 @@ async def read_tree(
     headers = known.check(rows.revision)
     # In a thread: others need not wait while a large tree is built.
     top = await asyncio.to_thread(build_tree, rows, str(plan_id), depth)
+    top.behind = None
+    if fresh.behind is not None:
+        top.behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")
     return JsonInParts(tree_parts(top), headers=headers)

@@ -8,10 +8,17 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
-from api.parts import Administering, Launcher, Reader, Writer
+from api.parts import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId, StoredText, Within
-from api.schemas import RunRequest, RunSchema, SearchedPageSchema, ShownStatus
+from api.schemas import (
+    BehindSchema,
+    RunRequest,
+    RunSchema,
+    SearchedPageSchema,
+    ShownStatus,
+    SingleRunSchema,
+)
 from tracer.context import Identity
 from tracer.records import Kind
 from tracer.store import RunFilter
@@ -21,7 +28,7 @@ router = APIRouter(prefix="/api/runs", tags=["runs"])
 
 @router.get("")
 async def list_runs(
-    reader: Reader,
+    reader: ProjectedReader,
     within: Within,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
     agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
@@ -89,10 +96,16 @@ async def start_run(
 
 
 @router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
-async def read_run(root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers) -> RunSchema:
+async def read_run(
+    root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers, fresh: Fresh
+) -> SingleRunSchema:
     """Read one run."""
     known.check(await reader.read_revision(Kind.RUN, root_plan_id))
-    return RunSchema.model_validate(await reader.read_run(root_plan_id))
+    run = SingleRunSchema.model_validate(await reader.read_run(root_plan_id))
+    if fresh.behind is not None:
+        run.behind = BehindSchema.model_validate(fresh.behind)
+        run.projection_error = fresh.behind.error
+    return run
 
 
 @router.delete(

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
-from api.parts import Places, Reader, Reading
+from api.parts import Fresh, Places, Reader, Reading
 from api.placed_spans import PlacedSpans, SpanOrder
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, RootPlanId
@@ -27,6 +27,7 @@ async def list_spans(
     reader: Reader,
     caller: Reading,
     places: Places,
+    fresh: Fresh,
     record_id: Annotated[
         UUID | None, Query(alias="recordId", description="Spans of this record only.")
     ] = None,
@@ -39,7 +40,7 @@ async def list_spans(
     where its tools' servers sent some.
     """
     last = None if cursor is None else _place_in_list(cursor)
-    placed = await places.of_run(reader, caller.project_id, root_plan_id)
+    placed = await places.of_run(reader, caller.project_id, root_plan_id, fresh)
     found = placed.after(last, record_id)
     page = found[:limit]
     spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])

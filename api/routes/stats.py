@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from api.parts import Reader
+from api.parts import ProjectedReader
 from api.problems import documented
 from api.routes.parameters import StoredText, Within
 from api.stats_schemas import (
@@ -26,7 +26,7 @@ ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name
 
 @router.get("")
 async def read_tool_stats(
-    reader: Reader,
+    reader: ProjectedReader,
     within: Within,
     name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
 ) -> ToolStatsList:
@@ -40,7 +40,9 @@ async def read_tool_stats(
 
 
 @router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
-async def read_tool_history(name: ToolName, reader: Reader, within: Within) -> ToolHistorySchema:
+async def read_tool_history(
+    name: ToolName, reader: ProjectedReader, within: Within
+) -> ToolHistorySchema:
     """Read how the calls of one tool went over time, with the slowest and the latest failures.
 
     Counts are exact, and percentiles as in the statistics of all tools.

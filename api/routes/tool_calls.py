@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
-from api.parts import Reader
+from api.parts import ProjectedReader, Reader
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
 from api.schemas import (
@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
 
 @router.get("")
 async def list_tool_calls(
-    reader: Reader,
+    reader: ProjectedReader,
     within: Within,
     name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,
     status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,

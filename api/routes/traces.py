@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from http import HTTPStatus
+from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
 from api.accounting import note_problem
 from api.intake import Intake
 from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
-from api.parts import Measures, RecordingIntake, Writer
+from api.parts import Measures, Projection, RecordingIntake, Writer
+from api.prefer import await_projection, preferred_wait
 from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
 from tracer.otel.request_spans import Decoded
+from tracer.otel.span_fields import root_plan_id
 from tracer.store import Refusal, TraceWriter
 
 MAX_BYTES = 64 * 2**20
@@ -42,33 +45,46 @@ router = APIRouter(prefix="/v1/traces", tags=["traces"])
     ),
 )
 async def record_traces(
-    request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures
+    request: Request,
+    writer: Writer,
+    projection: Projection,
+    intake: RecordingIntake,
+    metrics: Measures,
 ) -> Response:
     """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
 
     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+
+    Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
+    the answer waits for them, and has the header `Preference-Applied` if all of them are there.
     """
     encoding = ENCODINGS.get(media_type(request))
     if encoding is None:
         raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
     try:
-        count, refused = await _accept(request, encoding, writer, intake)
+        count, refused, runs = await _accept(request, encoding, writer, intake)
     except TracerError as error:
         status, code = problem_of(error)
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
     metrics.note_ingest("spans", count - len(refused), refused)
-    return encoding.success(count, refused)
+    answer = encoding.success(count, refused)
+    seconds = preferred_wait(request)
+    if projection is None or seconds is None:
+        return answer
+    if await await_projection(projection, runs, seconds):
+        answer.headers["Preference-Applied"] = f"wait={seconds}"
+    return answer
 
 
 async def _accept(
     request: Request, encoding: Encoding, writer: TraceWriter, intake: Intake
-) -> tuple[int, list[Refusal]]:
+) -> tuple[int, list[Refusal], list[UUID]]:
     """Store the spans of a request. When this returns, nothing of its body is in memory.
 
     Returns:
-        The number of spans in the request, and the rejected ones by their places in it.
+        The number of spans in the request, the rejected ones by their places in it, and the runs.
     """
     with admitted_body(request, intake, MAX_BYTES) as (parts, share):
         body = b"".join([part async for part in parts])
@@ -79,7 +95,8 @@ async def _accept(
                 decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
         del body
         share.hold(decoded.size)
-        return decoded.count, await _record(writer, decoded)
+        refused = await _record(writer, decoded)
+        return decoded.count, refused, [root_plan_id(each.trace_id) for each in decoded.traces]
 
 
 async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:

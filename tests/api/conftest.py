@@ -33,6 +33,7 @@ from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import ANSWER_SECONDS, connection_options, open_pool
 from tracer.storage.notifications import notifications
+from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
@@ -107,8 +108,12 @@ async def serving_parts(
     application = Application(
         name="ward", agents=(nurse,), model=model, session_state={"messages": 0}
     )
-    async with open_pool(database_url, answer_seconds=answer_seconds) as pool:
+    async with (
+        open_pool(database_url, answer_seconds=answer_seconds) as pool,
+        LocalProjectors(database_url) as projectors,
+    ):
         reader = PostgresReader(ProjectPool(pool))
+        projection = PostgresProjection(ProjectPool(pool), projectors)
         async with (
             RunWatch(reader) as watch,
             notifications(pool, database_url, watch) as (written, _),
@@ -126,7 +131,7 @@ async def serving_parts(
                     poll_seconds=0.02,
                 ) as launcher,
             ):
-                yield Parts(reader, writer, launcher, watch)
+                yield Parts(reader, writer, launcher, watch, projection=projection)
 
 
 @asynccontextmanager

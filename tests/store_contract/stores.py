@@ -134,7 +134,8 @@ def serving(store: Store, folder: Path) -> httpx2.ASGITransport:
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
     recorder = Recorder(store.writer, Spool(folder / "spool.sqlite3"))
     launcher = RunLauncher(idle, recorder, store.reader)
-    parts = Parts(store.reader, store.writer, launcher, RunWatch(store.reader))
+    watch = RunWatch(store.reader)
+    parts = Parts(store.reader, store.writer, launcher, watch, projection=store.projection)
     return httpx2.ASGITransport(create_app(parts))
 
 

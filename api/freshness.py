@@ -1,0 +1,168 @@
+"""Reading what was just written: a run's pending spans are projected before the run is read.
+
+A request has one `Freshness`. The reader of its store fills it in, and the answer reports it: in
+the header `Tracer-Behind`, and by having no ETag (`api.conditional`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, cast
+from uuid import UUID
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tracer.records import Kind
+from tracer.store import Behind, SpanProjection, TraceReader
+
+READ_SECONDS = 2.0
+"""How long a read waits for a projection."""
+
+FRESH_SECONDS = 30.0
+"""How long it waits with `fresh=true`."""
+
+HEADER = "Tracer-Behind"
+
+_STATE = "freshness"
+
+
+class Freshness:
+    """Whether the records that a request read include every span that was accepted before."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        """Whether the client prefers to wait: `fresh=true`."""
+        self._behind: list[Behind] = []
+
+    @property
+    def behind(self) -> Behind | None:
+        """The spans that are missing in the records that were read so far, of all runs together."""
+        if not self._behind:
+            return None
+        errors = [each.error for each in self._behind if each.error is not None]
+        return Behind(
+            sum(each.spans for each in self._behind),
+            min(each.since for each in self._behind),
+            errors[0] if errors else None,
+        )
+
+    async def catch_up(self, projection: SpanProjection, kind: Kind, record_id: UUID) -> None:
+        """Project the pending spans of the run that a record belongs to, as far as time allows."""
+        behind = await projection.catch_up(
+            kind,
+            record_id,
+            seconds=FRESH_SECONDS if self.is_wanted else READ_SECONDS,
+            any_size=self.is_wanted,
+        )
+        if behind is not None:
+            self._behind.append(behind)
+
+
+def freshness_of(request: Request) -> Freshness:
+    """Return the freshness of a request."""
+    state = request.scope.setdefault("state", {})
+    if _STATE not in state:
+        state[_STATE] = Freshness()
+    freshness = state[_STATE]
+    assert isinstance(freshness, Freshness)
+    return freshness
+
+
+KINDS: Mapping[str, Kind] = {
+    "read_run": Kind.RUN,
+    "read_messages": Kind.RUN,
+    "read_whole_run": Kind.RUN,
+    "read_spans": Kind.RUN,
+    "read_leases": Kind.RUN,
+    "read_plan": Kind.PLAN,
+    "read_tree": Kind.PLAN,
+    "read_step": Kind.STEP,
+    "read_think_act": Kind.THINK_ACT,
+    "read_tool_call": Kind.TOOL_CALL,
+}
+"""The methods of a reader that read one run, or one record, and of which kind their first argument
+is the id. `read_revision` takes the kind itself. All others show what is projected."""
+
+
+def up_to_date(
+    reader: TraceReader, projection: SpanProjection | None, freshness: Freshness
+) -> TraceReader:
+    """Return a reader that projects the pending spans of a run before it reads it.
+
+    Args:
+        reader: Reads what is projected.
+        projection: The projection of the same store; None: nothing is ever pending.
+        freshness: That of the request, which lasts no longer than the reader.
+    """
+    if projection is None:
+        return reader
+    return cast("TraceReader", _UpToDateReader(reader, projection, freshness))
+
+
+class _UpToDateReader:
+    def __init__(
+        self, reader: TraceReader, projection: SpanProjection, freshness: Freshness
+    ) -> None:
+        self._reader = reader
+        self._projection = projection
+        self._freshness = freshness
+        self._caught_up: set[UUID] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        read: Callable[..., Awaitable[Any]] = getattr(self._reader, name)
+        if name == "read_revision":
+
+            async def read_revision(kind: Kind, record_id: UUID) -> Any:
+                await self._catch_up(kind, record_id)
+                return await read(kind, record_id)
+
+            return read_revision
+        if name not in KINDS:
+            return read
+
+        async def read_record(record_id: UUID, *arguments: Any, **named: Any) -> Any:
+            await self._catch_up(KINDS[name], record_id)
+            return await read(record_id, *arguments, **named)
+
+        return read_record
+
+    async def _catch_up(self, kind: Kind, record_id: UUID) -> None:
+        # Once a request: what it reads second may be newer than what it reads first, never older.
+        if record_id not in self._caught_up:
+            self._caught_up.add(record_id)
+            await self._freshness.catch_up(self._projection, kind, record_id)
+
+
+class BehindHeader:
+    """Adds the header `Tracer-Behind` to every answer whose records are behind."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                freshness = scope.get("state", {}).get(_STATE)
+                if freshness is not None and freshness.behind is not None:
+                    MutableHeaders(scope=message)[HEADER] = _header(freshness.behind)
+            await send(message)
+
+        await self._app(scope, receive, send_with_header)
+
+
+def _header(behind: Behind) -> str:
+    """Return a dictionary of RFC 9651: the number of spans, and the time of the first of them."""
+    return f'spans={behind.spans}, since="{rfc_3339(behind.since)}"'
+
+
+def rfc_3339(moment: datetime) -> str:
+    """Return an aware UTC time as the API writes times."""
+    return moment.isoformat().replace("+00:00", "Z")

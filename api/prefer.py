@@ -1,0 +1,42 @@
+"""The preference `wait` of a request (RFC 7240): wait for the projection of what was stored."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from uuid import UUID
+
+from fastapi import Request
+
+from tracer.records import Kind
+from tracer.store import SpanProjection
+
+MAX_WAIT_SECONDS = 30
+
+_WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
+
+
+def preferred_wait(request: Request) -> int | None:
+    """Return how many seconds the client prefers to wait, at most `MAX_WAIT_SECONDS`.
+
+    None if it does not say. Of several preferences of one name the first counts, and one that
+    cannot be read does not (RFC 7240, section 2).
+    """
+    for preference in ",".join(request.headers.getlist("prefer")).split(","):
+        if (found := _WAIT.fullmatch(preference)) is not None:
+            return min(int(found[1]), MAX_WAIT_SECONDS)
+    return None
+
+
+async def await_projection(
+    projection: SpanProjection, root_plan_ids: Iterable[UUID], seconds: int
+) -> bool:
+    """Return whether all spans of the runs that were accepted so far are projected in this time."""
+    time = asyncio.get_running_loop().time
+    end = time() + seconds
+    for root_plan_id in root_plan_ids:
+        left = max(0.0, end - time())
+        if await projection.catch_up(Kind.RUN, root_plan_id, seconds=left, any_size=True):
+            return False
+    return True
