@@ -202,7 +202,7 @@ async def _launcher(
 
 
 def _with_thread(settings: Settings) -> Settings:
-    """Return settings for a short use: a thread projects spans, unless they say otherwise."""
+    """Return settings with a projector thread unless `TRACER_PROJECTORS` is set."""
     if settings.projectors is not None:
         return settings
     return settings.model_copy(update={"projectors": "thread"})

@@ -375,6 +375,9 @@ class Readiness(BaseModel):
     status: str
     row_level_security: Literal["on", "off"]
     """Whether the database, too, keeps projects apart; where not, the server's log says why."""
+    projectors: int
+    """How many projectors are connected to the database, of all servers. Without one, accepted
+    spans are stored and become records later."""
 
 
 class Health(BaseModel):

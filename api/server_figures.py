@@ -13,9 +13,11 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from tracer.assembly import Parts
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.recorder.recorder import Recorder
+from tracer.storage.backlog import BacklogFigures
 from tracer.storage.migrate import head
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.project_stores import ProjectStores
+from tracer.storage.projectors import ProjectionCounts
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
 from tracer.storage.summariser import Summariser
@@ -42,6 +44,8 @@ async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
         told += _of_pruner(parts.pruner)
     if parts.summariser is not None:
         told += _of_summariser(parts.summariser)
+    if parts.projections is not None:
+        told += _of_projections(parts.projections)
     if parts.recorder is not None:
         told += [each async for each in _of_recorder(parts.recorder)]
     return told + [each async for each in _of_database(parts, answer_seconds)]
@@ -136,6 +140,37 @@ def _of_summariser(summariser: Summariser) -> Iterator[Metric]:
     )
 
 
+def _of_projections(counts: ProjectionCounts) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "tracer_projections", "Projections of runs by this server's projectors.", counts.runs
+    )
+    yield CounterMetricFamily(
+        "tracer_projection_seconds", "The time that these took.", counts.seconds
+    )
+    yield CounterMetricFamily(
+        "tracer_projection_failures",
+        "Projections that failed, and projectors that ended while they worked.",
+        counts.failures,
+    )
+
+
+def _of_backlog(figures: BacklogFigures, projectors: int) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "tracer_projection_backlog_bytes",
+        "Bytes of accepted spans that no projector has read yet.",
+        figures.size,
+    )
+    yield GaugeMetricFamily(
+        "tracer_projection_backlog_runs", "Runs that they belong to.", figures.runs
+    )
+    yield GaugeMetricFamily(
+        "tracer_projection_lag_seconds", "How long the oldest of these is overdue.", figures.lag
+    )
+    yield GaugeMetricFamily(
+        "tracer_projectors", "Projectors of all servers that are connected.", projectors
+    )
+
+
 async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
     counts = recorder.counts
     events = CounterMetricFamily(
@@ -162,17 +197,23 @@ async def _of_recorder(recorder: Recorder) -> AsyncIterator[Metric]:
 
 
 async def _of_database(parts: Parts, answer_seconds: float) -> AsyncIterator[Metric]:
-    is_ready, leases = True, None
+    is_ready, leases, waiting = True, None, None
     try:
         await parts.reader.check()
         if parts.stores is not None:
             async with asyncio.timeout(answer_seconds):
                 leases = await parts.stores.count_leases()
+        if parts.backlog is not None:
+            async with asyncio.timeout(answer_seconds):
+                waiting = await parts.backlog.read(), await parts.backlog.count_projectors()
     except (StoreUnavailable, SchemaOutOfDate, TimeoutError):
         is_ready = False
     yield GaugeMetricFamily(
         "tracer_ready", "1: the database answers, and its schema is current.", float(is_ready)
     )
+    if waiting is not None:
+        for metric in _of_backlog(*waiting):
+            yield metric
     if leases is not None:
         yield _labelled(
             "tracer_leases",

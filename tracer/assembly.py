@@ -36,6 +36,7 @@ from tracer.settings import Settings
 from tracer.storage import migrate
 from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys, closed_by_first_key
+from tracer.storage.backlog import Backlog
 from tracer.storage.callers import Callers
 from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.embedded_revival import LOOK_SECONDS, kept_alive
@@ -100,7 +101,9 @@ class Parts:
     summariser: Summariser | None = None
     """Sums up old hours of tool calls; it counts."""
     projections: ProjectionCounts | None = None
-    """What this server's projectors have done."""
+    """Counts the work of this server's projectors."""
+    backlog: Backlog | None = None
+    """The accepted spans that wait for projectors. It rejects more if there are too many."""
 
     def end_watching(self) -> None:
         """Let all who watch a run leave: the server ends."""
@@ -185,6 +188,7 @@ async def parts(
                 stores.on_accepted,
             ),
             projectors(database_url, settings.projectors, terms) as projections,
+            Backlog(pool, settings.backlog_bytes) as backlog,
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
             Summariser(pool) as summariser,
@@ -214,6 +218,7 @@ async def parts(
                 pruner=pruner,
                 summariser=summariser,
                 projections=projections,
+                backlog=backlog,
             )
 
 

@@ -21,7 +21,13 @@ async def healthz() -> Health:
 
 @router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
 async def readyz(parts: AllParts) -> Readiness:
-    """Answer while the database is reachable and its schema is current."""
+    """Answer while the database is reachable and its schema is current.
+
+    Without a projector the server is ready, too: it accepts spans, and they are projected later.
+    """
     await parts.reader.check()
+    projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()
     is_walled = parts.stores is not None and await parts.stores.is_walled()
-    return Readiness(status="ok", row_level_security="on" if is_walled else "off")
+    return Readiness(
+        status="ok", row_level_security="on" if is_walled else "off", projectors=projectors
+    )

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from api.accounting import note_problem
 from api.intake import Intake
 from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
-from api.parts import Measures, Projection, RecordingIntake, Writer
+from api.parts import Measures, Projection, RecordingIntake, Writer, parts_of
 from api.prefer import await_projection, preferred_wait
 from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
@@ -86,6 +86,9 @@ async def _accept(
     Returns:
         The number of spans in the request, the rejected ones by their places in it, and the runs.
     """
+    backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
+    if backlog is not None:
+        backlog.check(project_id)
     with admitted_body(request, intake, MAX_BYTES) as (parts, share):
         body = b"".join([part async for part in parts])
         if len(body) < SMALL_BYTES:
@@ -96,6 +99,8 @@ async def _accept(
         del body
         share.hold(decoded.size)
         refused = await _record(writer, decoded)
+        if backlog is not None:
+            backlog.add(project_id, sum(len(trace.message) for trace in decoded.traces))
         return decoded.count, refused, [root_plan_id(each.trace_id) for each in decoded.traces]
 
 

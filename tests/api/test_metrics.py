@@ -127,6 +127,13 @@ async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
     assert told["tracer_recorder_events_total", "dropped"] == 0
     assert told["tracer_leases", "alive"] == 1
     assert told["tracer_live_clients",] == 0
+    assert told["tracer_projection_backlog_bytes",] == 0
+    assert told["tracer_projection_backlog_runs",] == 0
+    assert told["tracer_projection_lag_seconds",] == 0
+    assert told["tracer_projections_total",] == 0
+    assert told["tracer_projection_seconds_total",] == 0
+    assert told["tracer_projection_failures_total",] == 0
+    assert told["tracer_projectors",] in (0, 1)  # it may not be connected yet
 
 
 async def test_it_answers_without_a_database_and_says_so(tmp_path: Path) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 from uuid import UUID
 
-from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg import AsyncConnection
 
 from tests.otel.made_traces import body_of, made
 from tests.storage.lock_waits import until, until_waiting
-from tracer.clock import utc_now
-from tracer.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.otel.blocks import TraceSpans, block_key, pack_block
+from tracer.clock import Clock, utc_now
+from tracer.ids import new_id
+from tracer.otel.blocks import TraceSpans
 from tracer.otel.decode_json import decode_json
-from tracer.storage import projection_statements as sql
+from tracer.storage.engine import borrowed, open_pool
 from tracer.storage.notifications import WAKE_PROJECTORS
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projector_process import COUNT_PROJECTORS
 
 
@@ -28,34 +29,27 @@ def small_trace() -> TraceSpans:
     return trace
 
 
-async def accept(url: str, *traces: TraceSpans, now: datetime | None = None) -> list[UUID]:
-    """Store traces as the server does, at a moment; wake projectors, and return the runs."""
-    runs = sorted(UUID(bytes=trace.trace_id) for trace in traces)
-    messages = {UUID(bytes=trace.trace_id): trace.message for trace in traces}
-    sizes = [len(messages[run]) for run in runs]
-    ones = [1] * len(runs)
-    async with await AsyncConnection.connect(url) as connection:
-        cursor = AsyncRawCursor(connection)
-        project = DEFAULT_PROJECT_ID
-        await cursor.execute(sql.INSERT_RUNS, [project, now, runs])
-        await cursor.execute(sql.LOCK_RUNS, [project, runs])
-        keys = [block_key(messages[run]) for run in runs]
-        bodies = [pack_block(messages[run]) for run in runs]
-        given: list[Any] = [project, now, runs, keys, ones, sizes, bodies]
-        await cursor.execute(sql.INSERT_BLOCKS, given)
-        zeros = [0] * len(runs)
-        given = [project, now, runs, zeros, ones, sizes, [None] * len(runs)]
-        await cursor.execute(sql.ADD_PENDING, given)
-        await connection.commit()
-        await connection.execute(WAKE_PROJECTORS.encode())
-    return runs
+async def accept(url: str, *traces: TraceSpans, clock: Clock | None = None) -> list[UUID]:
+    """Store traces, wake projectors, and return the runs.
+
+    Args:
+        url: The database.
+        traces: The spans.
+        clock: Due times are counted from its time; None: the database's clock.
+    """
+    async with open_pool(url) as pool:
+        writer = PostgresWriter(ProjectPool(pool), lease_clock=clock)
+        assert (await writer.write_spans(traces)).refused == []
+        async with borrowed(pool) as connection:
+            await connection.execute(WAKE_PROJECTORS.encode())
+    return sorted(UUID(bytes=trace.trace_id) for trace in traces)
 
 
 @asynccontextmanager
 async def stuck_run(url: str) -> AsyncIterator[UUID]:
     """Accept a trace whose projection waits for a lock while inside."""
     in_an_hour = utc_now() + timedelta(hours=1)
-    (run,) = await accept(url, small_trace(), now=in_an_hour)
+    (run,) = await accept(url, small_trace(), clock=lambda: in_an_hour)
     async with await AsyncConnection.connect(url) as connection:
         await connection.execute("SELECT FROM run WHERE root_plan_id = %s FOR NO KEY UPDATE", [run])
         async with await AsyncConnection.connect(url, autocommit=True) as other:

@@ -26,12 +26,12 @@ Told = Callable[[Collection[UUID]], None]
 
 
 class Notify(NamedTuple):
-    """What a process notifies others of, after its commits."""
+    """Callbacks that notify other processes. Call them after the commit."""
 
     written: Told
-    """Runs whose records changed: wakes those who watch them."""
+    """Takes the runs whose records changed, and wakes their watchers."""
     accepted: Told
-    """Runs with new pending spans: wakes projectors."""
+    """Takes the runs with new pending spans, and wakes projectors."""
 
 
 class Watching(Protocol):

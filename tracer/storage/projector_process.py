@@ -1,9 +1,9 @@
-"""A projector: it turns the pending spans of all projects into records until it is told to end.
+"""A projector: a loop that turns the pending spans of all projects into records.
 
 The server runs it in processes (`python -m tracer.storage.projector_process`), or in one thread.
 A process reads one line of JSON from standard input (`ProjectorOptions`) and ends when standard
 input is closed. It writes one line of JSON (`Report`) to standard output when it begins a group of
-runs, and when it is done with what was due.
+runs, and when all runs that were due are done.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ log = get_logger("tracer.storage.projector_process")  # as a process it is `__ma
 
 @dataclass(frozen=True)
 class ProjectorOptions:
-    """What a projector needs."""
+    """The parameters of a projector."""
 
     database_url: str
     """The Postgres, without a pooler: claims and notifications need a session."""
@@ -77,7 +77,7 @@ class ProjectorOptions:
 
 @dataclass(frozen=True)
 class Report:
-    """What a projector does, for the server that watches it."""
+    """Progress of a projector, for the server that watches it."""
 
     is_begin: bool
     """Whether it begins a group of runs. Otherwise it is done with all groups that were due."""
@@ -92,14 +92,14 @@ class Report:
 def keep_projecting(
     options: ProjectorOptions, end: int, report: Callable[[Report], None] = lambda _: None
 ) -> None:
-    """Project what is due, again and again, until a file descriptor becomes readable.
+    """Project due runs, again and again, until a file descriptor becomes readable.
 
     If the database is away, or anything else fails, it logs that once and tries again.
 
     Args:
         options: The database, and how often to look.
         end: The descriptor. It ends a wait at once, and work once the runs in progress are done.
-        report: Receives what is done.
+        report: Receives each report.
     """
     failures = 0
     while not _readable([end], RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
@@ -107,7 +107,7 @@ def keep_projecting(
         try:
             with _session(options.database_url) as connection:
                 _project_in_turns(connection, options, end, report)
-        except Exception as error:  # whatever it is, spans wait for this projector
+        except Exception as error:  # of any kind: spans wait for this projector
             failures = failures + 1 if time.monotonic() - began < STABLE_SECONDS else 1
             if failures == 1:
                 is_outage = isinstance(error, psycopg.OperationalError)

@@ -20,7 +20,7 @@ from tracer.logs import get_logger
 from tracer.storage.projector_process import ProjectorOptions, Report, keep_projecting
 
 GROUP_SECONDS = 60.0
-"""How long a projector may take for one group of runs."""
+"""The longest time, in seconds, that one group of runs may take."""
 
 MOST_BYTES = 2 * 2**30
 """By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
@@ -33,7 +33,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 projected something."""
 
 END_SECONDS = 5.0
-"""How long a projector may go on with the runs in progress when the server ends."""
+"""The time, in seconds, in which a projector may finish its group when the server ends."""
 
 THREAD: Literal["thread"] = "thread"
 
@@ -44,7 +44,7 @@ log = get_logger(__name__)
 
 @dataclass
 class ProjectionCounts:
-    """What the projectors of a server have done since it started."""
+    """Counts the work of a server's projectors since it started."""
 
     runs: int = 0
     failures: int = 0
@@ -74,7 +74,7 @@ async def projectors(
     terms: LeaseTerms = DEFAULT_TERMS,
     limits: Limits | None = None,
 ) -> AsyncIterator[ProjectionCounts]:
-    """Run projectors while inside, and give what they have done.
+    """Run projectors while inside, and give the counts of their work.
 
     One that ends is started again. One that takes too long or too much memory is killed, and the
     runs that it worked on count a failed attempt.

@@ -34,6 +34,8 @@ export interface paths {
         /**
          * Readyz
          * @description Answer while the database is reachable and its schema is current.
+         *
+         *     Without a projector the server is ready, too: it accepts spans, and they are projected later.
          */
         get: operations["readyz"];
         put?: never;
@@ -2016,6 +2018,12 @@ export interface components {
              * @enum {string}
              */
             rowLevelSecurity: "on" | "off";
+            /**
+             * Projectors
+             * @description How many projectors are connected to the database, of all servers. Without one, accepted
+             *     spans are stored and become records later.
+             */
+            projectors: number;
         };
         /**
          * RecordPair

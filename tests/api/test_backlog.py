@@ -1,0 +1,62 @@
+"""A server whose projectors do not keep up, or that has none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+
+from tests.api import ward
+from tests.api.conftest import client_of
+from tests.otel.made_traces import body_of, made
+from tests.storage.pending_runs import accept, small_trace, until_living
+from tracer.assembly import parts
+from tracer.settings import Settings
+
+HERE = {"Host": "localhost"}
+JSON = HERE | {"Content-Type": "application/json"}
+BODY = body_of(made(1, "a tool", {}))
+
+
+@asynccontextmanager
+async def server(database_url: str, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
+    async with (
+        parts(settings, database_url, ward.application) as made_parts,
+        client_of(made_parts) as client,
+    ):
+        yield client
+
+
+async def test_spans_above_the_backlog_limit_are_rejected_before_they_are_decoded(
+    database_url: str, tmp_path: Path
+) -> None:
+    await accept(database_url, small_trace())
+    settings = Settings(home=tmp_path, projectors=0, backlog_bytes=4)
+    async with server(database_url, settings) as client:
+        await client.get("/metrics", headers=HERE)  # reads the backlog
+        answer = await client.post("/v1/traces", content=b"no JSON", headers=JSON)
+        readiness = await client.get("/readyz", headers=HERE)
+
+    assert answer.status_code == 503
+    assert int(answer.headers["retry-after"]) >= 1
+    assert "not projected yet" in answer.text
+    assert readiness.status_code == 200
+
+
+async def test_server_without_projectors_accepts_spans_and_is_ready(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with server(database_url, Settings(home=tmp_path, projectors=0)) as client:
+        answer = await client.post("/v1/traces", content=BODY, headers=JSON)
+        readiness = await client.get("/readyz", headers=HERE)
+
+    assert answer.status_code == 200
+    assert readiness.json()["projectors"] == 0
+
+
+async def test_readiness_counts_projectors(database_url: str, tmp_path: Path) -> None:
+    async with server(database_url, Settings(home=tmp_path, projectors="thread")) as client:
+        await until_living(database_url, 1)
+        assert (await client.get("/readyz", headers=HERE)).json()["projectors"] == 1
