@@ -155,6 +155,9 @@ async def two_projects(
         home = await planted(pool, truthful, DEFAULT_PROJECT_ID, "canary-home")
         other_id = await project_made(pool, "other")
         other = await planted(pool, truthful, other_id, "canary-other")
+        for project in (home, other):
+            pending = traces_of(spans_from(made(2, project.canary)))
+            await PostgresWriter(ProjectPool(pool, project.project_id)).write_spans(pending)
         store = await stores.of(DEFAULT_PROJECT_ID)
         async with (
             Recorder(store.writer, Spool(folder / "spool.sqlite3")) as recorder,
@@ -196,6 +199,11 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
         await connection.execute(
             "INSERT INTO removed_record VALUES (%s, %s, %s, 'step', 1)",
             [project_id, run.root, new_id()],
+        )
+        await connection.execute(
+            "INSERT INTO otel_span (project_id, root_plan_id, span_id, name, start_time, end_time,"
+            " body, recorded_at) VALUES (%s, %s, %s, %s, 1, 2, '', now())",
+            [project_id, run.root, b"old span", canary],
         )
         await connection.execute(
             "INSERT INTO analyst (role_name, project_id, was_made) VALUES (%s, %s, false)",

@@ -189,6 +189,7 @@ async def test_imports_leave_no_secret(
     assert len(found_in(exported)) >= MOST - 1  # they were sent
     assert isinstance(api.writer, PostgresWriter)
     await import_into(api.writer, exported)
+    await api.project()
 
     assert await stored_canaries(database_url, run_of(events), log) == []
 

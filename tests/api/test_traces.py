@@ -45,6 +45,7 @@ async def _record(api: Api, body: bytes, media_type: str = PROTOBUF, **headers: 
 
 
 async def _trees(api: Api) -> dict[str, Any]:
+    await api.project()
     runs: Any = (await api.read("/api/runs", limit=100))["items"]
     return {
         run["rootPlanId"]: await api.read(f"/api/plans/{run['rootPlanId']}/tree", payloads="full")
