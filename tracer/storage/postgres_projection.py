@@ -116,6 +116,15 @@ class LocalProjectors:
         task.add_done_callback(lambda _: self._projections.pop(key))
         return task
 
+    async def project_untried(self, project_id: int, root_plan_id: UUID, attempts: int) -> bool:
+        """Project a run unless an attempt failed, which may have ended its process.
+
+        Returns:
+            Whether the run was projected.
+        """
+        projection = None if attempts else self.project(project_id, root_plan_id)
+        return projection is not None and await projection
+
     async def _project(self, project_id: int, root_plan_id: UUID) -> bool:
         try:
             return await self.run(lambda projector: projector.project_run(project_id, root_plan_id))

@@ -32,7 +32,7 @@ from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
 from tracer.storage.known_records import KnownRecords
-from tracer.storage.postgres_deletion import PostgresDeletion
+from tracer.storage.postgres_deletion import PostgresDeletion, Settle
 from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
@@ -76,6 +76,7 @@ class PostgresWriter:
         write_seconds: float | None = None,
         on_accepted: OnWritten = lambda _: None,
         max_run_bytes: int = MAX_RUN_BYTES,
+        settle: Settle | None = None,
     ) -> None:
         """Connect to the database.
 
@@ -91,6 +92,7 @@ class PostgresWriter:
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
             on_accepted: Is told of runs with new spans, which are to be projected.
             max_run_bytes: The most bytes of spans that a run may have.
+            settle: Projects what is pending before runs are chosen by what their records contain.
         """
         self._project = project
         self._project_id = project.project_id
@@ -101,6 +103,7 @@ class PostgresWriter:
         self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
         self._leases = PostgresLeases(self._project_id, terms, lease_clock)
         self._on_accepted = on_accepted
+        self._settle = settle
         self._spans = PostgresSpans(
             self._project, clock, lease_clock, terms, partial(on_group, "spans"), max_run_bytes
         )
@@ -295,7 +298,7 @@ class PostgresWriter:
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
-        return await self._deletion.erase_subject(self._admission.subject(subject))
+        return await self._deletion.erase_subject(self._admission.subject(subject), self._settle)
 
     async def renew(self, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""

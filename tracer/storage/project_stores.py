@@ -29,6 +29,7 @@ from tracer.storage.postgres_writer import OnCommit, PostgresWriter
 from tracer.storage.program_role import HOW_TO_MEND
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projects import SettingsOfProject
+from tracer.storage.reprojection import Reprojection
 from tracer.storage.run_watch import RunWatch
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 
@@ -182,6 +183,10 @@ class ProjectStores:
         watch = RunWatch(reader, on_watched=self._is_watched.set)
         await self._watches.enter_async_context(watch)
         settings = SettingsOfProject(project)
+        projectors = self._projectors
+        reprojection = Reprojection(
+            project, None if projectors is None else projectors.project_untried
+        )
         writer = PostgresWriter(
             project,
             on_written=lambda runs: self.on_written(runs),
@@ -190,8 +195,8 @@ class ProjectStores:
             on_group=lambda *group: self.on_group(*group),
             admission=Admission(self._redaction),
             settings=settings,
+            settle=reprojection.settle if projectors else None,
         )
         self._writers.append(writer)
-        projectors = self._projectors
         projection = None if projectors is None else PostgresProjection(project, projectors)
         return ProjectStore(reader, writer, watch, ApiKeys(project), settings, projection)

@@ -78,6 +78,11 @@ SELECT root_plan_id, arrived FROM pending_run
 WHERE project_id = %(project_id)s AND since <= statement_timestamp()"""
 
 
+ProjectHere = Callable[[int, UUID, int], Awaitable[bool]]
+"""Projects a run in this process, and returns whether it did. Takes the project, the run and the
+number of attempts that were made."""
+
+
 @dataclass
 class Waiting:
     """The runs of a wait."""
@@ -96,7 +101,7 @@ class Reprojection:
     def __init__(
         self,
         project: ProjectPool,
-        project_here: Callable[[int, UUID], Awaitable[bool]] | None = None,
+        project_here: ProjectHere | None = None,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         """Connect to the database.
@@ -185,7 +190,8 @@ class Reprojection:
             elif self._project_here is not None and idle >= self._idle_seconds:
                 waiting.is_here = True
                 project_id = self._project.project_id
-                if any([await self._project_here(project_id, run) for run in attempts]):
+                done = [await self._project_here(project_id, *each) for each in attempts.items()]
+                if any(done):
                     continue
             await asyncio.sleep(POLL_SECONDS)
 
@@ -228,11 +234,11 @@ async def _fetched(
     return await (await connection.execute(query, given)).fetchall()
 
 
-def projecting_at(url: str) -> Callable[[int, UUID], Awaitable[bool]]:
+def projecting_at(url: str) -> ProjectHere:
     """Return what projects a run of a database in a thread of this process."""
 
     def project(project_id: int, root_plan_id: UUID) -> bool:
         with sync_connection(connection_options(url)) as connection:
             return Projector(connection).project_run(project_id, root_plan_id)
 
-    return lambda project_id, run: asyncio.to_thread(project, project_id, run)
+    return lambda project_id, run, _: asyncio.to_thread(project, project_id, run)
