@@ -123,6 +123,17 @@ async def test_old_pending_run_is_logged_once_and_rejects_nothing(
         assert caplog.text.count("projection_late") == 2
 
 
+async def test_run_that_is_only_projected_again_is_never_late(
+    database_url: str, pool: Pool, caplog: pytest.LogCaptureFixture
+) -> None:
+    long_ago = utc_now() - timedelta(seconds=LATE_SECONDS + 10)
+    await accept(database_url, small_trace(), clock=lambda: long_ago)
+    await execute(database_url, b"UPDATE pending_run SET spans = 0, size = 0")
+    found = await Backlog(pool, 2**30).read()
+    assert (found.runs, found.lag) == (1, 0.0)
+    assert "projection_late" not in caplog.text
+
+
 async def test_backlog_is_read_again_only_while_something_waits(
     database_url: str, pool: Pool, asked: list[str]
 ) -> None:

@@ -29,10 +29,10 @@ PROJECT_SHARE = 4
 not rejected because one sends more than is projected."""
 
 # Runs that failed too often are due at `infinity`: no projector will read them, so their spans
-# must not count.
+# must not count. Runs that are only projected again have no new spans and are never late.
 _BACKLOG = """
 SELECT project_id, sum(size)::bigint, count(*),
-    extract(epoch FROM statement_timestamp() - min(due_at))::float8
+    extract(epoch FROM statement_timestamp() - min(due_at) FILTER (WHERE spans > 0))::float8
 FROM pending_run WHERE due_at < 'infinity' GROUP BY project_id"""
 
 log = get_logger(__name__)
@@ -46,7 +46,7 @@ class BacklogFigures:
     """The bytes of spans, uncompressed, by project."""
     runs: int = 0
     lag: float = 0.0
-    """For how many seconds the oldest run has been due."""
+    """For how many seconds the oldest run with new spans has been due."""
 
     @property
     def size(self) -> int:
@@ -156,7 +156,7 @@ class Backlog(Looker):
         return BacklogFigures(
             sizes={project_id: size for project_id, size, _, _ in rows},
             runs=sum(runs for _, _, runs, _ in rows),
-            lag=max((0.0, *(lag for _, _, _, lag in rows))),
+            lag=max((0.0, *(lag for _, _, _, lag in rows if lag is not None))),
         )
 
     def _log_lateness(self) -> None:

@@ -204,9 +204,11 @@ class Projector:
         """
         now = now or self._now()
         done = Round()
-        for project_id, runs in self._due_groups(now):
-            done += self._project_group(project_id, runs, now, is_due=True)
         ((seconds,),) = self._ask(sql.NEXT_DUE, now)
+        if seconds is not None and seconds <= 0:  # otherwise one query is enough
+            for project_id, runs in self._due_groups(now):
+                done += self._project_group(project_id, runs, now, is_due=True)
+            ((seconds,),) = self._ask(sql.NEXT_DUE, now)
         return done + Round(next_due_in=seconds)
 
     def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
