@@ -168,6 +168,7 @@ async def test_projectors_end_when_the_server_is_killed(
     await until_living(database_url, 0)
 
 
+@pytest.mark.thorough
 async def test_projectors_survive_an_outage_of_the_database() -> None:
     with private_postgres() as postgres:
         async with projectors(postgres.url, 2):
