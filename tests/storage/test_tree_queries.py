@@ -59,7 +59,7 @@ async def test_a_whole_run_takes_as_many_queries_at_any_size(
         whole = await reader.read_whole_run(run.root)
         assert len(whole.records[Kind.PLAN]) == 1 + sub_plans
         counts.add(len(asked))
-    assert counts == {7}
+    assert counts == {8}
 
 
 async def test_a_call_s_lineage_takes_as_many_queries_at_any_depth(

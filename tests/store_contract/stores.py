@@ -109,9 +109,15 @@ def postgres_stores(pool: Pool, when: Projecting = Projecting.AFTER_WRITES) -> N
     """Return stores in one database, each a project of its own."""
 
     def new_store() -> Store:
-        project = ProjectPool(pool, next(_projects))
+        own_project = ProjectPool(pool, next(_projects))
         projection = DatabaseProjection(pool.kwargs)
-        store = Store(PostgresWriter(project, clock()), PostgresReader(project), projection)
+
+        async def settle() -> list[UUID]:
+            await project(projection)
+            return []
+
+        writer = PostgresWriter(own_project, clock(), settle=settle)
+        store = Store(writer, PostgresReader(own_project), projection)
         return projecting(store, when)
 
     return new_store
