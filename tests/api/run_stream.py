@@ -80,8 +80,8 @@ class Folded:
 
 def flattened(top: Node) -> dict[tuple[str, str], Node]:
     """Return the nodes of a tree by kind and id, without what the tree made of them."""
-    made = {"own", "cumulative", "subPlanCount", "parentActToolCall", "unplaced", "revision"}
-    made |= {"behind"}
+    made = {"own", "cumulative", "subPlanCount", "parentActToolCall", "unplaced"}
+    made |= {"revision", "behind"}
     made |= {"agentExecutions", "thinkActs", "toolCalls", "subPlans"}
     found: dict[tuple[str, str], Node] = {}
     waiting = [top]

@@ -158,6 +158,7 @@ async def test_good_spans_of_a_mixed_request_are_stored(api: Api) -> None:
     assert first.startswith("invalid_span: Its trace id must be")
     assert first.endswith("(span 1)")
     assert second.startswith("invalid_span: Its span id must be")
+    await api.project()
     ((_, tree),) = (await _trees(api)).items()
     assert tree["cumulative"]["toolCalls"] == 8
 
@@ -271,4 +272,5 @@ async def test_hostile_spans_are_stored_or_refused_and_never_an_error(api: Api) 
     assert response.status_code == 200
     answer = ExportTraceServiceResponse.FromString(response.content).partial_success
     assert answer.rejected_spans == 1
+    await api.project()
     assert len(await _trees(api)) == 3

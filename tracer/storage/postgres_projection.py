@@ -18,6 +18,7 @@ from uuid import UUID
 from tracer.clock import Clock
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.logs import get_logger
+from tracer.merge import RULES
 from tracer.records import Kind
 from tracer.storage.engine import (
     ANSWER_SECONDS,
@@ -30,6 +31,7 @@ from tracer.storage.engine import (
 from tracer.storage.notifications import WAKE_PROJECTORS
 from tracer.storage.project_pool import ProjectPool, executed, reading
 from tracer.storage.projector import Projector
+from tracer.storage.tables import TABLES
 from tracer.store import Behind
 
 LOCAL_PROJECTORS = 2
@@ -243,7 +245,8 @@ class PostgresProjection:
         first = last = record_id
         if kind is not Kind.RUN:
             # Ids made from spans begin with six bytes of the trace id (`otel.span_fields`). Other
-            # ids may do so by chance: then a run is projected that would be soon anyway.
+            # ids may do so by chance: then a run is projected that would be soon anyway. Spans that
+            # carry records keep the ids of these: they are looked up.
             first = UUID(bytes=record_id.bytes[:6] + bytes(10))
             last = UUID(bytes=record_id.bytes[:6] + b"\xff" * 10)
         given = {
@@ -255,7 +258,7 @@ class PostgresProjection:
         }
         with store_errors():
             async with reading(self._project) as connection:
-                cursor = await connection.execute(_FIND, given)
+                cursor = await connection.execute(_FIND[kind], given)
                 runs = [_PendingRun(*row) for row in await cursor.fetchall()]
         # The id of a root plan is that of its run.
         return runs[:1] if runs and runs[0].root_plan_id == record_id else runs
@@ -272,14 +275,23 @@ class PostgresProjection:
                 await connection.execute(WAKE_PROJECTORS)
 
 
-_FIND = """
+def _finding(kind: Kind) -> str:
+    """Return what finds the pending runs that a record of a kind may belong to, by keys only."""
+    may_be_its_run = "pending.root_plan_id >= %(first)s AND pending.root_plan_id <= %(last)s"
+    if kind is not Kind.RUN:
+        may_be_its_run += f""" OR pending.root_plan_id = ANY (ARRAY(
+            SELECT root_plan_id FROM {TABLES[kind]}
+            WHERE {RULES[kind].id_field} = %(id)s AND project_id = %(project_id)s))"""
+    return f"""
 SELECT pending.root_plan_id, pending.arrived, pending.spans, pending.since, pending.attempts,
     run.projected, run.projection_error
 FROM pending_run AS pending
 JOIN run ON run.project_id = pending.project_id AND run.root_plan_id = pending.root_plan_id
-WHERE pending.project_id = %(project_id)s AND pending.root_plan_id >= %(first)s
-    AND pending.root_plan_id <= %(last)s AND run.deleted_at IS NULL
+WHERE pending.project_id = %(project_id)s AND ({may_be_its_run}) AND run.deleted_at IS NULL
 ORDER BY pending.root_plan_id <> %(id)s, pending.root_plan_id LIMIT %(limit)s"""
+
+
+_FIND = {kind: _finding(kind) for kind in TABLES}
 
 _MAKE_DUE = """
 UPDATE pending_run SET due_at = now

@@ -1,0 +1,258 @@
+"""Reads of what was just accepted: complete at once, or they say what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime
+from inspect import getmembers, isfunction, signature
+from typing import Any
+from uuid import UUID
+
+import httpx2
+import pytest
+from fastapi.routing import APIRoute
+
+from api.app import ROUTES, create_app
+from api.freshness import KINDS
+from tests.api.conftest import Api
+from tests.otel.captured import bodies
+from tests.otel.made_traces import TRACE_ID, agent, body_of, tool
+from tracer.otel.dialects import genai
+from tracer.otel.span_fields import RecordIds
+from tracer.records import Kind
+from tracer.store import TraceReader
+
+RUN = UUID(TRACE_ID)
+PATHS = (f"/api/runs/{RUN}", f"/api/plans/{RUN}/tree")
+JSON = {"Content-Type": "application/json"}
+
+
+async def post(api: Api, *spans: dict[str, Any], **headers: str) -> httpx2.Response:
+    answer = await api.client.post("/v1/traces", content=body_of(*spans), headers=JSON | headers)
+    assert answer.status_code == 200
+    return answer
+
+
+async def get(api: Api, path: str, **headers: str) -> httpx2.Response:
+    return await api.client.get(path, headers=headers)
+
+
+def calls(number: int, at: tuple[float, float | None] = (0, 1)) -> list[dict[str, Any]]:
+    """Return the spans of an agent with so many tool calls."""
+    return [agent(1, "planner"), *(tool(2 + each, "x", parent=1, at=at) for each in range(number))]
+
+
+def call_path(number: int) -> str:
+    call_id = RecordIds(RUN.bytes)[Kind.TOOL_CALL][(2 + number).to_bytes(8)]
+    return f"/api/tool-calls/{call_id}"
+
+
+async def test_accepted_trace_is_read_whole_at_once(api: Api) -> None:
+    for body in bodies("pydantic-ai-default-single"):
+        await api.client.post(
+            "/v1/traces", content=body, headers={"Content-Type": "application/x-protobuf"}
+        )
+    [run] = (await api.get("/api/runs", otherTraces="true")).json()["items"]
+
+    tree = await api.get(f"/api/plans/{run['rootPlanId']}/tree")
+
+    assert tree.json()["cumulative"]["toolCalls"] == 8
+    assert tree.json()["behind"] is None
+    assert "Tracer-Behind" not in tree.headers
+
+
+@pytest.mark.parametrize(
+    ("path", "calls_in"),
+    [
+        (f"/api/runs/{RUN}", lambda body: body["toolCalls"]),
+        (f"/api/plans/{RUN}/tree", lambda body: body["cumulative"]["toolCalls"]),
+        (f"/api/plans/{RUN}/tree?depth=1", lambda body: body["cumulative"]["toolCalls"]),
+        (f"/api/runs/{RUN}/spans", lambda body: len(body["items"]) - 1),
+        (f"/api/runs/{RUN}/diff/{RUN}", lambda body: body["right"]["totals"]["toolCalls"]),
+        (f"/api/runs/{RUN}/export?format=jsonl", lambda body: body.count('"kind":"toolCall"')),
+        (f"/api/executor/details/{RUN}", lambda body: str(body).count("'actToolInfoList': [{")),
+    ],
+)
+async def test_each_read_of_a_run_includes_its_pending_spans(
+    api: Api, path: str, calls_in: Any
+) -> None:
+    await post(api, *calls(1))
+
+    answer = await get(api, path)
+
+    assert answer.status_code == 200
+    is_json = "application/json" in answer.headers["content-type"]
+    assert calls_in(answer.json() if is_json else answer.text) == 1
+
+
+async def test_record_that_is_pending_is_found_by_its_id(api: Api) -> None:
+    await post(api, *calls(1, at=(0, None)))
+    assert (await get(api, call_path(0))).json()["status"] == "running"
+
+    await post(api, *calls(1))
+
+    assert (await get(api, call_path(0))).json()["status"] == "succeeded"
+
+
+async def test_new_spans_change_the_etag_before_it_is_compared(api: Api) -> None:
+    await post(api, *calls(1))
+    tags = {path: (await get(api, path)).headers["ETag"] for path in PATHS}
+    for path, tag in tags.items():
+        assert (await get(api, path, **{"If-None-Match": tag})).status_code == 304
+    for number, (path, tag) in enumerate(tags.items(), 2):
+        await post(api, *calls(number))
+
+        answer = await get(api, path, **{"If-None-Match": tag})
+
+        assert answer.status_code == 200
+        assert answer.headers["ETag"] != tag
+
+
+async def test_run_with_many_pending_spans_says_that_it_is_behind(api: Api) -> None:
+    await post(api, *calls(1))
+    tags = {path: (await get(api, path)).headers["ETag"] for path in PATHS}
+    await post(api, *calls(5001))
+
+    for path, tag in tags.items():
+        answer = await get(api, path, **{"If-None-Match": tag})
+
+        assert answer.status_code == 200
+        assert "ETag" not in answer.headers
+        assert answer.headers["Cache-Control"] == "private, no-store"
+        body = answer.json()
+        assert body["behind"]["spans"] == 5002
+        since = datetime.fromisoformat(body["behind"]["since"])
+        assert body.get("projectionError") is None
+        found = re.fullmatch(r'spans=5002, since="(.+Z)"', answer.headers["Tracer-Behind"])
+        assert found is not None
+        assert datetime.fromisoformat(found[1]) == since
+    for path in (call_path(0), f"/api/runs/{RUN}/spans", f"/api/runs/{RUN}/export"):
+        assert (await get(api, path)).headers["Tracer-Behind"].startswith("spans=5002, ")
+    await api.project()
+    for path in PATHS:
+        answer = await get(api, path)
+        assert answer.json()["behind"] is None
+        assert "ETag" in answer.headers
+
+
+async def test_spans_of_a_run_that_is_behind_are_all_listed(api: Api) -> None:
+    await post(api, *calls(1))
+    assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
+    await post(api, *calls(5001))
+
+    answer = await api.get(f"/api/runs/{RUN}/spans", limit=3)
+
+    assert len(answer.json()["items"]) == 3
+
+
+async def test_fresh_read_waits_for_any_number_of_spans(api: Api) -> None:
+    await post(api, *calls(5001))
+    # As projector processes would do, which these parts of a server lack.
+    answers = [asyncio.create_task(api.get(path, fresh="true")) for path in PATHS]
+    while not all(answer.done() for answer in answers):
+        await api.project()
+
+    for answer in answers:
+        assert answer.result().json()["behind"] is None
+        assert "ETag" in answer.result().headers
+
+
+async def test_run_whose_projection_failed_says_why(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(span: object) -> Any:
+        raise KeyError("patient 4711")
+
+    await post(api, *calls(1))
+    await api.project()
+    with monkeypatch.context() as patched:
+        patched.setattr(genai, "read", faulty)
+        await post(api, *calls(2))
+        for _ in range(5):
+            await api.project()
+
+    run, tree = [await get(api, path) for path in PATHS]
+
+    assert run.json()["toolCalls"] == tree.json()["cumulative"]["toolCalls"] == 1
+    assert run.json()["behind"]["spans"] == tree.json()["behind"]["spans"] == 3
+    assert "KeyError" in run.json()["projectionError"]
+    assert "4711" not in run.text
+    assert "ETag" not in run.headers
+
+
+@pytest.mark.parametrize(
+    ("preference", "applied"),
+    [
+        ("wait=5", "wait=5"),
+        ('respond-async, WAIT = "7"; foo=bar', "wait=7"),
+        ("wait=100", "wait=30"),
+        ("wait=soon, wait=9", "wait=9"),
+        ("wait=5, wait=9", "wait=5"),
+        ("wait=-1", None),
+        ("wait", None),
+        ("", None),
+    ],
+)
+async def test_preference_to_wait_is_applied(
+    api: Api, preference: str, applied: str | None
+) -> None:
+    answer = await post(api, *calls(1), Prefer=preference)
+
+    assert answer.headers.get("Preference-Applied") == applied
+    listed = (await api.get("/api/runs")).json()["items"]
+    assert [run["toolCalls"] for run in listed] == ([1] if applied else [])
+
+
+async def test_preference_is_not_applied_if_the_time_is_too_short(api: Api) -> None:
+    answer = await post(api, *calls(1000), Prefer="wait=0")
+
+    assert "Preference-Applied" not in answer.headers
+
+
+async def test_run_is_listed_as_other_trace_before_its_first_projection(api: Api) -> None:
+    await post(api, *calls(1))
+
+    assert (await api.get("/api/runs")).json()["items"] == []
+    [run] = (await api.get("/api/runs", otherTraces="true")).json()["items"]
+    assert run["rootPlanId"] == str(RUN)
+    assert "behind" not in run
+
+
+def test_reads_of_runs_and_records_can_be_fresh_and_no_others() -> None:
+    create_app()
+    ids = {"rootPlanId", "planId", "stepId", "thinkActId", "toolCallId", "a", "b"}
+    fresh, stale = set(), set()
+    for module in ROUTES:
+        for route in module.router.routes:
+            assert isinstance(route, APIRoute)
+            if "GET" in (route.methods or ()):
+                names = {parameter.alias for parameter in _query_parameters(route.dependant)}
+                is_of_one = bool(ids & set(re.findall(r"{(\w+)}", route.path)))
+                if "fresh" in names:
+                    assert is_of_one, route.path
+                    fresh.add(route.path)
+                elif is_of_one:
+                    stale.add(route.path)
+
+    assert len(fresh) >= 11
+    assert stale == {"/api/runs/{rootPlanId}/events"}
+
+
+def _query_parameters(dependant: Any) -> list[Any]:
+    below = [each for inner in dependant.dependencies for each in _query_parameters(inner)]
+    return [*dependant.query_params, *below]
+
+
+def test_each_method_that_reads_one_run_or_record_is_known() -> None:
+    """Others show what is projected."""
+    methods = {
+        name: list(signature(method).parameters.values())[1:]
+        for name, method in getmembers(TraceReader, isfunction)
+        if not name.startswith("_")
+    }
+    of_one = {
+        name for name, given in methods.items() if given and str(given[0].annotation) == "UUID"
+    }
+
+    assert of_one == {*KINDS, "read_changes"}
