@@ -245,10 +245,13 @@ def _read(spans: list[SlimSpan], found: dict[bytes, _Version]) -> None:
         else:
             span.reading = read_span(span)
     children = Counter(span.parent for span in with_parent)
+    # Each of many children would read, and keep, too much of the same text.
+    too_large = {
+        parent
+        for parent, count in children.items()
+        if parent is not None
+        and count > _MOST_CHILDREN
+        and count * len(found[parent.span_id].body()) > _MOST_READ_BYTES
+    }
     for span in with_parent:
-        parent = span.parent
-        if parent is not None and children[parent] > _MOST_CHILDREN:
-            # Each child would read, and keep, too much of the same text.
-            size = len(found[parent.span_id].body())
-            parent = parent if children[parent] * size <= _MOST_READ_BYTES else None
-        span.reading = read_span(span, parent)
+        span.reading = read_span(span, None if span.parent in too_large else span.parent)
