@@ -13,11 +13,9 @@ from uuid import UUID
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tests.otel.decoded import spans_in
+from tests.otel.projections import Projected, message_of, project, project_messages
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projected import Placed, Projected
-from tracer.otel.projection import project
-from tracer.otel.spans import Span, merge_spans
-from tracer.otel.trace_state import TraceState
+from tracer.otel.spans import Span
 from tracer.records import Kind
 
 CAPTURES = Path(__file__).parent / "captures"
@@ -67,20 +65,18 @@ def moved(span: Span, trace_id: bytes) -> Span:
     return replace(span, trace_id=trace_id, body=body)
 
 
-def projected(spans: Iterable[Span]) -> list[Placed]:
-    kept = merge_spans(spans).values()
-    return [project(each) for _, each in sorted(by_trace(kept).items())]
+def projected(spans: Iterable[Span]) -> list[Projected]:
+    """Return the projection of each trace, in the order of their ids."""
+    return [project(each) for _, each in sorted(by_trace(spans).items())]
 
 
-def projected_in_parts(parts: Iterable[Iterable[Span]]) -> list[Placed]:
-    """Return the same as `projected`, but project each trace again whenever spans of it arrive."""
-    states: dict[bytes, TraceState] = {}
+def projected_in_parts(parts: Iterable[Iterable[Span]]) -> list[Projected]:
+    """Return the same as `projected` of spans that are sent in parts."""
+    messages: dict[bytes, list[bytes]] = {}
     for part in parts:
         for trace_id, spans in by_trace(part).items():
-            state = states.setdefault(trace_id, TraceState())
-            state.put(spans)
-            state.project()
-    return [state.placed() for _, state in sorted(states.items())]
+            messages.setdefault(trace_id, []).append(b"".join(map(message_of, spans)))
+    return [project_messages(each) for _, each in sorted(messages.items())]
 
 
 def expected_facts(name: str) -> Facts:

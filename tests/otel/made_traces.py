@@ -8,10 +8,14 @@ from typing import Any
 from uuid import UUID
 
 from tests.otel.decoded import spans_in
-from tests.otel.oracle import differences, message_of, rows_of, rows_of_oracle
+from tests.otel.projections import (
+    Projected,
+    differences,
+    message_of,
+    project,
+    project_messages,
+)
 from tracer.otel.decode_json import decode_json
-from tracer.otel.projected import Placed, Projected
-from tracer.otel.projection import project
 from tracer.otel.spans import Span
 from tracer.records import Kind
 
@@ -107,12 +111,13 @@ def spans_from(*spans: dict[str, Any]) -> list[Span]:
     return spans_in(decoded)
 
 
-def projection_of(*spans: dict[str, Any]) -> Placed:
-    """Return the projection of spans, and assert that the one-pass projection makes the same."""
+def projection_of(*spans: dict[str, Any]) -> Projected:
+    """Return the projection of spans, and assert that their order and split do not matter."""
     decoded = spans_from(*spans)
-    messages = [message_of(span) for span in decoded]
-    assert differences(rows_of(messages), rows_of_oracle(messages)) == []
-    return project(decoded)
+    projected = project(decoded)
+    joined = b"".join(message_of(span) for span in reversed(decoded))
+    assert differences(project_messages([joined]), projected) == []
+    return projected
 
 
 def the_call(run: Projected) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
 from tests.otel.captured import NAMES, expected_facts, projected, seen_facts, spans_of
-from tracer.otel.lost_agents import BY_TEXT, BY_TIME
+from tests.otel.projections import changed, drop_attributes
+from tracer.otel.projection.lost_agents import BY_TEXT, BY_TIME
+from tracer.otel.spans import Span
 from tracer.records import Kind
 
 LOST_WITHIN_THE_TRACE = ["agno-openinference-team-single", "openai-agents-traceloop-single"]
-CONTENT = ("messages", "arguments", "result", "parameters", "value", "content")
+CONTENT = {"messages", "arguments", "result", "parameters", "value", "content"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -26,29 +27,26 @@ def test_a_capture_gives_what_really_happened(name: str) -> None:
 def test_what_was_joined_without_a_link_says_so_and_nothing_else_does(name: str) -> None:
     plans = [plan for run in projected(spans_of(name)) for plan in run.records[Kind.PLAN].values()]
     inferred = [plan for plan in plans if plan["inferred"]]
-    joined = [plan["inferred_from"] for plan in inferred if "tool_call_id" in plan]
+    joined = [plan["inferred_from"] for plan in inferred if plan["tool_call_id"] is not None]
 
     assert joined == ([BY_TEXT] * 2 if name in LOST_WITHIN_THE_TRACE else [])
 
 
 @pytest.mark.parametrize("name", LOST_WITHIN_THE_TRACE)
 def test_without_content_a_lost_agent_is_joined_by_time(name: str) -> None:
-    bare = [
-        replace(
-            span,
-            attributes={
-                key: value
-                for key, value in span.attributes.items()
-                if not any(part in CONTENT for part in key.split("."))
-            },
-        )
-        for span in spans_of(name)
-    ]
+    bare = [_without_content(span) for span in spans_of(name)]
 
     (run,) = projected(bare)
 
     calls, plans = run.records[Kind.TOOL_CALL], run.records[Kind.PLAN].values()
-    openers = [calls[plan["tool_call_id"]]["name"] for plan in plans if "tool_call_id" in plan]
+    openers = [calls[plan["tool_call_id"]]["name"] for plan in plans if plan["tool_call_id"]]
     delegating = Counter(call["name"] for call in calls.values())[openers[0]]
     assert len(openers) == delegating == 2
     assert [plan["inferred_from"] for plan in plans if plan["inferred"]] == [BY_TIME] * 2
+
+
+def _without_content(span: Span) -> Span:
+    return changed(
+        span,
+        lambda wire: drop_attributes(wire, lambda name: not CONTENT.isdisjoint(name.split("."))),
+    )

@@ -17,11 +17,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
+from tests.otel.projections import project
 from tests.profiles import scaled
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.projection import project
 from tracer.otel.request_spans import UndecodableTraces
 from tracer.otel.spans import Span, merge_spans
 from tracer.otel.wire import bytes_field

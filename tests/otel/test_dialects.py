@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.otel.made_traces import made, outline, projection_of, the_call
-from tracer.otel.projected import Projected
+from tests.otel.projections import Projected
 from tracer.records import Kind
 
 QUESTION = "when is the tide lowest?"

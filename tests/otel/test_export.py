@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
+from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.moments import Moments
 from tracer.ids import new_id, sequential_ids, span_id
 from tracer.otel.carried_records import RECORD, RUN
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.encode import encode_protobuf
-from tracer.otel.projected import Projected
-from tracer.otel.projection import project
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.records import Kind
 from tracer.status import Status
@@ -47,17 +47,8 @@ async def spans_of_run(run: SampleRun) -> list[Span]:
 
 def stripped(spans: list[Span]) -> list[Span]:
     """Return the spans as an emitter that knows nothing of records would send them."""
-    return [
-        replace(
-            span,
-            attributes={
-                name: value
-                for name, value in span.attributes.items()
-                if not name.startswith("tracer.")
-            },
-        )
-        for span in spans
-    ]
+    without_records = partial(drop_attributes, is_dropped=lambda name: name.startswith("tracer."))
+    return [changed(span, without_records) for span in spans]
 
 
 def calls_of(projected: Projected) -> set[tuple[str, str, str, int]]:
@@ -194,8 +185,16 @@ async def test_other_spans_of_such_a_trace_make_no_records(run: SampleRun) -> No
     assert projected.record_of[others[0].span_id] == (Kind.PLAN, run.root)
 
 
-def _carrying(span: Span, said: object) -> Span:
-    return replace(span, attributes={**span.attributes, RECORD: said})
+def _carrying(span: Span, record: object) -> Span:
+    def carry(wire: WireSpan) -> None:
+        drop_attributes(wire, RECORD.__eq__)
+        value = wire.attributes.add(key=RECORD).value
+        if isinstance(record, int):
+            value.int_value = record
+        else:
+            value.string_value = str(record)
+
+    return changed(span, carry)
 
 
 async def test_what_is_no_record_of_the_run_does_not_count(run: SampleRun) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from tests.otel.captured import (
     CRASHES,
@@ -19,9 +19,8 @@ from tests.otel.captured import (
     seen_facts,
     spans_of,
 )
+from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.profiles import scaled
-from tracer.otel.projected import Placed, Projected
-from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 from tracer.status import Status
@@ -48,14 +47,14 @@ _SAID_AT_THE_END = (
 
 def _start(span: Span) -> Span:
     """Return what a processor sees of a span when it starts."""
-    attributes = {
-        name: value
-        for name, value in span.attributes.items()
-        if not any(part in name for part in _SAID_AT_THE_END)
-    }
-    return replace(
-        span, end=0, status_code=0, status_message="", attributes=attributes, events=(), body=b"a"
-    )
+
+    def start(wire: WireSpan) -> None:
+        wire.end_time_unix_nano = 0
+        wire.ClearField("status")
+        wire.ClearField("events")
+        drop_attributes(wire, lambda name: any(part in name for part in _SAID_AT_THE_END))
+
+    return changed(span, start)
 
 
 def _told(spans: list[Span]) -> list[Span]:
@@ -141,7 +140,7 @@ def _openers(run: Projected) -> dict[UUID, UUID | None]:
     return {plan_id: plan.get("tool_call_id") for plan_id, plan in run.records[Kind.PLAN].items()}
 
 
-def _assert_sound(run: Placed, spans: list[Span]) -> None:
+def _assert_sound(run: Projected, spans: list[Span]) -> None:
     assert {each.span_id for each in spans} <= set(run.record_of)
     is_open = any(each.end == 0 for each in spans)
     for kind, records in run.records.items():

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.otel.made_traces import agent, chat, made, projection_of, spans_from, tool
-from tracer.otel.choices import LARGE_CHARACTERS, MOST_TOLD
-from tracer.otel.projection import project
-from tracer.otel.spans import Span
-from tracer.otel.trace_state import TraceState
+from tests.otel.projections import project
+from tracer.otel.encode import encode_protobuf
+from tracer.otel.projection.choices import LARGE_CHARACTERS, MOST_COPIES
+from tracer.otel.projection.rows import project_run
 from tracer.records import Kind
 
 FAR = 1_000_000
@@ -87,9 +87,9 @@ CALLS: dict[Callable[[int], Made], Callable[[int], int]] = {
 def test_a_trace_made_to_block_a_server_is_projected(
     trace: Callable[[int], Made], size: int
 ) -> None:
-    run = projection_of(*trace(size))
+    run = project_run([encode_protobuf(spans_from(*trace(size)))])
 
-    assert len(run.records[Kind.TOOL_CALL]) == CALLS[trace](size)
+    assert len(run.rows[Kind.TOOL_CALL]) == CALLS[trace](size)
 
 
 @pytest.mark.timeout(SOON)
@@ -97,12 +97,8 @@ def test_a_trace_made_to_block_a_server_is_projected(
 def test_spans_that_arrive_above_many_waiting_ones_are_projected(size: int) -> None:
     waiting = spans_from(*(made(each, "w", parent=FAR) for each in range(1, 5 * size + 1)))
     above = [made(FAR + each, "w", parent=FAR + each + 1) for each in range(size)]
-    state = TraceState()
-    state.put(waiting)
-    state.project()
-    state.put(spans_from(*above))
 
-    assert not state.project().is_agent_work
+    assert not project([*waiting, *spans_from(*above)]).is_agent_work
 
 
 def test_what_a_round_asked_for_once_is_not_kept_with_each_of_many_calls() -> None:
@@ -114,13 +110,13 @@ def test_what_a_round_asked_for_once_is_not_kept_with_each_of_many_calls() -> No
     run = projection_of(agent(1, "a"), asking, *calls, *others)
 
     kept = [call["arguments"] for call in run.records[Kind.TOOL_CALL].values()]
-    assert (kept.count(large), kept.count(small)) == (MOST_TOLD, 20)
+    assert (kept.count(large), kept.count(small)) == (MOST_COPIES, 20)
     assert all(call["think_act_id"] for call in run.records[Kind.TOOL_CALL].values())
 
 
 def test_calls_that_say_their_arguments_themselves_take_none_from_those_that_do_not() -> None:
     large = json.dumps({"a": "x" * LARGE_CHARACTERS})
-    saying = [tool(10 + each, "t", "{}", "c", parent=1, at=(2, 3)) for each in range(MOST_TOLD)]
+    saying = [tool(10 + each, "t", "{}", "c", parent=1, at=(2, 3)) for each in range(MOST_COPIES)]
     asking = chat(2, ("c", "t", large), parent=1, at=(1, 2))
 
     run = projection_of(
@@ -128,24 +124,19 @@ def test_calls_that_say_their_arguments_themselves_take_none_from_those_that_do_
     )
 
     kept = [call["arguments"] for call in run.records[Kind.TOOL_CALL].values()]
-    assert kept == ["{}"] * MOST_TOLD + [large]
+    assert kept == ["{}"] * MOST_COPIES + [large]
 
 
-def test_a_call_below_a_large_node_keeps_what_it_says_itself_in_any_order() -> None:
+def test_a_call_below_a_large_node_keeps_its_own_arguments_if_it_has_many_siblings() -> None:
     given = json.dumps([{"name": "t", "id": "1", "args": {"a": "x" * 200_000}}])
     call = {"openinference.span.kind": "TOOL", "tool.name": "t", "input.value": '{"own": 1}'}
     node = made(1, "tools", {"openinference.span.kind": "CHAIN", "input.value": given})
-    spans = spans_from(node, *(made(each, "t", call, parent=1) for each in range(2, 22)))
-    state = TraceState()
-    few = [len(each) for each in arguments_after(state, spans[:9])]
-    many = arguments_after(state, spans[9:])
+    calls = [made(each, "t", call, parent=1) for each in range(2, 22)]
 
-    assert min(few) > 200_000
+    few, many = (
+        [each["arguments"] for each in projection_of(node, *found).records[Kind.TOOL_CALL].values()]
+        for found in (calls[:8], calls)
+    )
+
+    assert min(len(each) for each in few) > 200_000
     assert set(many) == {'{"own": 1}'}
-    assert state.project().records == project(spans[::-1]).records
-
-
-def arguments_after(state: TraceState, spans: list[Span]) -> list[str]:
-    state.put(spans)
-    records = state.project().records
-    return [call["arguments"] for call in records[Kind.TOOL_CALL].values()]

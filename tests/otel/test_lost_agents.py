@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any
+from uuid import UUID
 
-from tests.otel.made_traces import agent, made, outline, projection_of, spans_from, tool
-from tracer.otel.agents import Agent, Agents, find_agents, first_message
-from tracer.otel.forest import Forest
-from tracer.otel.growth import grow
-from tracer.otel.lost_agents import join_lost_agents
-from tracer.otel.trace_spans import TraceSpans
+from tests.otel.made_traces import agent, made, outline, projection_of, tool
+from tests.otel.projections import Projected
 from tracer.records import Kind
-
-
-def unjoined(*spans: dict[str, Any]) -> tuple[Forest, Agents]:
-    """Return the agents of spans, with the links that the spans themselves carry."""
-    trace = TraceSpans()
-    trace.put(spans_from(*spans))
-    forest = trace.planted()
-    grow(forest)
-    return forest, find_agents(forest)
 
 
 def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:
@@ -186,26 +172,6 @@ def test_among_too_many_calls_none_is_chosen_however_many_the_agent_made_itself(
     assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
 
 
-def test_the_request_of_each_agent_is_read_once() -> None:
-    read: Counter[bytes] = Counter()
-
-    def counted(forest: Forest, agent: Agent) -> str | None:
-        read[agent.span_id] += 1
-        return first_message(forest, agent)
-
-    within = [made(each, "chat", ASKED, parent=each + 100, at=(3, 4)) for each in range(10, 30)]
-    forest, agents = unjoined(
-        agent(1, "a"),
-        tool(2, "ask", '{"q":"x"}', parent=1, at=(1, 9)),
-        agent(3, "b", parent=2, at=(2, 8)),
-        *within,
-    )
-
-    join_lost_agents(forest, agents, read_request=counted)
-
-    assert (len(read), set(read.values())) == (21, {1})
-
-
 def test_agents_that_seem_to_have_opened_each_other_are_not_joined() -> None:
     run = projection_of(
         made(1, "workflow"),
@@ -231,22 +197,18 @@ def test_agents_whose_links_form_several_circles_are_not_joined() -> None:
         tool(10, "x", "ask", parent=9, at=(1, 3)),
     ]
 
-    depths = [plan["depth"] for plan in projection_of(*spans).records[Kind.PLAN].values()]
-    assert len(depths) == 6
-    assert all(depth is not None for depth in depths)
-
-    for most_cuts in (0, 1, 10):
-        forest, agents = unjoined(*spans)
-        join_lost_agents(forest, agents, most_cuts=most_cuts)
-        in_circles = [each for each in agents.by_id if opened_itself(each, forest, agents)]
-        assert in_circles == [], most_cuts
+    for some in (spans, spans[::-1], spans[1:], spans[:-1]):
+        run = projection_of(*some)
+        depths = [plan["depth"] for plan in run.records[Kind.PLAN].values()]
+        assert None not in depths
+        assert not any(_opened_itself(plan_id, run) for plan_id in run.records[Kind.PLAN])
 
 
-def opened_itself(span_id: bytes, forest: Forest, agents: Agents) -> bool:
-    """Return whether the links from an agent to what opened it lead into a circle."""
-    seen: set[bytes] = set()
-    above: bytes | None = span_id
+def _opened_itself(plan_id: UUID, run: Projected) -> bool:
+    """Return whether the plans above a plan form a circle."""
+    seen: set[UUID] = set()
+    above: UUID | None = plan_id
     while above is not None and above not in seen:
         seen.add(above)
-        above = agents.agent_above(agents.by_id[above], forest)
+        above = run.records[Kind.PLAN][above]["parent_plan_id"]
     return above is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.otel.made_traces import made, outline, projection_of, the_call
-from tracer.otel.projected import Projected
+from tests.otel.projections import Projected
 from tracer.records import Kind
 
 SCOPE = "openinference.instrumentation."

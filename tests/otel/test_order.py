@@ -1,7 +1,7 @@
 """The projection depends on the set of spans alone: no order, split or repetition changes it.
 
-Two property tests prove it for captured and for generated traces. In the thorough profile,
-`test_trace_state`, `test_additions` and `test_growing_traces` examine each step in between.
+Two property tests prove it for captured and for generated traces; `test_split_messages` does for
+hostile ones and for those of any dialect.
 """
 
 from __future__ import annotations
@@ -28,45 +28,20 @@ from tests.otel.captured import (
 from tests.otel.decoded import spans_in
 from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
+from tests.otel.projections import Projected, differences, project
 from tests.profiles import scaled
 from tracer.otel.decode import decode_protobuf
-from tracer.otel.projected import Placed, Projected
-from tracer.otel.projection import project
 from tracer.otel.spans import Span, merge_spans
 from tracer.records import Kind
 
 CONCURRENT = [name for name in NAMES if name.endswith("-concurrent")]
 
 
-def differences(found: Sequence[Placed], expected: Sequence[Placed]) -> list[str]:
-    """Return at most five lines, one for each fact or record in which projections differ.
-
-    `work` is not compared: it holds the same records once more, and their totals.
-    """
-    lines: list[str] = []
-    if len(found) != len(expected):
-        lines.append(f"expected {len(expected)} runs, found {len(found)}")
-    for run, other in zip(found, expected, strict=False):
-        for kind, records in other.records.items():
-            for record_id in records.keys() | run.records[kind].keys():
-                record, wanted = run.records[kind].get(record_id), records.get(record_id)
-                if record is None or wanted is None:
-                    lines += _difference(f"{kind} {record_id}", record, wanted)
-                    continue
-                for field in record.keys() | wanted.keys():
-                    place = f"{kind} {record_id} {field}"
-                    lines += _difference(
-                        place, record.get(field, "(unset)"), wanted.get(field, "(unset)")
-                    )
-        for name in ("root_plan_id", "is_agent_work", "run", "totals", "record_of"):
-            lines += _difference(name, getattr(run, name), getattr(other, name))
-    return lines[:5]
-
-
-def _difference(place: str, found: object, expected: object) -> list[str]:
-    if found == expected:
-        return []
-    return [f"{place}: expected {str(expected)[:60]}, found {str(found)[:60]}"]
+def all_differences(found: Sequence[Projected], expected: Sequence[Projected]) -> list[str]:
+    """Return at most five lines for each run in which projections differ."""
+    return [
+        line for run, other in zip(found, expected, strict=True) for line in differences(run, other)
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -78,11 +53,11 @@ def test_order_split_and_repetition_of_a_capture_change_no_record(name: str) -> 
     for _ in range(10):
         shuffled = [*spans, *chance.sample(spans, len(spans) // 3)]
         chance.shuffle(shuffled)
-        assert differences(projected(shuffled), once) == []
+        assert all_differences(projected(shuffled), once) == []
 
     size = len(shuffled) // 8 + 1
     parts = [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
-    assert differences(projected_in_parts(parts), once) == []
+    assert all_differences(projected_in_parts(parts), once) == []
 
 
 @settings(max_examples=scaled(100))
@@ -95,8 +70,8 @@ def test_order_split_and_repetition_of_a_generated_trace_change_no_record(
     shuffled = data.draw(st.permutations([*spans, *repeated]))
     once = projected(spans)
 
-    assert differences(projected(shuffled), once) == []
-    assert differences(projected_in_parts([*parts, repeated]), once) == []
+    assert all_differences(projected(shuffled), once) == []
+    assert all_differences(projected_in_parts([*parts, repeated]), once) == []
 
 
 @pytest.mark.thorough  # a special case of the property of captures

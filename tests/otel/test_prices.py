@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.otel.captured import by_trace, spans_of
 from tests.otel.made_traces import made, projection_of, spans_from
-from tracer.otel.projection import project
+from tests.otel.projections import project
 from tracer.otel.spans import STATUS_ERROR
 from tracer.records import Kind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.otel.captured import NAMES, by_trace, spans_of
-from tests.otel.oracle import message_of
+from tests.otel.projections import message_of
 from tracer.otel.projection.rows import (
     PROJECTED_FIELDS,
     PROJECTION_VERSION,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.made_traces import TRACE_ID, made, spans_from
+from tests.otel.projections import project
 from tracer.ids import new_id, span_id
-from tracer.otel.projection import project
 from tracer.otel.span_places import places_of
 from tracer.otel.spans import Span
 from tracer.records import Kind

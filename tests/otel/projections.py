@@ -1,0 +1,133 @@
+"""Projections of spans, as fields of records."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+from tracer.otel.blocks import sent_spans
+from tracer.otel.carried_records import RecordPlace
+from tracer.otel.projection.rows import (
+    RUN_FIELDS,
+    fields_of,
+    fields_of_run,
+    place_spans,
+    project_run,
+)
+from tracer.otel.spans import Span
+from tracer.records import Kind
+from tracer.versions import Fields
+
+_OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
+
+
+@dataclass(frozen=True)
+class Projected:
+    """The projection of one run."""
+
+    root_plan_id: UUID
+    whole_run: Fields
+    """All projected fields of the run."""
+    records: dict[Kind, dict[UUID, Fields]]
+    record_of: dict[bytes, RecordPlace]
+    """The record that each span became or belongs to."""
+
+    @property
+    def run(self) -> Fields:
+        """The run's own fields that are set."""
+        return {name: self.whole_run[name] for name in _OWN_FIELDS if self.whole_run[name]}
+
+    @property
+    def is_agent_work(self) -> bool:
+        return bool(self.whole_run["is_agent_work"])
+
+
+def project(spans: Iterable[Span]) -> Projected:
+    """Return the projection of the spans of one trace, each sent in a message of its own."""
+    return project_messages([message_of(span) for span in spans])
+
+
+def project_messages(messages: Sequence[bytes]) -> Projected:
+    """Return the projection of the messages of one run."""
+    found = project_run(messages)
+    return Projected(
+        UUID(bytes=found.root_plan_id),
+        fields_of_run(found.run),
+        {
+            kind: {UUID(bytes=record_id): fields_of(kind, row) for record_id, row in rows.items()}
+            for kind, rows in found.rows.items()
+        },
+        {
+            span_id: (kind, UUID(bytes=record_id))
+            for span_id, (kind, record_id) in place_spans(messages).items()
+        },
+    )
+
+
+def changed(span: Span, change: Callable[[WireSpan], object]) -> Span:
+    """Return a span as if it had been sent with a change."""
+    around = ResourceSpans.FromString(span.body)
+    change(around.scope_spans[0].spans[0])
+    (sent,) = sent_spans(TracesData(resource_spans=[around]).SerializeToString())
+    return sent
+
+
+def drop_attributes(wire: WireSpan, is_dropped: Callable[[str], bool]) -> None:
+    """Remove the attributes whose names are chosen."""
+    kept = [each for each in wire.attributes if not is_dropped(each.key)]
+    del wire.attributes[:]
+    wire.attributes.extend(kept)
+
+
+def message_of(span: Span) -> bytes:
+    """Return a message with this span alone, also if its links or its end were replaced."""
+    around = ResourceSpans.FromString(span.body)
+    (wire,) = around.scope_spans[0].spans
+    wire.trace_id, wire.parent_span_id = span.trace_id, span.parent_span_id or b""
+    wire.end_time_unix_nano = span.end
+    return TracesData(resource_spans=[around]).SerializeToString()
+
+
+def split(messages: Sequence[bytes], chance: random.Random) -> list[bytes]:
+    """Return the messages shuffled, a third of them twice, joined to any number of messages."""
+    shuffled = [*messages, *chance.sample(messages, len(messages) // 3)]
+    chance.shuffle(shuffled)
+    joined: list[list[bytes]] = [[] for _ in range(chance.randint(1, len(shuffled)))]
+    for message in shuffled:
+        chance.choice(joined).append(message)
+    return [b"".join(parts) for parts in joined]
+
+
+def differences(found: Projected, expected: Projected) -> list[str]:
+    """Return at most five lines, one for each field in which projections differ."""
+    rows, wanted = _flat(found), _flat(expected)
+    lines = [f"{key}: missing" for key in wanted.keys() - rows.keys()]
+    lines += [f"{key}: unexpected" for key in rows.keys() - wanted.keys()]
+    lines += [
+        f"{key} {name}: expected {value!r}, found {rows[key][name]!r}"
+        for key in rows.keys() & wanted.keys()
+        for name, value in wanted[key].items()
+        if rows[key].get(name) != value
+    ]
+    return lines[:5]
+
+
+def _flat(projected: Projected) -> dict[str, dict[str, Any]]:
+    return {
+        f"run {projected.root_plan_id}": projected.whole_run,
+        **{
+            f"{kind} {record_id}": fields
+            for kind, records in projected.records.items()
+            for record_id, fields in records.items()
+        },
+        **{
+            f"place of {span_id.hex()}": {"record": place}
+            for span_id, place in projected.record_of.items()
+        },
+    }
