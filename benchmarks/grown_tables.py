@@ -1,7 +1,7 @@
 """Tables as they are after years: made by Postgres itself, without what checks each row.
 
-A run has 50 tool calls in twenty rounds of five agents, four of them sub-agents, and a small span
-for each call. Half of the runs came as spans: the ids begin as that of their trace, and those are
+A run has 50 tool calls in twenty rounds of five agents, four of them sub-agents. Half of the runs
+came as spans, one for each call, in one block: the ids begin as that of their trace, and those are
 spread evenly. The ids of the others are ordered by time. Their days are the last ninety; one run in
 ten thousand called a rare tool, and one in five thousand is running.
 """
@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import psycopg
 from psycopg import sql
+
+from tracer.otel.projection.rows import PROJECTION_VERSION
 
 CALLS_A_RUN = 50
 RARE_TOOL = "rarely_called"
@@ -37,11 +39,12 @@ RETURN (CASE WHEN i % 5000 = 3 THEN 'running' WHEN (i * 31 + number * 17) % 50 =
 _RUNS = """
 INSERT INTO run (project_id, root_plan_id, status, started_at, finished_at, recorded_at, revision,
     title, agent_name, session_id, subject, tags, source, input_tokens, output_tokens, cost_usd,
-    tool_calls, failures)
+    tool_calls, failures, projection_version)
 SELECT 1, pg_temp.id_of(0, i, 0), pg_temp.ended(i, 0), at, at + interval '9 minutes', at, 90,
     'Review of week ' || i % 52 || ' for patient p-' || i % 9973, 'planner_' || i % 5,
     'conversation-' || i / 4, 'p-' || i % 9973, '{}',
-    CASE WHEN i % 2 = 1 THEN 'spans' ELSE 'events' END, 20000, 2000, 0.012, 50, 1
+    CASE WHEN i % 2 = 1 THEN 'spans' ELSE 'events' END, 20000, 2000, 0.012, 50, 1,
+    %(version)s
 FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)s) AS at"""
 
 _PLANS = """
@@ -100,13 +103,12 @@ FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)
     concat('{{"patient": "p-', i % 9973, '", "week": ', number, '}}') AS given,
     concat('{{"readings": [', repeat('152, 95, 78, ', 12), number, ']}}') AS got"""
 
-_SPANS = f"""
-INSERT INTO otel_span (project_id, root_plan_id, span_id, name, start_time, end_time, body,
-    recorded_at)
-SELECT 1, pg_temp.id_of(0, i, 0), substring(uuid_send(pg_temp.id_of(3, i, number)) FROM 9),
-    'execute_tool look_up', 1, 2, decode(repeat('0123456789abcdef', 12), 'hex'), at
-FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)s) AS at,
-    generate_series(0, {CALLS_A_RUN - 1}) AS number
+# Nobody reads the spans of these runs: so their blocks have the size of blocks, and no content.
+_BLOCKS = f"""
+INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
+SELECT 1, pg_temp.id_of(0, i, 0), decode(md5(i::text), 'hex'), {CALLS_A_RUN}, {1150 * CALLS_A_RUN},
+    at, decode(repeat('0123456789abcdef', {12 * CALLS_A_RUN}), 'hex')
+FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)s) AS at
 WHERE i %% 2 = 1"""
 
 _FILLS = {
@@ -115,7 +117,7 @@ _FILLS = {
     "agent_execution_record": _STEPS,
     "think_act_record": _THOUGHTS,
     "act_tool_info": _CALLS,
-    "otel_span": _SPANS,
+    "otel_block": _BLOCKS,
 }
 BIG_TABLES = tuple(_FILLS)
 """The tables that grow with what is recorded."""
@@ -150,7 +152,8 @@ def grow(url: str, tool_calls: int, say: Callable[[str], None]) -> None:
             last = min(first + _RUNS_AT_ONCE - 1, runs)
             for fill in _FILLS.values():
                 query = fill.replace("%%", "%").replace(" % ", " %% ")
-                connection.execute(query.encode(), {"first": first, "last": last, "runs": runs})
+                values = {"first": first, "last": last, "runs": runs, "version": PROJECTION_VERSION}
+                connection.execute(query.encode(), values)
             if last % (5 * _RUNS_AT_ONCE) == 0:
                 say(f"{last * CALLS_A_RUN:,} of {tool_calls:,} tool calls")
         for name, definition in indexes:
