@@ -28,7 +28,7 @@ from tracer.events import (
 )
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.otel.blocks import sent_spans
-from tracer.otel.projection import project
+from tracer.otel.projection.rows import fields_of, project_run
 from tracer.otel.span_fields import root_plan_id
 from tracer.records import Kind
 
@@ -118,10 +118,13 @@ def event_bodies(spans: list[Span], batch: int = _BATCH_EVENTS) -> list[bytes]:
 
 def events_of(spans: list[Span]) -> list[Event]:
     """Return one trace as the events that a recorder would have sent, in the order of time."""
-    projected = project(list(sent_spans(request(spans).SerializeToString())))
-    records = projected.records
+    projected = project_run([request(spans).SerializeToString()])
+    records = {
+        kind: {UUID(bytes=record_id): fields_of(kind, row) for record_id, row in rows.items()}
+        for kind, rows in projected.rows.items()
+    }
     plan_of = {step_id: step["plan_id"] for step_id, step in records[Kind.STEP].items()}
-    root = projected.root_plan_id
+    root = UUID(bytes=projected.root_plan_id)
     chosen: dict[UUID, list[ChosenToolCall]] = defaultdict(list)
     events: list[Event] = []
     place: dict[str, Any]

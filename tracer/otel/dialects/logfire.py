@@ -6,9 +6,7 @@ stands in an attribute.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from tracer.otel.spans import SPAN_ID_BYTES, ReadableSpan, Span
+from tracer.otel.spans import SPAN_ID_BYTES, ReadableSpan
 
 _TYPE = "logfire.span_type"
 _PARENT = "logfire.pending_parent_id"
@@ -22,17 +20,6 @@ def is_pending(span: ReadableSpan) -> bool:
 def is_log(span: ReadableSpan) -> bool:
     """Return whether it is a log line rather than a span."""
     return span.attributes.get(_TYPE) == "log"
-
-
-def announced(pending: Span) -> Span:
-    """Return the unfinished version of the span that a pending one announces."""
-    assert pending.parent_span_id is not None
-    return replace(
-        pending,
-        span_id=pending.parent_span_id,
-        parent_span_id=announced_parent(pending),
-        end=0,
-    )
 
 
 def announced_parent(pending: ReadableSpan) -> bytes | None:
