@@ -19,7 +19,7 @@ from tests.api.conftest import Api
 from tests.otel.captured import bodies
 from tests.otel.made_traces import TRACE_ID, agent, body_of, tool
 from tracer.otel.dialects import genai
-from tracer.otel.span_fields import RecordIds
+from tracer.otel.projection.rows import record_ids
 from tracer.records import Kind
 from tracer.store import TraceReader
 
@@ -44,7 +44,7 @@ def calls(number: int, at: tuple[float, float | None] = (0, 1)) -> list[dict[str
 
 
 def call_path(number: int) -> str:
-    call_id = RecordIds(RUN.bytes)[Kind.TOOL_CALL][(2 + number).to_bytes(8)]
+    call_id = UUID(bytes=record_ids(RUN.bytes, Kind.TOOL_CALL)((2 + number).to_bytes(8)))
     return f"/api/tool-calls/{call_id}"
 
 

@@ -16,7 +16,7 @@ from tests.sample_runs import sample_run
 from tracer.ids import new_id
 from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.span_fields import RecordIds
+from tracer.otel.projection.rows import record_ids
 from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import Kind
 from tracer.storage import projection_statements as sql
@@ -109,7 +109,7 @@ async def test_record_ids_lead_to_their_pending_run(
 ) -> None:
     for kind, span_id in ((Kind.TOOL_CALL, 2), (Kind.STEP, 1)):
         run = await accept(writer)
-        record_id = RecordIds(run.bytes)[kind][span_id.to_bytes(8)]
+        record_id = UUID(bytes=record_ids(run.bytes, kind)(span_id.to_bytes(8)))
 
         assert await projection.catch_up(kind, record_id, seconds=LONG) is None
 
@@ -141,7 +141,7 @@ async def test_runs_whose_ids_begin_alike_are_all_projected(
     alike = [first, first[:6] + second[6:]]
     for trace_id in (*alike, other[:5] + b"\0" + other[6:]):
         await accept(writer, trace_id=trace_id)
-    record_id = RecordIds(first)[Kind.TOOL_CALL][(2).to_bytes(8)]
+    record_id = UUID(bytes=record_ids(first, Kind.TOOL_CALL)((2).to_bytes(8)))
 
     assert await projection.catch_up(Kind.TOOL_CALL, record_id, seconds=LONG) is None
 
