@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from fastapi import Request
@@ -13,6 +14,17 @@ from tracer.records import Kind
 from tracer.store import SpanProjection
 
 MAX_WAIT_SECONDS = 30
+
+PREFER: dict[str, Any] = {
+    "name": "prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`wait=5`: answer when the records of the spans are there, after that many "
+    f"seconds at the latest (RFC 7240). At most {MAX_WAIT_SECONDS} seconds.",
+    "example": "wait=5",
+}
+"""The header in the OpenAPI document."""
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 

@@ -13,7 +13,7 @@ from api.accounting import note_problem
 from api.intake import Intake
 from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
 from api.parts import Measures, Projection, RecordingIntake, Writer, parts_of
-from api.prefer import await_projection, preferred_wait
+from api.prefer import PREFER, await_projection, preferred_wait
 from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/traces", tags=["traces"])
 @router.post(
     "",
     response_class=Response,
-    openapi_extra={"requestBody": TRACES_BODY},
+    openapi_extra={"requestBody": TRACES_BODY, "parameters": [PREFER]},
     responses=answers(
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -1,4 +1,4 @@
-"""Reads of what was just accepted: complete at once, or they say what is missing."""
+"""Reads of new spans: they are complete at once, or report how many spans are missing."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _query_parameters(dependant: Any) -> list[Any]:
 
 
 def test_each_method_that_reads_one_run_or_record_is_known() -> None:
-    """Others show what is projected."""
+    """All other methods show projected records without waiting."""
     methods = {
         name: list(signature(method).parameters.values())[1:]
         for name, method in getmembers(TraceReader, isfunction)

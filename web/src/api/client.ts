@@ -7,9 +7,9 @@ import type {
   Caller,
   Lease,
   PlanNode,
-  Run,
   RunDiff,
   RunPage,
+  SingleRun,
   SpanPage,
   StepNode,
   ToolHistory,
@@ -79,7 +79,7 @@ export function readToolHistory(name: string, query: StatsQuery): Promise<Outcom
   return outcomeOf(client.GET('/api/stats/tools/{name}', { params }))
 }
 
-export function readRun(rootPlanId: string): Promise<Outcome<Run>> {
+export function readRun(rootPlanId: string): Promise<Outcome<SingleRun>> {
   return outcomeOf(client.GET('/api/runs/{rootPlanId}', { params: { path: { rootPlanId } } }))
 }
 

@@ -83,6 +83,9 @@ export interface paths {
          * @description Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
          *
          *     The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+         *
+         *     Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
+         *     the answer waits for them, and has the header `Preference-Applied` if all of them are there.
          */
         post: operations["record_traces"];
         delete?: never;
@@ -672,6 +675,24 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * BehindSchema
+         * @description The accepted spans of a run that its records do not include yet.
+         * @example {
+         *       "since": "2026-11-21T22:21:52.462812Z",
+         *       "spans": 6000
+         *     }
+         */
+        BehindSchema: {
+            /** Spans */
+            spans: number;
+            /**
+             * Since
+             * Format: date-time
+             * @description When the first of them arrived.
+             */
+            since: string;
+        };
         /**
          * CallBucketSchema
          * @description How the calls of a span of time went.
@@ -1645,6 +1666,8 @@ export interface components {
              * @default 0
              */
             revision: number;
+            /** @description At the top of the tree only: the spans that it does not include yet; null if it has all. */
+            behind?: components["schemas"]["BehindSchema"] | null;
         };
         /**
          * PlanSchema
@@ -2321,6 +2344,163 @@ export interface components {
              * @description A key with the scope `read` or `admin`.
              */
             key: string;
+        };
+        /**
+         * SingleRunSchema
+         * @description A run, read by itself.
+         * @example {
+         *       "agentName": "planner",
+         *       "costUsd": 0.0121,
+         *       "durationMs": 5649.188,
+         *       "failures": 1,
+         *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "inputTokens": 5120,
+         *       "masked": [],
+         *       "outputTokens": 830,
+         *       "recordedAt": "2026-11-21T22:21:52.47Z",
+         *       "revision": 42,
+         *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "startedAt": "2026-11-21T22:21:52.462812Z",
+         *       "status": "succeeded",
+         *       "tags": [
+         *         "demo"
+         *       ],
+         *       "title": "Weekly health review",
+         *       "toolCalls": 14
+         *     }
+         */
+        SingleRunSchema: {
+            /**
+             * Inputtokens
+             * @description Tokens that models were given.
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @description Tokens that models answered with.
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description What the models cost, in US dollars: the sum of the costs that are known.
+             * @default 0
+             */
+            costUsd: number;
+            /**
+             * Toolcalls
+             * @description Tool calls, items of batches included.
+             * @default 0
+             */
+            toolCalls: number;
+            /**
+             * Failures
+             * @description Think-acts and tool calls that ended `failed`.
+             * @default 0
+             */
+            failures: number;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Status
+             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @default unknown
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             */
+            reason: string | null;
+            /**
+             * Startedat
+             * @description When it began, by the recording process's clock.
+             */
+            startedAt: string | null;
+            /**
+             * Finishedat
+             * @description When it ended, by the recording process's clock.
+             */
+            finishedAt: string | null;
+            /**
+             * Abandonedat
+             * @description When its recorder's lease ran out while it was open.
+             */
+            abandonedAt: string | null;
+            /**
+             * Recorderid
+             * @description The youngest recorder that wrote it.
+             */
+            recorderId: string | null;
+            /**
+             * Recordedat
+             * @description When the server first stored it.
+             */
+            recordedAt: string | null;
+            /**
+             * Revision
+             * @description The run's revision at the write that changed this record last.
+             * @default 0
+             */
+            revision: number;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
+             * Title
+             * @description The root plan's title.
+             */
+            title: string | null;
+            /**
+             * Agentname
+             * @description The agent that the root plan was given to.
+             */
+            agentName: string | null;
+            /**
+             * Sessionid
+             * @description The conversation that the run belongs to.
+             */
+            sessionId: string | null;
+            /**
+             * Subject
+             * @description Whom the run is about: the person whose data it holds.
+             */
+            subject: string | null;
+            /**
+             * Tags
+             * @description Labels given at the start, sorted.
+             */
+            tags: string[];
+            /**
+             * Traceparent
+             * @description The W3C trace context that the request came with.
+             */
+            traceparent: string | null;
+            /**
+             * Cancelrequestedat
+             * @description When somebody asked for the run to be cancelled.
+             */
+            cancelRequestedAt: string | null;
+            /** @description The spans that the run's records do not include yet; null if they include all of them. */
+            behind: components["schemas"]["BehindSchema"] | null;
+            /**
+             * Projectionerror
+             * @description Why the newest spans could not be turned into records; null if they were, or will be.
+             */
+            projectionError: string | null;
+            /**
+             * Durationms
+             * @description How long it took, in milliseconds; null while it is open or has not started.
+             */
+            readonly durationMs: number | null;
         };
         /**
          * SpanEventSchema
@@ -4870,7 +5050,13 @@ export interface operations {
     record_traces: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /**
+                 * @description `wait=5`: answer when the records of the spans are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
+                 * @example wait=5
+                 */
+                prefer?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -5191,7 +5377,10 @@ export interface operations {
     };
     read_run: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: {
                 /** @description ETags that the client has answers of. */
                 "if-none-match"?: string | null;
@@ -5210,7 +5399,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RunSchema"];
+                    "application/json": components["schemas"]["SingleRunSchema"];
                 };
             };
             /** @description Nothing changed since the ETag that was given. */
@@ -5469,6 +5658,8 @@ export interface operations {
             query?: {
                 /** @description `otlp` is protobuf, unless JSON is accepted. */
                 format?: components["schemas"]["ExportFormat"];
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
             };
             header?: never;
             path: {
@@ -5570,6 +5761,8 @@ export interface operations {
                 limit?: number;
                 /** @description The `nextCursor` of the page before this one. */
                 cursor?: string | null;
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
             };
             header?: never;
             path: {
@@ -5733,7 +5926,10 @@ export interface operations {
     };
     list_leases: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The run's root plan. */
@@ -5915,7 +6111,10 @@ export interface operations {
     };
     diff_runs: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: {
                 /** @description ETags that the client has answers of. */
                 "if-none-match"?: string | null;
@@ -6385,7 +6584,10 @@ export interface operations {
     };
     read_plan: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: {
                 /** @description ETags that the client has answers of. */
                 "if-none-match"?: string | null;
@@ -6485,6 +6687,8 @@ export interface operations {
                 depth?: number | null;
                 /** @description How much of each long string: a preview is its first 2 kB, a digest the SHA-256 of it. */
                 payloads?: components["schemas"]["Payloads"];
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
             };
             header?: {
                 /** @description ETags that the client has answers of. */
@@ -6866,7 +7070,10 @@ export interface operations {
     };
     read_tool_call: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: {
                 /** @description ETags that the client has answers of. */
                 "if-none-match"?: string | null;
@@ -6961,7 +7168,10 @@ export interface operations {
     };
     read_think_act: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: {
                 /** @description ETags that the client has answers of. */
                 "if-none-match"?: string | null;
@@ -7134,7 +7344,10 @@ export interface operations {
     };
     read_lynxe_plan: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The id of any plan. */
@@ -7353,7 +7566,10 @@ export interface operations {
     };
     read_lynxe_agent: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether to wait up to 30 seconds until the answer includes every span that was accepted before the request. Without it a read waits up to 2 seconds for up to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`. */
+                fresh?: boolean;
+            };
             header?: never;
             path: {
                 stepId: string;

@@ -4,6 +4,7 @@ import type { components } from './schema'
 type Schemas = components['schemas']
 
 export type Run = Schemas['RunSchema']
+export type SingleRun = Schemas['SingleRunSchema']
 export type RunPage = Schemas['SearchedPageSchema_RunSchema_']
 export type PlanNode = Schemas['PlanNode']
 export type StepNode = Schemas['StepNode']

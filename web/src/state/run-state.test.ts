@@ -247,6 +247,23 @@ test('the run is shown while its tree is awaited, and a tree older than it is re
   expect(treesAsked()).toBe(2)
 })
 
+test('an ended run is asked for again until it has all its spans', async () => {
+  const ended = nested()
+  const answer = serving(1, ended, 'succeeded')
+  const behind = { spans: 6000, since: '2026-11-21T22:21:52Z' }
+  let rest = 2
+  server = (path) =>
+    path.endsWith('/tree') || rest-- === 0
+      ? answer(path)
+      : Response.json({ revision: 1, status: 'succeeded', behind })
+  const { run } = await open()
+  expect(run.value?.behind).toEqual(behind)
+  await vi.advanceTimersByTimeAsync(60_000)
+
+  expect(run.value?.behind).toBeUndefined()
+  expect(asked.filter((path) => !path.endsWith('/tree'))).toHaveLength(3)
+})
+
 test('an unknown run is not asked for again', async () => {
   server = () => Response.json({ detail: 'There is no run.' }, { status: 404 })
   const { failure } = await open()

@@ -2,7 +2,7 @@
 import { computed, nextTick, onScopeDispose, shallowRef } from 'vue'
 import { readRun, readTree } from '../api/client'
 import type { Failure } from '../api/outcome'
-import type { PlanNode, Run, RunChanges } from '../api/shapes'
+import type { PlanNode, RunChanges, SingleRun } from '../api/shapes'
 import { activityOf, treeActivity, type Activity } from '../lineage/activity'
 import { fold, liveTree, topOf, type LiveTree } from '../lineage/live-tree'
 import { buildForest, EMPTY_FOREST, type Forest } from '../lineage/rows'
@@ -23,7 +23,7 @@ const FIGURES = 500
 const SILENCE = 40_000
 
 export function useRun(rootPlanId: string) {
-  const run = shallowRef<Run | null>(null)
+  const run = shallowRef<SingleRun | null>(null)
   const tree = shallowRef<PlanNode | null>(null)
   const trouble = shallowRef<Failure | null>(null)
   const answeredAt = shallowRef(0)
@@ -109,6 +109,7 @@ export function useRun(rootPlanId: string) {
     if (answer.value.revision <= revision) behindSince = null
     else if (!isComing()) return 0
     if (behindSince !== null) return GRACE
+    if (answer.value.behind && !answer.value.projectionError) return DELAYS.active
     return stream.isUp() && activity.value !== 'ended' ? CHECK : DELAYS[activity.value]
   }
 
