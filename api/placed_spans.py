@@ -63,7 +63,7 @@ class KnownPlaces:
 
     def __init__(self, max_spans: int = MAX_SPANS) -> None:
         # One more than its spans: a run without any has to go some time, too.
-        self._kept: LRUCache[tuple[int, Revision], PlacedSpans] = LRUCache(
+        self._kept: LRUCache[tuple[int, Revision, int], PlacedSpans] = LRUCache(
             max_spans, lambda placed: 1 + len(placed)
         )
 
@@ -85,14 +85,15 @@ class KnownPlaces:
         revision = await reader.read_revision(Kind.RUN, root_plan_id)
         # Spans that no projection has read are part of no revision.
         is_complete = freshness.behind is None
-        known = self._kept.get((project_id, revision)) if is_complete else None
+        state = project_id, revision, revision.span_bytes
+        known = self._kept.get(state) if is_complete else None
         if known is not None:
             return known
         spans = await reader.read_spans(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
         placed = await asyncio.to_thread(PlacedSpans, spans, rows)
         if is_complete and len(placed) < self._kept.maxsize:
-            self._kept[project_id, revision] = placed
+            self._kept[state] = placed
         return placed
 
 

@@ -14,11 +14,13 @@ from uuid import UUID
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from api.freshness import FRESH_SECONDS
 from api.terminal import Project, carry_out, said
 from tracer import assembly
 from tracer.assembly import Stores
 from tracer.errors import BadRequest
 from tracer.ids import DEFAULT_PROJECT
+from tracer.records import Kind
 from tracer.settings import Settings
 from tracer.transfer.exporting import Format, exported
 from tracer.transfer.files import Piece, pieces
@@ -46,7 +48,17 @@ def export_run(
         if output is None and wanted is Format.OTLP and sys.stdout.isatty():
             raise BadRequest("OTLP is no text: give --output FILE, or send it on to a program.")
         async with _stores(settings, project) as stores:
+            behind = await stores.projection.catch_up(
+                Kind.RUN, root_plan_id, seconds=FRESH_SECONDS, any_size=True
+            )
             whole = await stores.reader.read_whole_run(root_plan_id)
+        if behind is not None:
+            reason = behind.error or "they wait for a projector"
+            said.print(
+                f"The records in this file lack {behind.spans} of its spans: {reason}.",
+                style="red",
+                markup=False,
+            )
         with _written_to(output) as file:
             file.writelines(exported(whole, wanted))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import operator
 import sys
 from collections.abc import AsyncIterator
@@ -45,7 +46,7 @@ from tracer.storage.http_writer import HttpWriter
 from tracer.storage.notifications import notifications
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_projection import LocalProjectors
+from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
@@ -231,25 +232,34 @@ def _server_pool(settings: Settings, database_url: str) -> Pool:
 
 @dataclass(frozen=True)
 class Stores:
-    """The store's two sides, for what needs no application."""
+    """A store, for what needs no application."""
 
     reader: TraceReader
     writer: TraceRestorer
+    projection: SpanProjection
 
 
 @asynccontextmanager
 async def stores(
     settings: Settings, database_url: str, project: str = DEFAULT_PROJECT
 ) -> AsyncIterator[Stores]:
-    """Give the two sides of a project's store in a migrated Postgres.
+    """Give a project's store in a migrated Postgres.
 
     Raises:
         ConfigurationError: There is no such project.
     """
-    async with open_pool(database_url) as pool:
+    async with (
+        open_pool(database_url) as pool,
+        LocalProjectors(database_url, terms=settings.lease_terms) as projectors,
+    ):
         seen = ProjectPool(pool, await project_id_of(pool, project))
         admission = Admission(settings.redaction)
-        yield Stores(PostgresReader(seen), PostgresWriter(seen, admission=admission))
+        yield Stores(
+            PostgresReader(seen),
+            PostgresWriter(seen, admission=admission),
+            # There need not be a server, whose projectors would take large runs.
+            PostgresProjection(seen, projectors, local_spans=math.inf),
+        )
 
 
 class KeyRing:

@@ -47,6 +47,8 @@ class Revision:
     """Grows with every write to the run."""
     recorded_at: datetime
     """When the run was first stored: in another database the numbers begin anew."""
+    span_bytes: int = field(default=0, compare=False)
+    """The bytes of the run's spans. It grows with spans that change no record, too. 0 in trees."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)

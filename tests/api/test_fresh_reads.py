@@ -17,10 +17,11 @@ from api.app import ROUTES, create_app
 from api.freshness import KINDS
 from tests.api.conftest import Api
 from tests.otel.captured import bodies
-from tests.otel.made_traces import TRACE_ID, agent, body_of, tool
+from tests.otel.made_traces import TRACE_ID, agent, body_of, made, spans_from, tool
+from tests.sample_runs import sample_run
+from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import record_ids
-from tracer.records import Kind
+from tracer.otel.projection.rows import place_spans
 from tracer.store import TraceReader
 
 RUN = UUID(TRACE_ID)
@@ -44,8 +45,9 @@ def calls(number: int, at: tuple[float, float | None] = (0, 1)) -> list[dict[str
 
 
 def call_path(number: int) -> str:
-    call_id = UUID(bytes=record_ids(RUN.bytes, Kind.TOOL_CALL)((2 + number).to_bytes(8)))
-    return f"/api/tool-calls/{call_id}"
+    [trace] = traces_of(spans_from(*calls(number + 1)))
+    _, call_id = place_spans([trace.message])[(2 + number).to_bytes(8)]
+    return f"/api/tool-calls/{UUID(bytes=call_id)}"
 
 
 async def test_accepted_trace_is_read_whole_at_once(api: Api) -> None:
@@ -134,6 +136,28 @@ async def test_run_with_many_pending_spans_says_that_it_is_behind(api: Api) -> N
         answer = await get(api, path)
         assert answer.json()["behind"] is None
         assert "ETag" in answer.headers
+
+
+async def test_spans_that_change_no_record_are_listed(api: Api) -> None:
+    await post(api, *calls(1))
+    first = await api.read(f"/api/runs/{RUN}")
+    assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 2
+
+    await post(api, made(9, "GET", parent=2))
+
+    assert len((await api.get(f"/api/runs/{RUN}/spans")).json()["items"]) == 3
+    assert await api.read(f"/api/runs/{RUN}") == first
+
+
+async def test_spans_of_a_run_of_events_are_listed_at_once(api: Api) -> None:
+    run = await api.record(sample_run())
+    for number in (1, 2):
+        span = made(number, "GET") | {"traceId": run.root.hex}
+        await post(api, span)
+
+        spans = await api.get(f"/api/runs/{run.root}/spans")
+
+        assert len(spans.json()["items"]) == number
 
 
 async def test_spans_of_a_run_that_is_behind_are_all_listed(api: Api) -> None:

@@ -16,7 +16,7 @@ from tests.sample_runs import sample_run
 from tracer.ids import new_id
 from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import record_ids
+from tracer.otel.projection.rows import place_spans
 from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import Kind
 from tracer.storage import projection_statements as sql
@@ -57,6 +57,13 @@ def trace(trace_id: bytes, calls: int = 1) -> list[Span]:
     for span in spans:
         span["traceId"] = trace_id.hex()
     return spans_from(*spans)
+
+
+def record_of(trace_id: bytes, span_id: int) -> tuple[Kind, UUID]:
+    """Return the record that a span of `trace` becomes."""
+    [spans] = traces_of(trace(trace_id))
+    kind, record_id = place_spans([spans.message])[span_id.to_bytes(8)]
+    return kind, UUID(bytes=record_id)
 
 
 async def accept(writer: PostgresWriter, calls: int = 1, trace_id: bytes | None = None) -> UUID:
@@ -107,9 +114,9 @@ async def test_run_is_complete_after_catching_up(
 async def test_record_ids_lead_to_their_pending_run(
     projection: PostgresProjection, writer: PostgresWriter, reader: PostgresReader
 ) -> None:
-    for kind, span_id in ((Kind.TOOL_CALL, 2), (Kind.STEP, 1)):
+    for span_id in (1, 2):
         run = await accept(writer)
-        record_id = UUID(bytes=record_ids(run.bytes, kind)(span_id.to_bytes(8)))
+        kind, record_id = record_of(run.bytes, span_id)
 
         assert await projection.catch_up(kind, record_id, seconds=LONG) is None
 
@@ -141,9 +148,9 @@ async def test_runs_whose_ids_begin_alike_are_all_projected(
     alike = [first, first[:6] + second[6:]]
     for trace_id in (*alike, other[:5] + b"\0" + other[6:]):
         await accept(writer, trace_id=trace_id)
-    record_id = UUID(bytes=record_ids(first, Kind.TOOL_CALL)((2).to_bytes(8)))
+    kind, record_id = record_of(first, 2)
 
-    assert await projection.catch_up(Kind.TOOL_CALL, record_id, seconds=LONG) is None
+    assert await projection.catch_up(kind, record_id, seconds=LONG) is None
 
     assert sorted(projections) == sorted([UUID(bytes=each)] for each in alike)
 

@@ -483,4 +483,5 @@ class MemoryStore:
 
 
 def _revision(kept: KeptRun) -> Revision:
-    return Revision(kept.root_plan_id, kept.fields["revision"], kept.fields["recorded_at"])
+    fields = kept.fields
+    return Revision(kept.root_plan_id, fields["revision"], fields["recorded_at"], kept.spans.size)

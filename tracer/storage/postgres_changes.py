@@ -78,9 +78,11 @@ _REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
 
 _REVISIONS = f"SELECT root_plan_id, revision FROM run WHERE {_RUN} AND root_plan_id = ANY(%(runs)s)"
 
-_RUN_OF = {Kind.RUN: f"SELECT root_plan_id, revision, recorded_at FROM run WHERE {_RUN}"} | {
+_STATE = "run.root_plan_id, run.revision, run.recorded_at, run.span_bytes"
+
+_RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN}"} | {
     kind: f"""
-    SELECT run.root_plan_id, run.revision, run.recorded_at
+    SELECT {_STATE}
     FROM {TABLES[kind]} AS part
     JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
     WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s

@@ -181,8 +181,22 @@ class _PendingRun:
 class PostgresProjection:
     """`tracer.store.SpanProjection` over a project's connections."""
 
-    def __init__(self, project: ProjectPool, projectors: LocalProjectors) -> None:
+    def __init__(
+        self,
+        project: ProjectPool,
+        projectors: LocalProjectors,
+        *,
+        local_spans: float = LOCAL_SPANS,
+    ) -> None:
+        """Take the project, and what projects its small runs.
+
+        Args:
+            project: The connections of the project.
+            projectors: The projectors of this process.
+            local_spans: The most pending spans of a run that they project.
+        """
         self._project = project
+        self._local_spans = local_spans
         self._project_id = project.project_id
         self._projectors = projectors
 
@@ -222,7 +236,7 @@ class PostgresProjection:
         while run.error is None:
             projection = self._projectors.projection_of(self._project_id, run_id)
             # Of a run with open attempts, the last projection may have ended its process.
-            if projection is None and run.attempts == 0 and run.spans <= LOCAL_SPANS:
+            if projection is None and run.attempts == 0 and run.spans <= self._local_spans:
                 projection = self._projectors.project(self._project_id, run_id)
             if projection is not None:
                 await asyncio.wait({projection}, timeout=max(0.0, end - time()))
