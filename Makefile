@@ -113,9 +113,9 @@ openapi: setup #: Write docs/openapi.json, docs/events.schema.json and the viewe
 data: setup #: Write docs/data.md, and the answers in docs/queries.md, anew
 	$(BIN)/python -m tests.analysts
 
-bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, TOOL_CALLS=1000000
+bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEFORE=REV to compare
 	$(BIN)/python -m benchmarks $(addprefix --only ,$(ONLY)) $(if $(QUICK),--quick) \
-		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(OUT),--out $(OUT))
+		$(if $(TOOL_CALLS),--tool-calls $(TOOL_CALLS)) $(if $(BEFORE),--before $(BEFORE)) $(if $(OUT),--out $(OUT))
 
 torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
 	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --thorough --timeout 0 -rP --show-capture=stdout \

@@ -23,7 +23,8 @@ PARTS = {
     "pipeline": "what a tool call costs over calling the function",
     "recording": "what recording a tool call costs the agent",
     "projection": "from serialized spans to the rows of their records",
-    "ingest": "spans and events a second",
+    "span_path": "the files and functions that a span passes through",
+    "ingest": "spans accepted and projected, events accepted",
     "single": "64 clients with a span a request",
     "tree": "reading a run's hierarchy",
     "mixed": "writing while the tree is read",
@@ -49,6 +50,9 @@ def main(
     tool_calls: Annotated[
         int, typer.Option(min=1_000, help="How many tool calls the part `growth` makes.")
     ] = 5_000_000,
+    before: Annotated[
+        str | None, typer.Option(help="A commit whose server the part `ingest` measures, too.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Which traces.")] = 1,
     out: Annotated[Path | None, typer.Option(help="The file to write.")] = None,
 ) -> None:
@@ -63,7 +67,7 @@ def main(
     path = out or RESULTS / f"bench-{date:%Y-%m-%d-%H%M%S}.json"
     about = machine()
     say = _Progress(console)
-    with surroundings(seed, quick, tool_calls, say) as bench:
+    with surroundings(seed, quick, tool_calls, say, before) as bench:
         results = Results(
             date=date,
             seed=seed,

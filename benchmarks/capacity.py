@@ -166,7 +166,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
         bench.server(url) as server,
         load_process() as sender,
     ):
-        ingest = Ingest(bench, sender, url, server.address, server.process.pid)
+        ingest = Ingest(bench, sender, url, server)
         measuring = Measuring(ingest, url)
         for number in range(rounds := bench.sized(ROUNDS, 1)):
             bench.say(f"round {number + 1} of {rounds}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 from typing import Any
@@ -87,19 +87,11 @@ def send(address: str, sequences: Sequences, clients: int, most_waits: int = 1_0
 
 
 async def _send(address: str, sequences: Sequences, clients: int, most_waits: int) -> Sent:
-    parts = urlsplit(address)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    host, port = parts.hostname, parts.port
-    loop = asyncio.get_running_loop()
-    connections = [
-        (await loop.create_connection(_Connection, host, port))[1]
-        for _ in range(min(clients, len(sequences)))
-    ]
+    connections = [await _connect(address) for _ in range(min(clients, len(sequences)))]
     sent = Sent()
     left = iter(sequences)
 
-    async def client(connection: _Connection) -> None:
+    async def client(connection: Connection) -> None:
         for sequence in left:
             for request in sequence:
                 began = perf_counter()
@@ -121,7 +113,25 @@ async def _send(address: str, sequences: Sequences, clients: int, most_waits: in
     return sent
 
 
-class _Connection(asyncio.Protocol):
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Connection]:
+    """Give a connection to a server, and close it afterwards."""
+    connection = await _connect(address)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+async def _connect(address: str) -> Connection:
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    loop = asyncio.get_running_loop()
+    return (await loop.create_connection(Connection, parts.hostname, parts.port))[1]
+
+
+class Connection(asyncio.Protocol):
     """A connection that asks one thing after another."""
 
     def __init__(self) -> None:
@@ -145,19 +155,24 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def connection_made(self, transport: Any) -> None:
+        """Keep the transport."""
         self._transport: asyncio.Transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Parse a part of an answer."""
         self._parser.feed_data(data)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Fail the question that waits for an answer."""
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(error or ConnectionError("the server hung up"))
 
     def on_body(self, part: bytes) -> None:
+        """Keep a part of a body."""
         self._parts.append(part)
 
     def on_message_complete(self) -> None:
+        """Answer the question."""
         self.body, self._parts = b"".join(self._parts), []
         if self._answered is not None and not self._answered.done():
             self._answered.set_result(self._parser.get_status_code())

@@ -13,11 +13,10 @@ import psutil
 import psycopg
 
 from benchmarks.figures import Figure, at_least, p95
-from benchmarks.http_load import get, load_process, otlp, send
+from benchmarks.http_load import get, load_process, send
+from benchmarks.ingest import SINGLE_CLIENTS, STORED, single_requests
 from benchmarks.surroundings import Bench, processor_seconds
-from benchmarks.workload import bodies, trace
-
-CLIENTS = 64
+from benchmarks.workload import trace
 
 
 def measured(bench: Bench) -> Iterator[Figure]:
@@ -32,26 +31,25 @@ def measured(bench: Bench) -> Iterator[Figure]:
         load_process() as sender,
     ):
         process = psutil.Process(server.process.pid)
-        nothing = [[get("/healthz")] * spans] * CLIENTS
-        sender.submit(send, server.address, nothing, CLIENTS).result()
+        nothing = [[get("/healthz")] * spans] * SINGLE_CLIENTS
+        sender.submit(send, server.address, nothing, SINGLE_CLIENTS).result()
         for number in range(rounds):
             bench.say(f"round {number + 1} of {rounds}")
             first = (bench.seed + number) * 1_000
             one_by_one = [
-                [otlp(body) for body in bodies(trace(first + client, spans), batch=1)]
-                for client in range(CLIENTS)
+                single_requests(trace(first + client, spans)) for client in range(SINGLE_CLIENTS)
             ]
             rates["empty"].append(
-                sender.submit(send, server.address, nothing, CLIENTS).result().rate
+                sender.submit(send, server.address, nothing, SINGLE_CLIENTS).result().rate
             )
             began = processor_seconds(process)
-            sent = sender.submit(send, server.address, one_by_one, CLIENTS).result()
+            sent = sender.submit(send, server.address, one_by_one, SINGLE_CLIENTS).result()
             worked.append(1e6 * (processor_seconds(process) - began) / len(sent.latencies))
             rates["span"].append(sent.rate)
             latencies += sent.latencies
         with psycopg.connect(url) as connection:
-            stored = connection.execute("SELECT sum(spans)::bigint FROM otel_block").fetchone()
-        assert stored == (rounds * CLIENTS * spans,), f"only {stored} spans are stored"
+            stored = connection.execute(STORED.encode()).fetchone()
+        assert stored == (rounds * SINGLE_CLIENTS * spans,), f"only {stored} spans are stored"
     ratios = [one / other for one, other in zip(rates["span"], rates["empty"], strict=True)]
     yield Figure(name="an empty endpoint", value=median(rates["empty"]), unit="requests/s")
     yield Figure(

@@ -29,6 +29,9 @@ SETTINGS = {
     "log_destination": "jsonlog",
 }
 
+PROJECTORS = {"TRACER_PROJECTORS": "2"}
+"""By default there would be one on two cores."""
+
 WARM_UP = 2
 """How many readings go before those that count."""
 
@@ -52,6 +55,8 @@ class Bench:
     """How many the large tables get."""
     say: Callable[[str], None]
     """Tells what is being done."""
+    before: str | None = None
+    """A commit whose server is measured beside this one's; None: no other."""
     versions: dict[str, str] = field(default_factory=dict)
     """What is measured, and with what."""
 
@@ -66,10 +71,15 @@ class Bench:
             yield url
 
     @contextmanager
-    def server(self, database_url: str) -> Iterator[Server]:
-        """Run `tracer serve` on a database."""
+    def server(self, database_url: str, cwd: Path | None = None) -> Iterator[Server]:
+        """Run `tracer serve` on a database, with two projectors.
+
+        Args:
+            database_url: The database.
+            cwd: A checkout of the commit to run; None: this one.
+        """
         home = Path(tempfile.mkdtemp(prefix="server-", dir=self.folder))
-        server = start_server(database_url, home)
+        server = start_server(database_url, home, cwd=cwd, settings=PROJECTORS)
         try:
             yield server
         except Exception:
@@ -78,6 +88,27 @@ class Bench:
         finally:
             server.process.terminate()
             server.process.wait(timeout=30)
+
+    @contextmanager
+    def server_before(self) -> Iterator[tuple[Server, str]]:
+        """Run the server of the commit `before` on a database of its own; give both.
+
+        It runs in this environment, from a Git worktree.
+
+        Raises:
+            subprocess.CalledProcessError: There is no such commit.
+        """
+        assert self.before is not None
+        checkout = Path(tempfile.mkdtemp(prefix="before-", dir=self.folder))
+        _git("worktree", "add", "--detach", str(checkout), self.before)
+        try:
+            with (
+                fresh_database(self.postgres) as url,
+                self.server(url, checkout) as server,
+            ):
+                yield server, url
+        finally:
+            _git("worktree", "remove", "--force", str(checkout))
 
     def postgres_process(self) -> psutil.Process:
         """Return the Postgres server's first process."""
@@ -90,7 +121,11 @@ class Bench:
 
 @contextmanager
 def surroundings(
-    seed: int, is_quick: bool, tool_calls: int, say: Callable[[str], None]
+    seed: int,
+    is_quick: bool,
+    tool_calls: int,
+    say: Callable[[str], None],
+    before: str | None = None,
 ) -> Iterator[Bench]:
     """Give what the parts need, and put it away afterwards; see `Bench` for what is given."""
     with open_directory() as folder, start_embedded_postgres(folder, SETTINGS) as postgres:
@@ -100,7 +135,9 @@ def surroundings(
         versions = {"Python": platform.python_version(), "PostgreSQL": server_version}
         versions |= {library: version(library) for library in LIBRARIES}
         versions["commit"] = _commit()
-        yield Bench(postgres.url, template, folder, seed, is_quick, tool_calls, say, versions)
+        yield Bench(
+            postgres.url, template, folder, seed, is_quick, tool_calls, say, before, versions
+        )
 
 
 def processor_seconds(process: psutil.Process) -> float:
@@ -144,10 +181,13 @@ def machine() -> dict[str, int | float | str]:
 
 
 def _commit() -> str:
-    asked = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    )
-    return asked.stdout.strip() or "unknown"
+    try:
+        return _git("describe", "--always", "--dirty")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _git(*arguments: str) -> str:
+    here = Path(__file__).parent
+    done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -7,7 +7,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,7 @@ def start_server(
     python: Path | str = sys.executable,
     cwd: Path | None = None,
     address_space: int | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Server:
     """Start `tracer serve` and return when it listens; the caller ends it.
 
@@ -62,12 +63,18 @@ def start_server(
         python: The interpreter that has Tracer installed.
         cwd: The directory that it is started from.
         address_space: Its `RLIMIT_AS` in bytes, on Linux; None: unlimited.
+        settings: More environment variables.
     """
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
             [python, "-m", "api.cli", "serve", "--port", str(port), *options],
-            env={**os.environ, "TRACER_DATABASE_URL": database_url, "TRACER_HOME": str(home)},
+            env={
+                **os.environ,
+                "TRACER_DATABASE_URL": database_url,
+                "TRACER_HOME": str(home),
+                **(settings or {}),
+            },
             cwd=cwd,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,0 +1,81 @@
+"""What finding due runs costs when nobody could vacuum: 100,000 pending runs came and went.
+
+A transaction that is open all the time keeps Postgres from removing the old versions of rows, as a
+backup or a forgotten session does. At 10,000 runs a minute that is ten minutes; here they come and
+go as fast as Postgres writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg import RawCursor
+
+from benchmarks.figures import Figure
+from benchmarks.surroundings import Bench
+from tracer.otel.projection.rows import PROJECTION_VERSION
+from tracer.storage.projection_statements import DUE, NEXT_DUE
+from tracer.storage.projector import DUE_AT_ONCE
+
+RUNS = 100_000
+RUNS_AT_ONCE = 500
+TIMES = 5
+
+_RUN_IDS = "SELECT md5(i::text)::uuid FROM generate_series($1::integer, $2) AS i"
+
+_STEPS = (
+    # A run becomes pending, and another part of it arrives, ...
+    f"""INSERT INTO pending_run (project_id, root_plan_id, arrived, spans, size, since, seen_at,
+    due_at) SELECT 1, id, 1, 1, 1, now(), now(), now() FROM ({_RUN_IDS}) AS given (id)""",
+    f"""UPDATE pending_run SET arrived = 2, seen_at = now(), due_at = now()
+    WHERE root_plan_id IN ({_RUN_IDS})""",
+    # ... a projection begins, and commits.
+    f"UPDATE pending_run SET attempts = 1 WHERE root_plan_id IN ({_RUN_IDS})",
+    f"DELETE FROM pending_run WHERE root_plan_id IN ({_RUN_IDS})",
+)
+
+
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Measure the statements of a projector's look, before and after."""
+    runs = bench.sized(RUNS, 2_000)
+    with bench.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        # Only rows of `pending_run` are of interest here.
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("SET synchronous_commit = off")
+        before = {name: _milliseconds(connection, *each) for name, each in _LOOK.items()}
+        with psycopg.connect(url) as other:
+            other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SELECT FROM pending_run")
+            for first in range(0, runs, RUNS_AT_ONCE):
+                for statement in _STEPS:
+                    RawCursor(connection).execute(statement, [first, first + RUNS_AT_ONCE - 1])
+                if first % 20_000 == 0:
+                    bench.say(f"{first:,} runs came and went")
+            for name, each in _LOOK.items():
+                after = _milliseconds(connection, *each)
+                yield Figure(
+                    name=f"{name}, after {runs:,} runs beside an old transaction",
+                    value=after,
+                    unit="ms",
+                    yardstick="in an empty table",
+                    ratio=after / before[name],
+                )
+
+
+_LOOK: dict[str, tuple[str, list[Any]]] = {
+    "due runs": (DUE, [None, DUE_AT_ONCE, PROJECTION_VERSION]),
+    "the next due run": (NEXT_DUE, [None]),
+}
+
+
+def _milliseconds(connection: psycopg.Connection, statement: str, given: list[Any]) -> float:
+    """Return the least time to plan and execute a statement, by Postgres's own clock."""
+    cursor = RawCursor(connection)
+    taken = []
+    for _ in range(TIMES):
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", given)
+        [([found],)] = cursor.fetchall()
+        taken.append(float(found["Planning Time"] + found["Execution Time"]))
+    return min(taken)

@@ -1,0 +1,151 @@
+"""Count the files and functions of Tracer that a span passes through, from the request to its rows.
+
+One request with 512 spans goes through the application in this process, and its run through a
+projector. Another request goes before, so that what is done once does not count. Every function
+that the request and the projection call counts, in any task and thread; comprehensions and lambdas
+belong to the function around them. `python -m benchmarks.span_path` lists them with their calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from types import CodeType, FrameType
+from uuid import UUID
+
+import httpx2
+from rich.console import Console
+
+from api.app import create_app
+from benchmarks.figures import Figure, at_most
+from benchmarks.surroundings import Bench, surroundings
+from benchmarks.workload import BATCH_SPANS, bodies, trace
+from tracer import assembly
+from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.runtime.agent import Agent
+from tracer.runtime.application import Application
+from tracer.runtime.scripted_model import ScriptedModel
+from tracer.settings import Settings
+from tracer.storage.engine import connection_options, sync_connection
+from tracer.storage.projector import Projector
+
+ROOT = Path(__file__).parents[1]
+COUNTED = ("tracer/", "api/")
+
+PER_SPAN = BATCH_SPANS / 50
+"""A function that is called more often handles single spans, or single records of one kind."""
+
+_is_counted = ContextVar("is_counted", default=False)
+"""Whether the task or the thread works for the request: periodic jobs do not."""
+
+Calls = Counter[tuple[str, str]]
+"""How often each function was called, by file and qualified name."""
+
+
+def measured(bench: Bench) -> Iterator[Figure]:
+    """Count both."""
+    calls = _calls(bench)
+    files = {file for file, _ in calls}
+    yield Figure(name="files", value=len(files), unit="", goal=at_most(25, "value"))
+    yield Figure(name="functions", value=len(calls), unit="", goal=at_most(90, "value"))
+    per_span = {each for each, times in calls.items() if times > PER_SPAN}
+    files_per_span = {file for file, _ in per_span}
+    yield Figure(
+        name="files with functions called for single spans", value=len(files_per_span), unit=""
+    )
+    yield Figure(name="functions called for single spans", value=len(per_span), unit="")
+
+
+def _calls(bench: Bench) -> Calls:
+    with bench.database() as url:
+        return asyncio.run(_count(bench.seed, url, bench.folder))
+
+
+async def _count(seed: int, url: str, home: Path) -> Calls:
+    """Send two requests, project each, and return what the second called."""
+    idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
+    settings = Settings(home=home, projectors=0)
+    async with assembly.parts(settings, url, idle) as parts:
+        transport = httpx2.ASGITransport(create_app(parts))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            with sync_connection(connection_options(url)) as connection:
+                projector = Projector(connection)
+                calls: Calls = Counter()
+                for number in range(2):
+                    spans = trace(seed + number, BATCH_SPANS)
+                    [body] = bodies(spans)
+                    run_id = UUID(bytes=spans[0].trace_id)
+                    calls.clear()
+                    with _counting(calls):
+                        response = await client.post(
+                            "/v1/traces",
+                            content=body,
+                            headers={"Content-Type": "application/x-protobuf"},
+                        )
+                        is_projected = await asyncio.to_thread(
+                            projector.project_run, DEFAULT_PROJECT_ID, run_id
+                        )
+                    assert response.status_code == 200, response.text
+                    assert is_projected
+    return calls
+
+
+@contextmanager
+def _counting(calls: Calls) -> Iterator[None]:
+    """Count the calls of all threads while inside."""
+    names: dict[CodeType, tuple[str, str] | None] = {}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and _is_counted.get():
+            code = frame.f_code
+            if code not in names:
+                names[code] = _name_of(code)
+            if (name := names[code]) is not None:
+                calls[name] += 1
+
+    threading.setprofile(note)  # of threads that start inside; those of the first request stay
+    sys.setprofile(note)
+    token = _is_counted.set(True)
+    try:
+        yield
+    finally:
+        _is_counted.reset(token)
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _name_of(code: CodeType) -> tuple[str, str] | None:
+    """Return the file and the function of a code object; None if it does not count."""
+    path = Path(code.co_filename)
+    if not path.is_relative_to(ROOT):
+        return None
+    file = str(path.relative_to(ROOT))
+    name = code.co_qualname.partition(".<locals>.<")[0]
+    is_function = not code.co_name.startswith("<") or "<locals>" in code.co_qualname
+    return (file, name) if file.startswith(COUNTED) and is_function else None
+
+
+def main() -> None:
+    """Print the functions by file."""
+    with surroundings(1, is_quick=True, tool_calls=0, say=lambda _: None) as bench:
+        calls = _calls(bench)
+    files = sorted({file for file, _ in calls})
+    lines = []
+    for file in files:
+        lines.append(file)
+        named = sorted(
+            (name, times) for (its_file, name), times in calls.items() if its_file == file
+        )
+        lines += [f"{times:8,}  {name}" for name, times in named]
+    lines.append(f"{len(files)} files, {len(calls)} functions")
+    Console(highlight=False, soft_wrap=True).print("\n".join(lines), markup=False)
+
+
+if __name__ == "__main__":
+    main()
