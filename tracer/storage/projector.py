@@ -24,6 +24,7 @@ from psycopg import RawCursor
 from tracer.clock import Clock
 from tracer.errors import TracerError
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.logs import get_logger
 from tracer.merge import Reduced
 from tracer.otel.blocks import TraceSpans, UnreadableBlock, block_key, pack_block, unpack_block
 from tracer.otel.projection.rows import (
@@ -79,6 +80,8 @@ ALONE_FROM = 3
 
 SETTLE_SECONDS = 600.0
 """The blocks of a run are merged when no span of it has arrived for that long."""
+
+log = get_logger(__name__)
 
 _OPEN = (Status.PENDING, Status.RUNNING)
 _STATUS = {kind: PROJECTED_FIELDS[kind].index("status") for kind in RECORDS}
@@ -601,7 +604,16 @@ class Projector:
             self._ask(sql.locking_projected_runs(is_spread=True), project_id, runs)
             changed = self._ask(sql.NOTE_FAILURES, project_id, now, runs, reasons, finals)
         if changed:
-            notify_written(self._connection, [run_id for (run_id,) in changed])
+            given_up = [run_id for (run_id,) in changed]
+            for run_id in given_up:
+                reason, _ = failures[run_id]
+                log.error(
+                    "projection_failed",
+                    project_id=project_id,
+                    root_plan_id=str(run_id),
+                    reason=reason,
+                )
+            notify_written(self._connection, given_up)
 
     # --- The connection --------------------------------------------------------------------------
 
