@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,7 +30,7 @@ from tracer.storage.engine import SyncConnection, connection_options, open_pool,
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projector import Projector, ProjectRunKey, Round
+from tracer.storage.projector import Projector, ProjectRunKey, Round, TimeLimits
 from tracer.storage.tables import TABLES
 
 RUN = UUID(hex=TRACE_ID)
@@ -406,4 +407,32 @@ def test_damaged_block_costs_only_its_own_run(server: Server) -> None:
     assert project_all(server.url).projected == 1
     assert run_row(server.url, "projection_error") == (
         "A block of spans is shorter than its header.",
+    )
+
+
+@pytest.mark.parametrize("pattern", [None, r"(a+)+$"])
+def test_endless_projection_costs_only_its_own_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch, pattern: str | None
+) -> None:
+    read = genai.read
+
+    def endless(span: ReadableSpan) -> Any:
+        while span.name == "boom":
+            if pattern is not None:
+                re.match(pattern, "a" * 60 + "b")
+        return read(span)
+
+    monkeypatch.setattr(genai, "read", endless)
+    server.accept(spans_from(made(7, "boom")))
+    server.accept(other_trace(1))
+
+    now = datetime.now(UTC) + timedelta(seconds=10)
+    with sync_connection(connection_options(server.url)) as connection:
+        own = Projector(connection, limits=TimeLimits(in_group=0.05, alone=0.05))
+        rounds = [own.project_due(now + number * timedelta(seconds=10)) for number in range(6)]
+
+    assert [(each.projected, each.failures) for each in rounds] == [(1, 1), *[(0, 1)] * 4, (0, 0)]
+    assert run_row(server.url, "projection_error", "attempts") == (
+        "The projection took too long.",
+        5,
     )

@@ -7,6 +7,7 @@ them, in any number of processes, share the work.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -100,6 +101,21 @@ class TooManySpans(TracerError):
     """A run has more spans than are projected."""
 
 
+class TookTooLong(BaseException):
+    """The time for the projection of a run is over. No `except Exception` of a dialect hides it."""
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """How many seconds the projection of one run may take, in the main thread of a process."""
+
+    in_group: float = 0.5
+    """If other runs of the group wait for it. Runs share a group up to 1.2 MB of spans, which take
+    some 70 ms."""
+    alone: float = 55.0
+    """If it is alone. The server ends a projector that spends 60 s on a group."""
+
+
 @dataclass(frozen=True)
 class Round:
     """The result of one look at the due runs."""
@@ -178,6 +194,7 @@ class Projector:
         clock: Clock | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
         on_begin: Callable[[Sequence[ProjectRunKey]], None] = lambda _: None,
+        limits: TimeLimits | None = None,
     ) -> None:
         """Take a connection.
 
@@ -186,11 +203,13 @@ class Projector:
             clock: What due times go by; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
             on_begin: Is called before each group of runs with these.
+            limits: How long one projection may take; None: any time. Needs the main thread.
         """
         self._connection = connection
         self._clock = clock
         self._terms = terms
         self._on_begin = on_begin
+        self._limits = limits
         self._standing: Standing | None = None
         self._has_span_rows = True
 
@@ -341,7 +360,10 @@ class Projector:
             if (spans := stored.pop(attempt.run_id, None)) is None:
                 continue  # it was deleted, or a newer version of the program projected it
             try:
-                computed.append(_computed(attempt, spans))
+                with _time_limit(self._seconds_for(len(attempts))):
+                    computed.append(_computed(attempt, spans))
+            except TookTooLong:
+                failures[attempt.run_id] = _TOOK_TOO_LONG, False
             except Exception as error:  # whatever a dialect raises costs no other run
                 failures[attempt.run_id] = _reason(error), isinstance(error, TooManySpans)
         written = self._write_each(project_id, computed, now, failures)
@@ -353,6 +375,11 @@ class Projector:
             failures=len(failures),
             seconds=time.monotonic() - begin,
         )
+
+    def _seconds_for(self, runs: int) -> float | None:
+        if self._limits is None:
+            return None
+        return self._limits.in_group if runs > 1 else self._limits.alone
 
     def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
         """Return the stored spans of runs that are there; `projected` first, then the blocks."""
@@ -824,6 +851,30 @@ def _has_open_records(rows: ProjectedRun) -> bool:
     )
 
 
+@contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise an exception in the code inside after some seconds; None: never.
+
+    By a signal, which also interrupts a regular expression. Python delivers signals to the main
+    thread only.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TookTooLong
+
+    previous = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+_TOOK_TOO_LONG = "The projection took too long."
 _ENDED_THE_PROCESS = "The projection ended its process, took too long or used too much memory."
 
 

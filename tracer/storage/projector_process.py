@@ -27,7 +27,7 @@ from tracer.logs import configure_logs, get_logger
 from tracer.storage.engine import SyncConnection, connection_options, sync_connection
 from tracer.storage.notifications import LOOK_NOW
 from tracer.storage.projection_statements import CHANNEL
-from tracer.storage.projector import Projector, ProjectRunKey
+from tracer.storage.projector import Projector, ProjectRunKey, TimeLimits
 
 QUIET_SECONDS = 0.1
 """An accepted run is not due earlier: a projector that hears of one waits that long."""
@@ -90,7 +90,10 @@ class Report:
 
 
 def keep_projecting(
-    options: ProjectorOptions, end: int, report: Callable[[Report], None] = lambda _: None
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None] = lambda _: None,
+    limits: TimeLimits | None = None,
 ) -> None:
     """Project due runs, again and again, until a file descriptor becomes readable.
 
@@ -100,13 +103,14 @@ def keep_projecting(
         options: The database, and how often to look.
         end: The descriptor. It ends a wait at once, and work once the runs in progress are done.
         report: Receives each report.
+        limits: How long the projection of one run may take; None: any time.
     """
     failures = 0
     while not _readable([end], RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
         began = time.monotonic()
         try:
             with _session(options.database_url) as connection:
-                _project_in_turns(connection, options, end, report)
+                _project_in_turns(connection, options, end, report, limits)
         except Exception as error:  # of any kind: spans wait for this projector
             failures = failures + 1 if time.monotonic() - began < STABLE_SECONDS else 1
             if failures == 1:
@@ -123,9 +127,13 @@ def _project_in_turns(
     options: ProjectorOptions,
     end: int,
     report: Callable[[Report], None],
+    limits: TimeLimits | None,
 ) -> None:
     projector = Projector(
-        connection, terms=options.terms, on_begin=lambda runs: report(_beginning(runs))
+        connection,
+        terms=options.terms,
+        on_begin=lambda runs: report(_beginning(runs)),
+        limits=limits,
     )
     longest, blocked = float(options.projectors), 0
     while not _readable([end], 0):
@@ -195,7 +203,8 @@ def main() -> None:
         # As the server does (`api.serving`): a large run is no garbage.
         gc.freeze()
         gc.set_threshold(50_000)
-        keep_projecting(ProjectorOptions(**orjson.loads(line)), sys.stdin.fileno(), _print)
+        options = ProjectorOptions(**orjson.loads(line))
+        keep_projecting(options, sys.stdin.fileno(), _print, TimeLimits())
 
 
 def _print(report: Report) -> None:
