@@ -20,6 +20,7 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.stores import memory_stores, serving
 from tests.store_contract.transfers import export_of
 from tracer.ids import new_id
+from tracer.otel.blocks import traces_of
 from tracer.otel.span_fields import root_plan_id
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
@@ -199,6 +200,21 @@ def test_import_stores_good_lines_and_reports_the_numbers_of_bad_ones(
         assert f"line {number}: " in moved.stderr
     assert "refused: 4" in moved.stderr
     assert exported(target.url, run.root) == file
+
+
+def test_export_includes_records_of_pending_spans(source: Database) -> None:
+    spans = spans_of("pydantic-ai-default-single")
+
+    async def accept() -> None:
+        async with open_pool(source.url) as pool:
+            await PostgresWriter(ProjectPool(pool)).write_spans(traces_of(spans))
+
+    asyncio.run(accept())
+
+    done = source.exports(str(root_plan_id(spans[0].trace_id)))
+
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.count('"kind":"toolCall"') == 8
 
 
 def test_unknown_run_and_unreadable_file_are_reported_in_a_sentence(
