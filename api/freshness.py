@@ -1,4 +1,4 @@
-"""Reading what was just written: a run's pending spans are projected before the run is read.
+"""Read-your-writes: a read projects the run's pending spans first.
 
 A request has one `Freshness`. The reader of its store fills it in, and the answer reports it: in
 the header `Tracer-Behind`, and by having no ETag (`api.conditional`).
@@ -84,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
     "read_tool_call": Kind.TOOL_CALL,
 }
 """The methods of a reader that read one run, or one record, and of which kind their first argument
-is the id. `read_revision` takes the kind itself. All others show what is projected."""
+is the id. `read_revision` takes the kind itself. All others do not wait for projections."""
 
 
 def up_to_date(
@@ -93,7 +93,7 @@ def up_to_date(
     """Return a reader that projects the pending spans of a run before it reads it.
 
     Args:
-        reader: Reads what is projected.
+        reader: Reads projected records.
         projection: The projection of the same store; None: nothing is ever pending.
         freshness: That of the request, which lasts no longer than the reader.
     """

@@ -1,4 +1,4 @@
-"""The preference `wait` of a request (RFC 7240): wait for the projection of what was stored."""
+"""The preference `wait` (RFC 7240): the client waits for the projection of the spans it sent."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 def preferred_wait(request: Request) -> int | None:
     """Return how many seconds the client prefers to wait, at most `MAX_WAIT_SECONDS`.
 
-    None if it does not say. Of several preferences of one name the first counts, and one that
-    cannot be read does not (RFC 7240, section 2).
+    None if it has no such preference. The first of several counts; a malformed one is ignored
+    (RFC 7240, section 2).
     """
     for preference in ",".join(request.headers.getlist("prefer")).split(","):
         if (found := _WAIT.fullmatch(preference)) is not None:

@@ -107,7 +107,7 @@ class LocalProjectors:
     def project(self, project_id: int, root_plan_id: UUID) -> asyncio.Task[bool] | None:
         """Start the projection of a run, and return it; None if all projectors are busy.
 
-        Its result says whether the run was projected. It does not raise.
+        Its result is whether the run was projected. It does not raise.
         """
         if len(self._projections) >= self._most or self._is_closed:
             return None
@@ -130,7 +130,7 @@ class LocalProjectors:
     async def _project(self, project_id: int, root_plan_id: UUID) -> bool:
         try:
             return await self.run(lambda projector: projector.project_run(project_id, root_plan_id))
-        except Exception as error:  # whatever it is, it must not fail the readers of the run
+        except Exception as error:  # a failed projection must not fail the readers of the run
             log.warning(
                 "run_not_projected",
                 project_id=project_id,
@@ -235,7 +235,7 @@ class PostgresProjection:
         is_woken, pause = False, FIRST_PAUSE
         while run.error is None:
             projection = self._projectors.projection_of(self._project_id, run_id)
-            # Of a run with open attempts, the last projection may have ended its process.
+            # The last projection of a run with open attempts may have ended its process.
             if projection is None and run.attempts == 0 and run.spans <= self._local_spans:
                 projection = self._projectors.project(self._project_id, run_id)
             if projection is not None:
