@@ -1,9 +1,9 @@
 """Tables as they are after years: made by Postgres itself, without what checks each row.
 
 A run has 50 tool calls in twenty rounds of five agents, four of them sub-agents. Half of the runs
-came as spans, one for each call, in one block: the ids begin as that of their trace, and those are
-spread evenly. The ids of the others are ordered by time. Their days are the last ninety; one run in
-ten thousand called a rare tool, and one in five thousand is running.
+arrived as spans, one for each call, in one block. Their ids begin like those of their traces, which
+are spread evenly. The ids of the others are ordered by time. Their days are the last ninety; one
+run in ten thousand called a rare tool, and one in five thousand is running.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ FROM generate_series(%(first)s::bigint, %(last)s) AS i, pg_temp.begun(i, %(runs)
     concat('{{"patient": "p-', i % 9973, '", "week": ', number, '}}') AS given,
     concat('{{"readings": [', repeat('152, 95, 78, ', 12), number, ']}}') AS got"""
 
-# Nobody reads the spans of these runs: so their blocks have the size of blocks, and no content.
+# The benchmarks never read the spans of these runs. Their blocks have the usual size, no content.
 _BLOCKS = f"""
 INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
 SELECT 1, pg_temp.id_of(0, i, 0), decode(md5(i::text), 'hex'), {CALLS_A_RUN}, {1150 * CALLS_A_RUN},

@@ -32,6 +32,7 @@ from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.engine import Pool
 from tracer.storage.http_writer import HttpWriter
 from tracer.storage.memory_store import MemoryStore
+from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
@@ -105,12 +106,24 @@ def memory_stores(when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
     return new_store
 
 
-def postgres_stores(pool: Pool, when: Projecting = Projecting.AFTER_WRITES) -> NewStore:
-    """Return stores in one database, each a project of its own."""
+def postgres_stores(
+    pool: Pool,
+    when: Projecting = Projecting.AFTER_WRITES,
+    projectors: LocalProjectors | None = None,
+) -> NewStore:
+    """Return stores in one database, each a project of its own.
+
+    Args:
+        pool: Connections to the database.
+        when: When spans are projected.
+        projectors: Project the spans as a server does; None: `DatabaseProjection` does.
+    """
 
     def new_store() -> Store:
         own_project = ProjectPool(pool, next(_projects))
-        projection = DatabaseProjection(pool.kwargs)
+        projection: SpanProjection = DatabaseProjection(pool.kwargs)
+        if projectors is not None:
+            projection = PostgresProjection(own_project, projectors)
 
         async def settle() -> list[UUID]:
             await project(projection)

@@ -1,10 +1,10 @@
-"""What a store promises between the moment when it accepts spans and their projection."""
+"""A store between accepting spans and projecting them."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from copy import deepcopy
 from typing import Any
 from uuid import UUID
@@ -35,7 +35,11 @@ from tracer.records import Kind
 from tracer.status import Status
 from tracer.storage.engine import open_pool
 from tracer.storage.memory_store import MemoryStore
-from tracer.store import RunFilter
+from tracer.storage.postgres_projection import LocalProjectors
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.store import RunFilter, TraceReader, TraceWriter
 
 RUN = UUID(TRACE_ID)
 ONE_RUN = "pydantic-ai-default-single"
@@ -46,8 +50,9 @@ async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
     if request.param == "memory":
         yield memory_stores(Projecting.ON_DEMAND)
         return
-    async with open_pool(request.getfixturevalue("database_url")) as pool:
-        yield postgres_stores(pool, Projecting.ON_DEMAND)
+    url = request.getfixturevalue("database_url")
+    async with open_pool(url) as pool, LocalProjectors(url) as projectors:
+        yield postgres_stores(pool, Projecting.ON_DEMAND, projectors)
 
 
 async def revision_of(store: Store, run_id: UUID = RUN) -> int:
@@ -303,17 +308,30 @@ async def test_erasing_a_subject_finds_runs_that_were_pending(store: Store) -> N
     assert await listed(store, other_traces=True) == []
 
 
-async def test_spans_beyond_the_largest_size_of_a_run_are_refused() -> None:
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+async def test_spans_beyond_the_largest_size_of_a_run_are_refused(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
     first, second = traces_of(spans_from(agent(1, "a"))), traces_of(spans_from(agent(2, "a")))
     other = traces_of(moved(span, b"\7" * 16) for span in spans_from(agent(1, "a")))
-    store = MemoryStore(max_run_bytes=len(first[0].message))
+    most = len(first[0].message)
+    writer: TraceWriter
+    reader: TraceReader
+    async with AsyncExitStack() as stack:
+        if kind == "memory":
+            reader = writer = MemoryStore(max_run_bytes=most)
+        else:
+            url = request.getfixturevalue("database_url")
+            project = ProjectPool(await stack.enter_async_context(open_pool(url)))
+            writer = PostgresWriter(project, max_run_bytes=most)
+            reader = PostgresReader(project)
 
-    answer = await store.write_spans([*first, *second, *other])
+        assert (await writer.write_spans(first)).refused == []
+        answer = await writer.write_spans([*other, *second])
 
-    assert [(each.index, each.code) for each in answer.refused] == [(1, "run_too_large")]
-    assert answer.stored == 2
-    assert (await store.write_spans(first)).refused == []
-    assert len(await store.read_spans(RUN)) == 1
+        assert [(each.index, each.code) for each in answer.refused] == [(1, "run_too_large")]
+        assert answer.stored == 1
+        assert len(await reader.read_spans(RUN)) == 1
 
 
 async def test_a_memory_store_that_does_not_lag_projects_as_it_writes() -> None:

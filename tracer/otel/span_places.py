@@ -21,7 +21,7 @@ def places_of(
 
     Args:
         spans: All spans of the run's trace.
-        known: The run's records. In a run that came as events, spans make no records: a span
+        known: The run's records. In a run that arrived as events, spans make no records: a span
             belongs to the nearest tool call above it.
 
     Returns:
