@@ -22,9 +22,9 @@ from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projector_process import COUNT_PROJECTORS
 
 
-def small_trace() -> TraceSpans:
+def small_trace(name: str = "chat") -> TraceSpans:
     """Return one span of a new trace."""
-    span = made(1, "chat", {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+    span = made(1, name, {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
     (trace,) = decode_json(body_of({**span, "traceId": new_id().hex})).traces
     return trace
 

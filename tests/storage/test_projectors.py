@@ -7,10 +7,12 @@ import signal
 import sys
 from pathlib import Path
 from typing import Literal
+from uuid import UUID
 
 import orjson
 import psutil
 import pytest
+from psycopg import AsyncConnection
 
 from tests.servers import start_server
 from tests.storage.lock_waits import until
@@ -24,16 +26,20 @@ from tests.storage.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
+from tracer.storage import projectors as module
 from tracer.storage.projectors import Limits, projectors, usable_cores
 
 
 def children() -> list[psutil.Process]:
-    """Return the projectors of this process."""
-    return [
-        process
-        for process in psutil.Process().children()
-        if "tracer.storage.projector_process" in process.cmdline()
-    ]
+    """Return the projectors of this process, the spare one last."""
+    return sorted(filter(is_projector, psutil.Process().children()), key=lambda each: each.pid)
+
+
+def is_projector(process: psutil.Process) -> bool:
+    try:
+        return "tracer.storage.projector_process" in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False
 
 
 async def until_replaced(child: psutil.Process) -> None:
@@ -115,7 +121,7 @@ async def test_projector_ignores_an_interrupt(database_url: str) -> None:
 async def test_projector_that_dies_is_replaced(database_url: str, sent: int) -> None:
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
-        (child,) = children()
+        child, _ = children()
         child.send_signal(sent)
         await accept(database_url, small_trace())
         await until_projected(database_url)
@@ -126,7 +132,7 @@ async def test_projector_that_hangs_is_killed_and_replaced(
 ) -> None:
     async with projectors(database_url, 1, limits=Limits(group_seconds=0.1)) as counts:
         await until_living(database_url, 1)
-        (child,) = children()
+        child, _ = children()
         async with stuck_run(database_url) as run:
             await until_replaced(child)
         await until_projected(database_url)
@@ -140,7 +146,7 @@ async def test_projector_whose_memory_grows_too_much_is_killed(
 ) -> None:
     async with projectors(database_url, 1, limits=Limits(most_bytes=-(2**40))):
         await until_living(database_url, 1)
-        (child,) = children()
+        child, _ = children()
         async with stuck_run(database_url):
             await until_replaced(child)
     assert "its memory grew by more than" in caplog.text
@@ -152,7 +158,7 @@ async def test_stopped_projector_ends_with_the_server(
     monkeypatch.setattr("tracer.storage.projectors.END_SECONDS", 0.1)
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
-        (child,) = children()
+        child, _ = children()
         child.suspend()
     assert not child.is_running()
 
@@ -194,3 +200,73 @@ def test_usable_cores_respect_the_limits_of_all_cgroups(tmp_path: Path) -> None:
     assert usable_cores(groups, own) == 0.5
     (inner / "cpu.max").write_text("nonsense")
     assert usable_cores(groups, own) == 0.5
+
+
+FAULTY = """
+import os, sys
+from tracer.otel.dialects import genai
+from tracer.storage import projector_process
+
+read = genai.read
+
+def faulty(span):
+    if span.name == "raises":
+        raise KeyError(span.name)
+    while span.name == "loops":
+        pass
+    if span.name == "ends":
+        os._exit(3)
+    return read(span)
+
+genai.read = faulty
+projector_process.main()
+"""
+
+
+async def value_of(url: str, query: str, *given: object) -> object:
+    async with await AsyncConnection.connect(url) as connection:
+        row = await (await connection.execute(query.encode(), given)).fetchone()
+    return row[0] if row else None
+
+
+@pytest.mark.thorough
+async def test_bad_runs_stop_no_other_run(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_COMMAND", (sys.executable, "-c", FAULTY))
+    bad = [small_trace(name) for name in ("raises", "loops", "ends")]
+    raising, looping, ending = (UUID(bytes=trace.trace_id) for trace in bad)
+    await accept(database_url, *bad, *(small_trace() for _ in range(1_000)))
+
+    async def projected() -> object:
+        return await value_of(database_url, "SELECT count(*) FROM run WHERE projected > 0")
+
+    async def attempts_of(run: UUID) -> object:
+        query = "SELECT attempts FROM pending_run WHERE root_plan_id = %s"
+        return await value_of(database_url, query, run)
+
+    async def error_of(run: UUID) -> str:
+        query = "SELECT projection_error FROM run WHERE root_plan_id = %s"
+        return str(await value_of(database_url, query, run))
+
+    async def is_alone() -> bool:
+        return await attempts_of(looping) == 4
+
+    async def are_projected(number: int) -> bool:
+        return await projected() == number
+
+    async def are_given_up() -> bool:
+        return [await attempts_of(run) for run in (raising, ending)] == [5, 5]
+
+    async with projectors(database_url, 1):
+        await until(lambda: are_projected(1_000))
+        await until(is_alone)
+        # The lone attempt takes a minute, in which a stand-in projects the other runs.
+        await accept(database_url, *(small_trace() for _ in range(100)))
+        await until(lambda: are_projected(1_100))
+        await until(are_given_up)
+        assert await attempts_of(looping) == 4
+
+    assert (await error_of(raising)).startswith("The projection raised KeyError")
+    assert (await error_of(ending)).startswith("The projection ended its process")
+    assert await value_of(database_url, "SELECT sum(spans) FROM otel_block") == 1_103

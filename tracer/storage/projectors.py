@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -26,7 +27,12 @@ MOST_BYTES = 2 * 2**30
 """By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
 
 LOOK_SECONDS = 0.5
-"""How often a projector's memory is read while it works."""
+"""How often a projector is looked at while it works. One that has worked on a group for that long
+gets a stand-in, so that a bad run delays no other run for longer."""
+
+MOST_STAND_INS = 4
+"""How many projectors may work in the place of slow ones: bad runs must not start processes without
+end."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """How many seconds to wait before a projector is started again. The pause doubles until one has
@@ -99,10 +105,12 @@ async def projectors(
         async with _in_thread(options, counts):
             yield counts
         return
+    if number == 0:
+        yield counts
+        return
+    processes = _Processes(options, counts, limits or Limits())
     tasks = [
-        asyncio.create_task(
-            _keep_running(options, counts, limits or Limits()), name=f"tracer-projector-{each}"
-        )
+        asyncio.create_task(processes.keep_running(), name=f"tracer-projector-{each}")
         for each in range(number)
     ]
     try:
@@ -110,8 +118,8 @@ async def projectors(
     finally:
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await asyncio.wait(tasks)
+        await processes.close()
 
 
 def usable_cores(
@@ -169,78 +177,132 @@ async def _in_thread(options: ProjectorOptions, counts: ProjectionCounts) -> Asy
 # --- Processes -----------------------------------------------------------------------------------
 
 
-async def _keep_running(
-    options: ProjectorOptions, counts: ProjectionCounts, limits: Limits
-) -> None:
-    pause = FIRST_PAUSE
-    while True:
-        before = counts.runs
+class _Processes:
+    """The projectors of a server, and a spare process that has started and waits for its options.
+
+    Starting takes more than a second of processor time, for which no run should wait.
+    """
+
+    def __init__(self, options: ProjectorOptions, counts: ProjectionCounts, limits: Limits) -> None:
+        self._options = options
+        self._counts = counts
+        self._limits = limits
+        self._spare: asyncio.Task[Process] | None = None
+        self._stand_ins: set[asyncio.Task[None]] = set()
+
+    async def keep_running(self) -> None:
+        """Run one projector after the other."""
+        pause = FIRST_PAUSE
+        while True:
+            before = self._counts.runs
+            await self._run_or_log()
+            if self._counts.runs > before:
+                pause = FIRST_PAUSE
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def close(self) -> None:
+        """End the stand-ins and the spare."""
+        for stand_in in self._stand_ins:
+            stand_in.cancel()
+        if self._stand_ins:
+            await asyncio.wait(self._stand_ins)
+        if self._spare is not None:
+            with suppress(OSError):
+                await _end(await self._spare)
+
+    async def _take(self) -> Process:
+        """Return a started process, and start the next spare."""
+        spare = self._spare or asyncio.create_task(_start())
+        self._spare = asyncio.create_task(_start())
+        process = await spare
+        return process if process.returncode is None else await self._take()
+
+    async def _run_or_log(self) -> None:
         try:
-            await _run(options, counts, limits)
+            await self._run()
         except OSError as error:  # such as no memory for another process
             log.error("projector_not_started", error=str(error))
-        if counts.runs > before:
-            pause = FIRST_PAUSE
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _run(self) -> None:
+        """Run one projector until it ends or has to be killed."""
+        process = await self._take()
+        try:
+            assert process.stdin is not None
+            process.stdin.write(orjson.dumps(self._options, option=orjson.OPT_APPEND_NEWLINE))
+            working, reason = await self._watch(process)
+            if reason is not None:
+                process.kill()
+            code = await process.wait()
+        finally:
+            await _end(process)
+        if working is not None:
+            self._counts.failures += 1
+        log.warning(
+            "projector_ended",
+            reason=reason or "it ended by itself",
+            exit_code=code,
+            runs=working.runs if working else 0,
+            root_plan_id=working.root_plan_id if working else None,
+        )
+
+    async def _watch(self, process: Process) -> tuple[Report | None, str | None]:
+        """Read what a projector reports until it ends or has to be killed.
+
+        Returns:
+            The group of runs that it was working on, if any, and why it has to be killed, if it has
+            to.
+        """
+        assert process.stdout is not None
+        clock = asyncio.get_running_loop().time
+        working: Report | None = None
+        stand_in: asyncio.Task[None] | None = None
+        since, size = 0.0, 0
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS if working else None):
+                        line = await process.stdout.readline()
+                except TimeoutError:
+                    if clock() - since > self._limits.group_seconds:
+                        seconds = self._limits.group_seconds
+                        return working, f"it took more than {seconds:g} s for one group"
+                    if _memory(process.pid) - size > self._limits.most_bytes:
+                        most = self._limits.most_bytes
+                        return working, f"its memory grew by more than {most} bytes"
+                    if stand_in is None or stand_in.done():
+                        stand_in = self._start_stand_in()
+                    continue
+                if not line:
+                    return working, None
+                report = Report(**orjson.loads(line))
+                self._counts.add(report)
+                working = report if report.is_begin else None
+                since, size = clock(), _memory(process.pid)
+                if stand_in is not None:
+                    stand_in.cancel()
+                    stand_in = None
+        finally:
+            if stand_in is not None:
+                stand_in.cancel()
+
+    def _start_stand_in(self) -> asyncio.Task[None] | None:
+        """Run another projector until its task is cancelled; None if there are enough."""
+        if len(self._stand_ins) >= MOST_STAND_INS:
+            return None
+        stand_in = asyncio.create_task(self._run_or_log())
+        self._stand_ins.add(stand_in)
+        stand_in.add_done_callback(self._stand_ins.discard)
+        return stand_in
 
 
-async def _run(options: ProjectorOptions, counts: ProjectionCounts, limits: Limits) -> None:
-    """Run one projector until it ends or has to be killed."""
-    process = await asyncio.create_subprocess_exec(
+async def _start() -> Process:
+    return await asyncio.create_subprocess_exec(
         *_COMMAND,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,  # Ctrl-C ends the server, which ends this
     )
-    try:
-        assert process.stdin is not None
-        process.stdin.write(orjson.dumps(options, option=orjson.OPT_APPEND_NEWLINE))
-        working, reason = await _watch(process, counts, limits)
-        if reason is not None:
-            process.kill()
-        code = await process.wait()
-    finally:
-        await _end(process)
-    if working is not None:
-        counts.failures += 1
-    log.warning(
-        "projector_ended",
-        reason=reason or "it ended by itself",
-        exit_code=code,
-        runs=working.runs if working else 0,
-        root_plan_id=working.root_plan_id if working else None,
-    )
-
-
-async def _watch(
-    process: asyncio.subprocess.Process, counts: ProjectionCounts, limits: Limits
-) -> tuple[Report | None, str | None]:
-    """Read what a projector reports until it ends or has to be killed.
-
-    Returns:
-        The group of runs that it was working on, if any, and why it has to be killed, if it has to.
-    """
-    assert process.stdout is not None
-    clock = asyncio.get_running_loop().time
-    working: Report | None = None
-    since, size = 0.0, 0
-    while True:
-        try:
-            async with asyncio.timeout(LOOK_SECONDS if working else None):
-                line = await process.stdout.readline()
-        except TimeoutError:
-            if clock() - since > limits.group_seconds:
-                return working, f"it took more than {limits.group_seconds:g} s for one group"
-            if _memory(process.pid) - size > limits.most_bytes:
-                return working, f"its memory grew by more than {limits.most_bytes} bytes"
-            continue
-        if not line:
-            return working, None
-        report = Report(**orjson.loads(line))
-        counts.add(report)
-        working = report if report.is_begin else None
-        since, size = clock(), _memory(process.pid)
 
 
 def _memory(pid: int) -> int:
@@ -251,7 +313,7 @@ def _memory(pid: int) -> int:
         return 0
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end(process: Process) -> None:
     """End a process: by the end of its input, then by SIGTERM, then by SIGKILL."""
     try:
         assert process.stdin is not None
