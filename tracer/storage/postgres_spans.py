@@ -21,7 +21,7 @@ from tracer.merge import Reduced
 from tracer.otel.blocks import TraceSpans
 from tracer.storage.agreements import REFUSED_SPANS
 from tracer.storage.citus import written_apart
-from tracer.storage.engine import sync_connection
+from tracer.storage.engine import PoolConnection, sync_connection
 from tracer.storage.group_commit import GroupCommit, OnGroup
 from tracer.storage.project_pool import (
     ProjectPool,
@@ -31,6 +31,7 @@ from tracer.storage.project_pool import (
 )
 from tracer.storage.projection_statements import (
     ADD_PENDING,
+    FIND_BLOCKS,
     GROW_RUNS,
     INSERT_BLOCKS,
     INSERT_RUNS,
@@ -135,6 +136,8 @@ class PostgresSpans:
         async with transaction_in(self._project, *first) as (connection, locked):
             runs = {run_id: _LockedRun(*rest) for run_id, *rest in locked}
             refused, blocks = self._divided(numbered, runs)
+            if any(each.code == "run_too_large" for each in refused):
+                refused = await self._without_stored(connection, numbered, refused)
             last: list[Statement] = []
             if blocks:
                 cursor = AsyncRawCursor(connection)
@@ -169,6 +172,24 @@ class PostgresSpans:
             else:
                 blocks.append(block)
         return refused, blocks
+
+    async def _without_stored(
+        self,
+        connection: PoolConnection,
+        numbered: list[Numbered[Block]],
+        refused: list[Refusal],
+    ) -> list[Refusal]:
+        """Leave out the refusals of blocks that are stored: repeating a request is safe."""
+        by_index = dict(numbered)
+        runs, keys = zip(*[by_index[each.index][:2] for each in refused], strict=True)
+        cursor = AsyncRawCursor(connection)
+        await cursor.execute(FIND_BLOCKS, [self._project_id, [*keys], [*runs]])
+        stored = {(run_id, key) async for run_id, key in cursor}
+        return [
+            each
+            for each in refused
+            if each.code != "run_too_large" or by_index[each.index][:2] not in stored
+        ]
 
     def _noting(
         self, runs: dict[UUID, _LockedRun], added: dict[UUID, tuple[int, int]]

@@ -79,6 +79,11 @@ ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
 RETURNING root_plan_id, spans, size"""
 """Store blocks in locked runs, and return those that were not stored yet."""
 
+FIND_BLOCKS = """
+SELECT root_plan_id, key FROM otel_block
+WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea[])"""
+"""Return those of the blocks with the keys $2 in the runs $3 that are stored."""
+
 ADD_PENDING = f"""
 INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, seen_at,
     due_at)
