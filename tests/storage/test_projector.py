@@ -24,7 +24,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.projection.rows import PROJECTION_VERSION, fields_of, project_run
 from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import RECORDS
-from tracer.storage import projector
+from tracer.storage import projection_writing, projector
 from tracer.storage.burial_statements import BELOW_RUNS
 from tracer.storage.engine import SyncConnection, connection_options, open_pool, sync_connection
 from tracer.storage.postgres_deletion import PostgresDeletion
@@ -373,7 +373,7 @@ def test_run_with_too_many_spans_keeps_its_records(
     first, second = parts_of_a_trace()
     server.accept(first)
     project_all(server.url)
-    monkeypatch.setattr(projector, "MOST_SPANS", 3)
+    monkeypatch.setattr(projection_writing, "MOST_SPANS", 3)
     server.accept(second)
     project_all(server.url)
 
@@ -389,7 +389,8 @@ def test_older_program_leaves_records_of_a_newer_one(
 ) -> None:
     first, second = parts_of_a_trace()
     with monkeypatch.context() as patched:
-        patched.setattr(projector, "PROJECTION_VERSION", PROJECTION_VERSION + 1)
+        for module in (projector, projection_writing):
+            patched.setattr(module, "PROJECTION_VERSION", PROJECTION_VERSION + 1)
         server.accept(first)
         project_all(server.url)
     server.accept(second)
