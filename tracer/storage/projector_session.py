@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 from psycopg import RawCursor
@@ -19,12 +18,16 @@ class ProjectorSession:
     def __init__(self, connection: SyncConnection) -> None:
         """Take a connection to the database, as the owner of the tables."""
         self.connection = connection
+        self._standing: Standing | None = None
 
-    @cached_property
+    @property
     def standing(self) -> Standing:
         """Whether policies hold, and whether the tables are spread by Citus."""
-        [found] = self.connection.execute(STANDING).fetchall()
-        return Standing(*found)
+        # No `cached_property`: before Python 3.12 it has one lock for all sessions of a process.
+        if self._standing is None:
+            [found] = self.connection.execute(STANDING).fetchall()
+            self._standing = Standing(*found)
+        return self._standing
 
     def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, which takes its values as $1, $2, ..."""
