@@ -36,6 +36,12 @@ class Forked:
         self._process.start()
         far_end.close()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def answer(self, seconds: float = ANSWER_SECONDS) -> Any:
         """Return what it sends next. Raises `EOFError` where it ended instead."""
         assert self.pipe.poll(seconds), "it does not answer"

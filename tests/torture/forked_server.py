@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from api.serving import FREE_PORT, served
 from tests.torture.forked import Forked
+from tests.torture.projector_kills import kill_a_projector
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
@@ -34,6 +35,11 @@ class ForkedServer:
         self._forked = Forked(log, _serve, self._settings, self._port)
         self.address = self._forked.answer()
         self._port = int(self.address.rpartition(":")[2])
+
+    def kill_a_projector(self) -> None:
+        """Kill one of its projectors with `kill -9`. The server starts another one."""
+        assert self._forked is not None
+        kill_a_projector(self._forked.pid)
 
     def kill(self) -> None:
         """Kill it with `kill -9`."""

@@ -81,12 +81,13 @@ class Load:
         ]
 
 
-def load_of(events: int, seed: int = 1) -> Load:
-    """Return about so many events, and a tenth of that in spans.
+def load_of(events: int, seed: int = 1, spans: int | None = None) -> Load:
+    """Return events and spans in batches.
 
     Args:
-        events: How many events.
+        events: How many events, about.
         seed: The same seed gives the same load.
+        spans: How many spans; None: a tenth of the events.
     """
     chance = random.Random(seed)
     runs: list[list[Event]] = []
@@ -96,13 +97,13 @@ def load_of(events: int, seed: int = 1) -> Load:
         left -= len(runs[-1])
     made = [
         spans_in(decode_protobuf(request(trace).SerializeToString()))
-        for trace in traces(seed, TRACE_SPANS, events // 10)
+        for trace in traces(seed, TRACE_SPANS, events // 10 if spans is None else spans)
     ]
     by_event = list(_pieces([event for run in runs for event in run], chance))
     by_span = list(_pieces([span for trace in made for span in trace], chance))
     batches: list[Batch] = [*by_event, *by_span]
     # Traces come among the events, all over the time.
-    spread = [index / len(by_event) for index in range(len(by_event))]
+    spread = [index / max(1, len(by_event)) for index in range(len(by_event))]
     spread += [index / max(1, len(by_span)) for index in range(len(by_span))]
     order = sorted(range(len(batches)), key=lambda index: spread[index])
     waiting = deque(batches[index] for index in order)
@@ -169,9 +170,9 @@ class Difference:
     """What a store holds otherwise than one that nothing ever happened to."""
 
     lost: int = 0
-    """Records that are missing, or lack something."""
+    """Records and spans that are missing, or lack something."""
     duplicated: int = 0
-    """Records that nobody told of, and runs whose totals are not those of their records."""
+    """Records and spans that nobody sent, and runs whose totals are not those of their records."""
 
     def figures(self) -> dict[str, object]:
         """Return what is to be said of it."""
@@ -179,7 +180,12 @@ class Difference:
 
 
 async def difference(load: Load, kept: TraceReader) -> Difference:
-    """Compare what a store made of the load with what an undisturbed one makes of it."""
+    """Compare what a store made of the load with what an undisturbed one makes of it.
+
+    Args:
+        load: What was written.
+        kept: Reads the store, in which nothing is pending.
+    """
     told = MemoryStore()
     for run in load.runs:
         await told.write(run)
@@ -195,6 +201,8 @@ async def difference(load: Load, kept: TraceReader) -> Difference:
 
 
 async def _records(reader: TraceReader, root: UUID) -> dict[tuple[str, str], Any]:
+    """Return the records of a run, and its spans."""
+    spans = {("spanId", span.span_id.hex()): span.body for span in await reader.read_spans(root)}
     rows = await read_tree(reader, root, Payloads.FULL)
     by_kind = {
         "planId": rows.plans,
@@ -202,7 +210,8 @@ async def _records(reader: TraceReader, root: UUID) -> dict[tuple[str, str], Any
         "thinkActId": rows.think_acts,
         "toolCallId": rows.tool_calls,
     }
-    return {(name, row[name]): row for name, rows in by_kind.items() for row in rows}
+    records = {(name, row[name]): row for name, rows in by_kind.items() for row in rows}
+    return {**records, **spans}
 
 
 async def _totals(reader: TraceReader, root: UUID) -> dict[str, Any]:

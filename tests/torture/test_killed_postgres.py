@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import psycopg
 
 from tests.databases import open_directory
+from tests.storage.pending_runs import until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tests.torture.private_postgres import kill_postgres, private_postgres
@@ -17,6 +18,7 @@ from tracer.storage.engine import open_pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projectors import projectors
 
 
 async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there_twice() -> None:
@@ -37,10 +39,12 @@ async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there
                 for _ in range(2)
             ]
             by_server = [PostgresWriter(server) for server in servers]
+            await pools.enter_async_context(projectors(postgres.url, 2))
             async with asyncio.TaskGroup() as group:
                 group.create_task(disturb(load, KILLS, kill))
                 group.create_task(deliver(load, by_server * (WRITERS // 2)))
             took = load.seconds
+            await until_projected(postgres.url)
             found = await difference(load, PostgresReader(servers[0]))
 
     say("kill -9 of Postgres under load", **load.figures(took), **found.figures())

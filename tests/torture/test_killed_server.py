@@ -1,4 +1,4 @@
-"""The server is killed every few seconds while programs record to it over HTTP."""
+"""The server and its projectors are killed while programs record to it over HTTP."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
+from tests.storage.pending_runs import until_projected
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
@@ -19,11 +20,13 @@ async def test_what_a_killed_server_acknowledged_is_there_and_nothing_is_there_t
     database_url: str, tmp_path: Path
 ) -> None:
     load = load_of(EVENTS)
-    with forked_server(database_url, tmp_path) as server:
+    with forked_server(database_url, tmp_path, projectors=2) as server:
 
-        async def kill(_: int) -> None:
-            server.kill()
-            await asyncio.to_thread(server.start)
+        async def kill(number: int) -> None:
+            await asyncio.to_thread(server.kill_a_projector)
+            if number % 2 == 0:
+                server.kill()
+                await asyncio.to_thread(server.start)
 
         async with AsyncExitStack() as programs:
             writers = [
@@ -34,6 +37,7 @@ async def test_what_a_killed_server_acknowledged_is_there_and_nothing_is_there_t
                 group.create_task(disturb(load, KILLS, kill))
                 group.create_task(deliver(load, writers))
             took = load.seconds
+        await until_projected(database_url)
     async with open_pool(database_url) as pool:
         found = await difference(load, PostgresReader(ProjectPool(pool)))
 

@@ -17,6 +17,7 @@ import tracer
 from tests.api.run_stream import Folded, flattened, watching
 from tests.recorder.test_dead_processes import until
 from tests.sample_runs import sample_run
+from tests.storage.pending_runs import until_projected
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, load_of
@@ -69,6 +70,7 @@ async def test_what_is_recorded_at_both_is_there_once_and_each_tells_of_all(
         async with asyncio.timeout(PATIENCE):
             for page, stream in zip(pages, streams, strict=True):
                 await page.until(stream, trees[0]["revision"])
+    await until_projected(database_url)
     async with open_pool(database_url) as pool:
         found = await difference(load, PostgresReader(ProjectPool(pool)))
 
