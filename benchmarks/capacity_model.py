@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass
-from math import ceil
 from typing import Literal
 
 from benchmarks.figures import Figure
@@ -33,7 +32,7 @@ class Price:
     """What something costs: processor time, log, disk."""
 
     server_us: float = 0.0
-    """Microseconds that the server works."""
+    """Microseconds that the server and its projectors work."""
     postgres_us: float = 0.0
     """Microseconds that Postgres works."""
     log: float = 0.0
@@ -57,7 +56,7 @@ class Price:
 
 UNITS = {"server_us": "µs", "postgres_us": "µs", "log": "B", "tables": "B", "indexes": "B"}
 SAID = {
-    "server_us": "the server works",
+    "server_us": "server and projectors work",
     "postgres_us": "Postgres works",
     "log": "log",
     "tables": "tables",
@@ -147,8 +146,7 @@ class Needs:
     items_a_second: float
     """Spans or events at the peak."""
     server_cores: float
-    servers: int
-    """Processes of `tracer serve`: each uses one core."""
+    """For servers and projectors at the peak. Each process uses at most one core."""
     postgres_cores: float
     disk_gb: float
     """For tables and indexes."""
@@ -166,11 +164,9 @@ def needs_of(prices: Prices, demand: Demand) -> Needs:
     items_a_day = calls_a_day * prices.items_a_call
     price = prices.of(demand.kilobytes)
     at_peak = items_a_day / DAY_SECONDS * demand.peak
-    server_cores = at_peak * price.server_us / 1e6
     return Needs(
         items_a_second=at_peak,
-        server_cores=server_cores,
-        servers=max(1, ceil(server_cores / BUSY)),
+        server_cores=at_peak * price.server_us / 1e6 / BUSY,
         postgres_cores=at_peak * price.postgres_us / 1e6 / BUSY,
         disk_gb=items_a_day * demand.keep_days * (price.tables + price.indexes) * ROOM / 1e9,
         index_gb=items_a_day * demand.keep_days * price.indexes * ROOM / 1e9,

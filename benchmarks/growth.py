@@ -114,8 +114,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
             for address in (small.address, large.address):
                 send(address, [[otlp(body) for body in bodies(latest)]], 1)
             for url in (few, many):
-                with psycopg.connect(url, autocommit=True) as connection:
-                    wait_until_projected(connection)
+                wait_until_projected(url)
             endpoints = _endpoints(few, UUID(bytes=latest[0].trace_id))
             for each in endpoints:
                 bench.say(each.name)

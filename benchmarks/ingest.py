@@ -183,7 +183,7 @@ class Ingest:
             began = perf_counter()
             sent = self._sender.submit(send, self._server.address, load.sequences, clients).result()
             if self._has_projectors:
-                wait_until_projected(connection)
+                wait_until_projected(self._url)
             seconds = perf_counter() - began
             worked = [after - each for after, each in zip(self._worked(), worked, strict=True)]
             (logged_after,) = connection.execute(_LOG).fetchone() or (0,)
@@ -215,24 +215,22 @@ class Ingest:
         return int(size)
 
 
-def wait_until_projected(connection: psycopg.Connection) -> None:
+def wait_until_projected(url: str) -> None:
     """Return when no run of a database is pending.
-
-    Args:
-        connection: To the database, in autocommit mode.
 
     Raises:
         AssertionError: It takes too long, or a projection failed.
     """
     end = perf_counter() + PROJECTED_SECONDS
-    while True:
-        query = "SELECT count(*), count(failure) FROM pending_run"
-        pending, failed = connection.execute(query).fetchone() or (0, 0)
-        assert not failed, f"{failed} projections failed"
-        if not pending:
-            return
-        assert perf_counter() < end, f"{pending} runs are still pending"
-        time.sleep(POLL_SECONDS)
+    with psycopg.connect(url, autocommit=True) as connection:
+        while True:
+            query = "SELECT count(*), count(failure) FROM pending_run"
+            pending, failed = connection.execute(query).fetchone() or (0, 0)
+            assert not failed, f"{failed} projections failed"
+            if not pending:
+                return
+            assert perf_counter() < end, f"{pending} runs are still pending"
+            time.sleep(POLL_SECONDS)
 
 
 def drop_keys(url: str) -> None:

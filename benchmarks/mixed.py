@@ -15,6 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks.figures import Figure, at_least, at_most, spread
 from benchmarks.http_load import Sent, get, load_process, otlp, send
+from benchmarks.ingest import wait_until_projected
 from benchmarks.surroundings import Bench
 from benchmarks.workload import bodies, trace
 
@@ -46,10 +47,12 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 for start in (first, first + 1_000)
             )
             rate = write(sender, server.address, one).result().rate * BATCH
+            wait_until_projected(url)
             writing = write(sender, server.address, other)
             read += _read_while(writing, server.address)
             alone.append(rate)
             ratios.append(writing.result().rate * BATCH / rate)
+            wait_until_projected(url)
     yield Figure(name="writing alone", value=median(alone), unit="spans/s")
     yield Figure(
         name="writing while its tree is read",

@@ -14,6 +14,7 @@ from time import perf_counter
 
 from benchmarks.figures import Figure, at_least
 from benchmarks.http_load import load_process
+from benchmarks.ingest import wait_until_projected
 from benchmarks.mixed import BATCH, RECORDS, write
 from benchmarks.surroundings import Bench
 from benchmarks.workload import trace
@@ -43,9 +44,11 @@ def measured(bench: Bench) -> Iterator[Figure]:
                 for start in (first, first + 1_000)
             )
             alone.append(write(sender, server.address, one).result().rate * BATCH)
+            wait_until_projected(url)  # pending runs are not pruned
             pruning = beside.submit(asyncio.run, _prune(url, runs))
             ratios.append(write(sender, server.address, other).result().rate * BATCH / alone[-1])
             deleted.append(pruning.result())
+            wait_until_projected(url)
     yield Figure(name="writing alone", value=median(alone), unit="spans/s")
     yield Figure(
         name="writing while older runs are pruned",

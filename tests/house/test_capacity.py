@@ -40,8 +40,7 @@ def test_a_demand_needs_what_its_spans_cost() -> None:
     needs = needs_of(PRICES, Demand(1_000, 432, 30, kilobytes=2, peak=4))
 
     assert needs.items_a_second == pytest.approx(40)
-    assert needs.server_cores == pytest.approx(40 * 120e-6)
-    assert needs.servers == 1
+    assert needs.server_cores == pytest.approx(40 * 120e-6 / BUSY)
     assert needs.postgres_cores == pytest.approx(40 * 90e-6 / BUSY)
     assert needs.disk_gb == pytest.approx(a_day * 30 * 1_800 * ROOM / 1e9)
     assert needs.log_gb_a_day == pytest.approx(a_day * 3_000 / 1e9)
@@ -52,7 +51,7 @@ def test_half_the_runs_need_half() -> None:
     half = needs_of(PRICES, Demand(1_000, 1e5, 30, kilobytes=1, sampled=0.5))
 
     assert half.disk_gb == pytest.approx(all_of_them.disk_gb / 2)
-    assert half.servers == -(-all_of_them.servers // 2)
+    assert half.server_cores == pytest.approx(all_of_them.server_cores / 2)
 
 
 def test_the_needs_of_a_load_are_printed_from_a_results_file(
