@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
@@ -26,7 +26,14 @@ from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import RECORDS
 from tracer.storage import projection_writing, projector
 from tracer.storage.burial_statements import BELOW_RUNS
-from tracer.storage.engine import SyncConnection, connection_options, open_pool, sync_connection
+from tracer.storage.engine import (
+    Pool,
+    SyncConnection,
+    connection_options,
+    open_pool,
+    open_sync_connection,
+    sync_connection,
+)
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool
@@ -38,78 +45,125 @@ PROJECT = 1
 
 
 class Server:
-    """What other processes do, each with connections of its own."""
+    """What other processes do, each over connections of its own, and the projector that they meet.
 
-    def __init__(self, url: str) -> None:
+    All connections stay open, because most of the time of a short test goes to opening them.
+    """
+
+    def __init__(self, url: str, portal: BlockingPortal, pool: Pool) -> None:
         self.url = url
+        self._portal = portal
+        self._project = ProjectPool(pool, PROJECT)
         self._threads = ThreadPoolExecutor(4)
+        self._started: list[Future[None]] = []
+        self._others: list[SyncConnection] = []
+        self.observer = psycopg.connect(**connection_options(url))
+        self.stepping = Stepping.connect(**connection_options(url))
+        self.stepping.adapters.register_dumper(list, ListBinaryDumper)
+        self.stepping.execute("SET TIME ZONE 'UTC'")
+        self.projector = Projector(self.stepping)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for connection in (self.observer, self.stepping, *self._others):
+            connection.close()
 
     def accept(self, spans: list[Span]) -> None:
-        async def write() -> None:
-            async with open_pool(self.url) as pool:
-                project = ProjectPool(pool, PROJECT)
-                accepting = PostgresSpans(project, None, None, DEFAULT_TERMS, lambda *_: None)
-                await accepting.write(traces_of(spans))
-
-        asyncio.run(write())
+        accepting = PostgresSpans(self._project, None, None, DEFAULT_TERMS, lambda *_: None)
+        self._portal.call(accepting.write, traces_of(spans))
 
     def project(self) -> None:
-        with sync_connection(connection_options(self.url)) as connection:
+        with self._connection() as connection:
             Projector(connection).project_run(PROJECT, RUN)
 
+    def project_without_claim(self) -> None:
+        """Project as if the other projector had lost its claim."""
+        with self._connection() as connection:
+            Projector(connection).project_claimed(PROJECT, [RUN], None, is_due=False)
+
     def delete(self) -> None:
-        async def erase() -> None:
-            async with open_pool(self.url) as pool:
-                await PostgresDeletion(ProjectPool(pool, PROJECT)).erase_run(RUN)
+        self._portal.call(PostgresDeletion(self._project).erase_run, RUN)
 
-        asyncio.run(erase())
+    @contextmanager
+    def _connection(self) -> Iterator[SyncConnection]:
+        if not self._others:
+            self._others.append(open_sync_connection(connection_options(self.url)))
+        connection = self._others.pop()
+        yield connection
+        self._others.append(connection)
 
-    def start(self, work: Callable[[], None]) -> Future[None]:
+    def _start(self, work: Callable[[], None]) -> None:
         """Start work in a thread, and return when it is done or waits for a lock."""
         running = self._threads.submit(work)
-        with psycopg.connect(**connection_options(self.url)) as connection:
-            while not running.done():
-                [(waiting,)] = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                    " AND wait_event_type = 'Lock'"
-                ).fetchall()
-                if waiting:
-                    break
-        return running
+        self._started.append(running)
+        while not running.done():
+            [(waiting,)] = self.observer.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock'"
+            ).fetchall()
+            if waiting:
+                break
+
+    def interleave(self, prepare: Callable[[], None], work: Callable[[], None]) -> Iterator[None]:
+        """Project a run with `work` before one statement; yield after each, for each statement.
+
+        Args:
+            prepare: Stores the run.
+            work: What is done meanwhile. It is finished when the projection waits for nothing.
+        """
+        last = 0
+        for _ in range(2):  # the first time, the connection prepares the statements
+            self._reset()
+            prepare()
+            last = self.stepping.count(lambda: self.projector.project_run(PROJECT, RUN))
+        assert last > 15
+        for at in range(1, last + 1):
+            self._reset()
+            prepare()
+            self.stepping.call_at(at, partial(self._start, work))
+            self.projector.project_run(PROJECT, RUN)
+            self._started.pop().result()
+            yield
+
+    def _reset(self) -> None:
+        deletes = "; ".join(f"DELETE FROM {table}" for table in ("run", *BELOW_RUNS))
+        # Without foreign keys the order does not matter. TRUNCATE takes much longer.
+        self.observer.execute(f"SET session_replication_role = replica; {deletes}")
+        self.observer.execute("RESET session_replication_role")
 
 
-@contextmanager
-def stepping(url: str, at: int, work: Callable[[], None]) -> Iterator[SyncConnection]:
-    """Lend a connection that calls `work` before its statement number `at`."""
-    steps = 0
+class Stepping(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that does some work before one of its statements."""
 
-    class Stepping(psycopg.Connection[tuple[Any, ...]]):
-        def wait(self, *given: Any, **named: Any) -> Any:
-            nonlocal steps
-            if threading.current_thread() is stepped:
-                steps += 1
-                if steps == at:
-                    work()
-            return super().wait(*given, **named)
+    _steps = 0
+    _at: int | None = None
+    _work: Callable[[], None] = staticmethod(lambda: None)
 
-    stepped: threading.Thread | None = None
-    with Stepping.connect(**connection_options(url)) as connection:
-        connection.adapters.register_dumper(list, ListBinaryDumper)
-        connection.execute("SET TIME ZONE 'UTC'")
-        stepped = threading.current_thread()
-        yield connection
-        stepped = None
-    if steps < at:
-        raise EndOfSteps
+    def count(self, work: Callable[[], object]) -> int:
+        """Return the number of statements of some work."""
+        before = self._steps
+        work()
+        return self._steps - before
 
+    def call_at(self, at: int, work: Callable[[], None]) -> None:
+        """Call `work` before the statement number `at`, from now on."""
+        self._at, self._work = self._steps + at, work
 
-class EndOfSteps(Exception):
-    """The projector has fewer statements."""
+    def wait(self, *given: Any, **named: Any) -> Any:
+        self._steps += 1
+        if self._steps == self._at:
+            self._work()
+        return super().wait(*given, **named)
 
 
 @pytest.fixture
-def server(database_url: str) -> Server:
-    return Server(database_url)
+def server(database_url: str) -> Iterator[Server]:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(open_pool(database_url)) as pool,
+        closing(Server(database_url, portal, pool)) as server,
+    ):
+        yield server
 
 
 def parts_of_a_trace() -> tuple[list[Span], list[Span]]:
@@ -127,113 +181,77 @@ def parts_of_a_trace() -> tuple[list[Span], list[Span]]:
     return first, second
 
 
-def assert_projected(url: str, spans: list[Span]) -> None:
+def assert_projected(server: Server, spans: list[Span]) -> None:
     """Check that the run has the records of these spans, and that nothing is pending."""
     expected = project_run([trace.message for trace in traces_of(spans)])
-    with psycopg.connect(**connection_options(url)) as connection:
-        assert connection.execute("SELECT * FROM pending_run").fetchall() == []
-        cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
-        for kind in RECORDS:
-            rows = {
-                row[RULES[kind].id_field].bytes: row
-                for row in cursor.execute(f"SELECT * FROM {TABLES[kind]}")
-            }
-            found = {
-                record_id: {name: row[name] for name in fields_of(kind, expected_row)}
-                for record_id, row in rows.items()
-                if (expected_row := expected.rows[kind].get(record_id)) is not None
-            }
-            assert rows.keys() == expected.rows[kind].keys()
-            assert found == {
-                record_id: fields_of(kind, row) for record_id, row in expected.rows[kind].items()
-            }
-
-
-def interleave(url: str, work: Callable[[Server], None], at: int) -> bool:
-    """Project a run with `work` before one statement; return whether there is that statement."""
-    server = Server(url)
-    started: list[Future[None]] = []
-    try:
-        with stepping(url, at, lambda: started.append(server.start(lambda: work(server)))) as own:
-            Projector(own).project_run(PROJECT, RUN)
-    except EndOfSteps:
-        return False
-    for running in started:
-        running.result()
-    return True
-
-
-def reset(url: str) -> None:
-    with psycopg.connect(**connection_options(url)) as connection:
-        connection.execute(f"TRUNCATE run, {', '.join(BELOW_RUNS)} CASCADE")
+    assert server.observer.execute("SELECT * FROM pending_run").fetchall() == []
+    cursor = server.observer.cursor(row_factory=psycopg.rows.dict_row)
+    for kind in RECORDS:
+        rows = {
+            row[RULES[kind].id_field].bytes: row
+            for row in cursor.execute(f"SELECT * FROM {TABLES[kind]}")
+        }
+        found = {
+            record_id: {name: row[name] for name in fields_of(kind, expected_row)}
+            for record_id, row in rows.items()
+            if (expected_row := expected.rows[kind].get(record_id)) is not None
+        }
+        assert rows.keys() == expected.rows[kind].keys()
+        assert found == {
+            record_id: fields_of(kind, row) for record_id, row in expected.rows[kind].items()
+        }
 
 
 def test_accept_at_any_step_of_a_projection_is_projected(server: Server) -> None:
     first, second = parts_of_a_trace()
-    at = 0
-    while True:
-        at += 1
-        reset(server.url)
-        server.accept(first)
-        if not interleave(server.url, lambda server: server.accept(second), at):
-            break
+    for _ in server.interleave(lambda: server.accept(first), lambda: server.accept(second)):
         server.project()
-        assert_projected(server.url, first + second)
-    assert at > 15
+        assert_projected(server, first + second)
 
 
 def test_second_projector_at_any_step_changes_nothing(server: Server) -> None:
     first, second = parts_of_a_trace()
-    at = 0
-    while True:
-        at += 1
-        reset(server.url)
+
+    def prepare() -> None:
         server.accept(first)
         server.project()
         server.accept(second)
-        if not interleave(server.url, Server.project, at):
-            break
+
+    for _ in server.interleave(prepare, server.project):
         server.project()
-        assert_projected(server.url, first + second)
-        with psycopg.connect(**connection_options(server.url)) as connection:
-            assert connection.execute("SELECT revision FROM run").fetchall() == [(3,)]
+        assert_projected(server, first + second)
+        assert server.observer.execute("SELECT revision FROM run").fetchall() == [(3,)]
 
 
 def test_projection_without_its_claim_is_not_written_twice(server: Server) -> None:
     first, second = parts_of_a_trace()
 
-    def accept_and_project(server: Server) -> None:
-        """Project without a claim, as if the other projector had lost its own."""
-        server.accept(second)
-        with sync_connection(connection_options(server.url)) as connection:
-            Projector(connection).project_claimed(PROJECT, [RUN], None, is_due=False)
-
-    at = 0
-    while True:
-        at += 1
-        reset(server.url)
+    def prepare() -> None:
         server.accept(first)
-        if not interleave(server.url, accept_and_project, at):
-            break
+        server.project()  # the rows of a first projection would collide
+        server.accept(second[:2])
+
+    def accept_and_project() -> None:
+        server.accept(second[2:])
+        server.project_without_claim()
+
+    for _ in server.interleave(prepare, accept_and_project):
         server.project()
-        assert_projected(server.url, first + second)
+        assert_projected(server, first + second)
 
 
 def test_deletion_at_any_step_leaves_no_row(server: Server) -> None:
     first, second = parts_of_a_trace()
-    at = 0
-    while True:
-        at += 1
-        reset(server.url)
+
+    def prepare() -> None:
         server.accept(first)
         server.project()
         server.accept(second)
-        if not interleave(server.url, Server.delete, at):
-            break
+
+    for _ in server.interleave(prepare, server.delete):
         server.project()
-        with psycopg.connect(**connection_options(server.url)) as connection:
-            for table in BELOW_RUNS:
-                assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
+        for table in BELOW_RUNS:
+            assert server.observer.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
 
 
 # --- Failures ------------------------------------------------------------------------------------
@@ -327,7 +345,7 @@ def test_failed_run_recovers_when_its_spans_can_be_read(
     project_all(server.url, timedelta(minutes=3))
 
     assert run_row(server.url, "projection_error", "attempts") == (None, None)
-    assert_projected(server.url, first + second)
+    assert_projected(server, first + second)
 
 
 def test_run_whose_projections_end_the_process_is_given_up(server: Server) -> None:
