@@ -38,7 +38,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
         children = process.children(recursive=True)
         projectors = [each for each in children if PROJECTOR in each.cmdline()]
         others = sum(_megabytes(each) for each in children if each not in projectors)
-        yield Figure(name="the application's MCP server, beside it", value=others, unit="MB")
+        yield Figure(name="the application's MCP server", value=others, unit="MB")
         for number in range(LOADS):
             bench.say(f"load {number + 1} of {LOADS}")
             sent = exporters(bench.seed + 50 + number, 1_000, bench.sized(40_000, 2_000))

@@ -172,7 +172,7 @@ class Difference:
     lost: int = 0
     """Records and spans that are missing, or lack something."""
     duplicated: int = 0
-    """Records and spans that nobody sent, and runs whose totals are not those of their records."""
+    """Unexpected records and spans, and runs whose totals are not those of their records."""
 
     def figures(self) -> dict[str, object]:
         """Return what is to be said of it."""
@@ -183,7 +183,7 @@ async def difference(load: Load, kept: TraceReader) -> Difference:
     """Compare what a store made of the load with what an undisturbed one makes of it.
 
     Args:
-        load: What was written.
+        load: The load that was written.
         kept: Reads the store, in which nothing is pending.
     """
     told = MemoryStore()
