@@ -51,6 +51,15 @@ async def until_replaced(child: psutil.Process) -> None:
     await until(is_replaced)
 
 
+async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    """Return when a line of the log has these words."""
+
+    async def is_logged() -> bool:
+        return words in caplog.text
+
+    await until(is_logged)
+
+
 async def start_projector(url: str) -> asyncio.subprocess.Process:
     """Start a projector without a server, and return when it is connected."""
     process = await asyncio.create_subprocess_exec(
@@ -148,8 +157,8 @@ async def test_projector_whose_memory_grows_too_much_is_killed(
         await until_living(database_url, 1)
         child, _ = children()
         async with stuck_run(database_url):
+            await until_logged(caplog, "its memory grew by more than")
             await until_replaced(child)
-    assert "its memory grew by more than" in caplog.text
 
 
 async def test_stopped_projector_ends_with_the_server(
