@@ -264,6 +264,20 @@ test('an ended run is asked for again until it has all its spans', async () => {
   expect(asked.filter((path) => !path.endsWith('/tree'))).toHaveLength(3)
 })
 
+test('a run whose first projection failed is shown without a tree', async () => {
+  const behind = { spans: 1, since: '2026-11-21T22:21:52Z' }
+  const projectionError = 'The projection raised KeyError.'
+  server = (path) =>
+    path.endsWith('/tree')
+      ? Response.json({ detail: 'There is no plan.' }, { status: 404 })
+      : Response.json({ revision: 1, status: 'unknown', behind, projectionError })
+  const { run, failure, forest } = await open()
+
+  expect(failure.value).toBeNull()
+  expect(run.value?.projectionError).toBe(projectionError)
+  expect(forest.value.byKey.size).toBe(0)
+})
+
 test('an unknown run is not asked for again', async () => {
   server = () => Response.json({ detail: 'There is no run.' }, { status: 404 })
   const { failure } = await open()

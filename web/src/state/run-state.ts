@@ -97,9 +97,12 @@ export function useRun(rootPlanId: string) {
     if (first) run.value = answer.value
     if (first || mustRead || (answer.value.revision > revision && !isComing())) {
       const treeAnswer = await (first ?? readTree(rootPlanId))
-      if (!treeAnswer.ok) return failed(treeAnswer.failure)
+      // A run has no root plan before its first projection.
+      const hasNoRecords = first && answer.value.behind && !treeAnswer.ok
+      if (!treeAnswer.ok && !(hasNoRecords && treeAnswer.failure.kind === 'notFound'))
+        return failed(treeAnswer.failure)
       // Asked together with the run, the tree may be the older one of both.
-      takeOver(treeAnswer.value, first ? 0 : answer.value.revision)
+      if (treeAnswer.ok) takeOver(treeAnswer.value, first ? 0 : answer.value.revision)
     }
     run.value = answer.value
     trouble.value = null
