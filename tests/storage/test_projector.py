@@ -429,10 +429,8 @@ def test_damaged_block_costs_only_its_own_run(server: Server) -> None:
     )
 
 
-@pytest.mark.parametrize("pattern", [None, r"(a+)+$"])
-def test_endless_projection_costs_only_its_own_run(
-    server: Server, monkeypatch: pytest.MonkeyPatch, pattern: str | None
-) -> None:
+def make_endless(patched: pytest.MonkeyPatch, pattern: str | None = None) -> None:
+    """Make the dialect of GenAI spans loop for spans named "boom", or match a slow pattern."""
     read = genai.read
 
     def endless(span: ReadableSpan) -> Any:
@@ -441,7 +439,14 @@ def test_endless_projection_costs_only_its_own_run(
                 re.match(pattern, "a" * 60 + "b")
         return read(span)
 
-    monkeypatch.setattr(genai, "read", endless)
+    patched.setattr(genai, "read", endless)
+
+
+@pytest.mark.parametrize("pattern", [None, r"(a+)+$"])
+def test_endless_projection_costs_only_its_own_run(
+    server: Server, monkeypatch: pytest.MonkeyPatch, pattern: str | None
+) -> None:
+    make_endless(monkeypatch, pattern)
     server.accept(spans_from(made(7, "boom")))
     server.accept(other_trace(1))
 
@@ -455,3 +460,48 @@ def test_endless_projection_costs_only_its_own_run(
         "The projection took too long.",
         5,
     )
+
+
+def test_runs_are_written_before_the_next_endless_one_can_delay_them(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_endless(monkeypatch)
+    server.accept(other_trace(1))
+    server.accept(spans_from(made(7, "boom")))
+    server.accept(other_trace(2))
+    groups: list[tuple[int, int]] = []
+
+    def note(runs: Sequence[ProjectRunKey]) -> None:
+        [(pending,)] = server.observer.execute("SELECT count(*) FROM pending_run").fetchall()
+        groups.append((len(runs), pending))
+
+    with sync_connection(connection_options(server.url)) as connection:
+        own = Projector(connection, on_begin=note, limits=TimeLimits(in_group=0.05))
+        own.project_due(datetime.now(UTC) + timedelta(seconds=10))
+
+    assert groups == [(3, 3), (1, 2)]  # the first is written before the third begins
+
+
+def test_run_that_ended_a_process_goes_alone_and_last(server: Server) -> None:
+    server.accept(parts_of_a_trace()[0])
+    server.accept(other_trace(1))
+    computed: list[ProjectRunKey] = []
+
+    def end(run: ProjectRunKey | None) -> None:
+        if run is not None:
+            computed.append(run)
+            if run.root_plan_id == RUN:
+                raise SystemExit
+
+    now = datetime.now(UTC) + timedelta(seconds=10)
+    for _ in range(3):
+        with sync_connection(connection_options(server.url)) as connection:
+            with suppress(SystemExit):
+                Projector(connection, on_run=end).project_due(now)
+            Projector(connection).note_end(computed[-1])
+        now += timedelta(seconds=10)
+
+    assert [run.root_plan_id.int for run in computed] == [RUN.int, 1, RUN.int, RUN.int]
+    error, attempts = run_row(server.url, "projection_error", "attempts")
+    assert error.startswith("The projection ended its process")
+    assert attempts == 5

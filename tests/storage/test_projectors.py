@@ -43,10 +43,10 @@ def is_projector(process: psutil.Process) -> bool:
 
 
 async def until_replaced(child: psutil.Process) -> None:
-    """Return when another projector runs in the place of `child`."""
+    """Return when the spare runs in the place of `child`, and there is another spare."""
 
     async def is_replaced() -> bool:
-        return child.pid not in (pids := {each.pid for each in children()}) and bool(pids)
+        return child.pid not in (pids := {each.pid for each in children()}) and len(pids) == 2
 
     await until(is_replaced)
 
@@ -130,7 +130,7 @@ async def test_projector_ignores_an_interrupt(database_url: str) -> None:
 async def test_projector_that_dies_is_replaced(database_url: str, sent: int) -> None:
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
-        child, _ = children()
+        child = children()[0]
         child.send_signal(sent)
         await accept(database_url, small_trace())
         await until_projected(database_url)
@@ -141,7 +141,7 @@ async def test_projector_that_hangs_is_killed_and_replaced(
 ) -> None:
     async with projectors(database_url, 1, limits=Limits(group_seconds=0.1)) as counts:
         await until_living(database_url, 1)
-        child, _ = children()
+        child = children()[0]
         async with stuck_run(database_url) as run:
             await until_logged(caplog, "more than 0.1 s")
             await until_replaced(child)
@@ -155,7 +155,7 @@ async def test_projector_whose_memory_grows_too_much_is_killed(
 ) -> None:
     async with projectors(database_url, 1, limits=Limits(most_bytes=-(2**40))):
         await until_living(database_url, 1)
-        child, _ = children()
+        child = children()[0]
         async with stuck_run(database_url):
             await until_logged(caplog, "its memory grew by more than")
             await until_replaced(child)
@@ -167,7 +167,7 @@ async def test_stopped_projector_ends_with_the_server(
     monkeypatch.setattr("tracer.storage.projectors.END_SECONDS", 0.1)
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
-        child, _ = children()
+        child = children()[0]
         child.suspend()
     assert not child.is_running()
 
@@ -240,7 +240,7 @@ async def value_of(url: str, query: str, *given: object) -> object:
 
 @pytest.mark.thorough
 async def test_bad_runs_stop_no_other_run(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_COMMAND", (sys.executable, "-c", FAULTY))
     bad = [small_trace(name) for name in ("raises", "loops", "ends")]
@@ -279,3 +279,7 @@ async def test_bad_runs_stop_no_other_run(
     assert (await error_of(raising)).startswith("The projection raised KeyError")
     assert (await error_of(ending)).startswith("The projection ended its process")
     assert await value_of(database_url, "SELECT sum(spans) FROM otel_block") == 1_103
+    ends = [line for line in caplog.text.splitlines() if "projector_ended" in line]
+    assert len(ends) == 3
+    assert all(str(ending) in line for line in ends)
+    assert sum("runs=1 " not in line for line in ends) == 1  # it ended one group, then only itself

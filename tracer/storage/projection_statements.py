@@ -39,6 +39,10 @@ MOST_ATTEMPTS = 5
 FAILED_PAUSE = "interval '1 minute'"
 """New spans repeat a failed projection at most this often."""
 
+IN_PROGRESS = "interval '200 milliseconds'"
+"""A run whose attempt began less than that ago is not due: it is being projected, or it ended a
+projector. Then the server of that one has time to note it, before other projectors end by it."""
+
 CHANNEL = "tracer_pending"
 """Where accepted runs are announced to projectors."""
 
@@ -115,12 +119,14 @@ WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
 
 # --- Claim ---------------------------------------------------------------------------------------
 
-DUE = """
+DUE = f"""
 SELECT project_id, root_plan_id, attempts, pending.size + run.span_bytes
 FROM (
     SELECT project_id, root_plan_id, attempts, size, due_at,
         row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
     FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
+        AND (attempts > 0 AND attempted_at
+            > coalesce($1::timestamptz, statement_timestamp()) - {IN_PROGRESS}) IS NOT TRUE
     ORDER BY turn, project_id LIMIT $2
 ) AS pending
 JOIN run USING (project_id, root_plan_id)
@@ -376,12 +382,12 @@ once, so that the reaper clears what it marked.
 NOTE_FAILURES = f"""
 WITH failed AS (
     UPDATE pending_run AS kept SET failure = given.failure,
-        attempts = CASE WHEN given.is_final THEN {MOST_ATTEMPTS} ELSE kept.attempts END,
-        due_at = CASE WHEN given.is_final OR kept.attempts >= {MOST_ATTEMPTS} THEN 'infinity'
-            ELSE coalesce($2::timestamptz, statement_timestamp())
-                + interval '100 milliseconds' * 2 ^ kept.attempts END
-    FROM unnest($3::uuid[], $4::text[], $5::boolean[]) AS given (root_plan_id, failure, is_final)
-    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        attempts = greatest(kept.attempts, given.attempts),
+        due_at = CASE WHEN greatest(kept.attempts, given.attempts) >= {MOST_ATTEMPTS}
+            THEN 'infinity' ELSE coalesce($2::timestamptz, statement_timestamp())
+                + interval '100 milliseconds' * 2 ^ greatest(kept.attempts, given.attempts) END
+    FROM unnest($3::uuid[], $4::text[], $5::integer[]) AS given (root_plan_id, failure, attempts)
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id AND kept.attempts > 0
     RETURNING kept.root_plan_id, kept.due_at = 'infinity' AS is_over, kept.failure
 )
 UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
@@ -389,4 +395,5 @@ FROM failed
 WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id AND failed.is_over
     AND run.projection_error IS DISTINCT FROM failed.failure
 RETURNING run.root_plan_id"""
-"""Note why projections of the locked runs $3 failed; a run that failed often enough says so."""
+"""Note why projections of the locked runs $3 failed, and count at least $5 attempts. If they were
+too many, the run gets the error. Runs without an attempt are skipped: they were projected."""

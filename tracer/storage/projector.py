@@ -111,6 +111,10 @@ class Round:
         )
 
 
+_Failures = dict[UUID, tuple[str, int]]
+"""Why projections of runs failed, and how many attempts count at least: all if it is final."""
+
+
 class Projector:
     """Projects runs over one connection, which must stay with one backend and autocommit."""
 
@@ -121,6 +125,7 @@ class Projector:
         clock: Clock | None = None,
         terms: LeaseTerms = DEFAULT_TERMS,
         on_begin: Callable[[Sequence[ProjectRunKey]], None] = lambda _: None,
+        on_run: Callable[[ProjectRunKey | None], None] = lambda _: None,
         limits: TimeLimits | None = None,
     ) -> None:
         """Take a connection.
@@ -130,12 +135,14 @@ class Projector:
             clock: What due times go by; None: the database's own clock.
             terms: How long a run counts as alive after its newest span.
             on_begin: Is called before each group of runs with these.
+            on_run: Is called before each run is computed with this, and with None after the last.
             limits: How long one projection may take; None: any time. Needs the main thread.
         """
         self._session = ProjectorSession(connection)
         self._writer = ProjectionWriter(self._session, terms)
         self._clock = clock
         self._on_begin = on_begin
+        self._on_run = on_run
         self._limits = limits
         self._has_span_rows = True
 
@@ -212,9 +219,8 @@ class Projector:
             try:
                 projection = computed(attempt, stored)
             except Exception as error:  # as in `project_claimed`
-                self._session.ask(
-                    sql.NOTE_FAILURES, project_id, self._now(), [run_id], [_reason(error)], [True]
-                )
+                final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
+                self._session.ask(sql.NOTE_FAILURES, project_id, self._now(), *final)
                 return None
             known = self._writer.read_digests(project_id, [run_id] if projected else [])
             self._writer.write_locked(
@@ -235,23 +241,32 @@ class Projector:
         return None
 
     def _due_groups(self, now: datetime | None) -> Iterator[tuple[int, list[UUID]]]:
-        """Yield the due runs in groups of one project each; projects take turns."""
+        """Yield the due runs in groups of one project each; projects take turns.
+
+        Runs that were never tried share no group with others: these may fail again.
+        """
         is_spread = self._session.standing.is_spread  # a transaction cannot lock runs on two shards
-        groups: dict[int, tuple[list[UUID], int]] = {}
+        groups: dict[tuple[bool, int], tuple[list[UUID], int]] = {}
+        alone: list[tuple[int, list[UUID]]] = []
         for project_id, run_id, attempts, size in self._session.ask(
             sql.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION
         ):
-            if attempts >= ALONE_FROM or is_spread:
+            if attempts >= ALONE_FROM:
+                alone.append((project_id, [run_id]))
+                continue
+            if is_spread:
                 yield project_id, [run_id]
                 continue
-            runs, total = groups.pop(project_id, ([], 0))
+            key = attempts > 0, project_id
+            runs, total = groups.pop(key, ([], 0))
             if runs and (total + size > GROUP_BYTES or len(runs) == GROUP_RUNS):
                 yield project_id, runs
                 runs, total = [], 0
             runs.append(run_id)
-            groups[project_id] = runs, total + size
-        for project_id, (runs, _) in groups.items():
+            groups[key] = runs, total + size
+        for (_, project_id), (runs, _) in sorted(groups.items()):
             yield project_id, runs
+        yield from alone  # last, because they may take long or end this process
 
     # --- One group -------------------------------------------------------------------------------
 
@@ -272,37 +287,49 @@ class Projector:
     ) -> Round:
         """Project runs whose claims the caller holds. The claims save work and prove nothing."""
         begin = time.monotonic()
-        attempts, failures = [], {}
+        attempts: list[Attempt] = []
+        failures: _Failures = {}
         for run_id, arrived, number, *rest in self._session.ask(
             sql.ATTEMPT, project_id, runs, now, not is_due
         ):
             if number > sql.MOST_ATTEMPTS:
-                failures[run_id] = _ENDED_THE_PROCESS, True
+                failures[run_id] = _ENDED_THE_PROCESS, sql.MOST_ATTEMPTS
             else:
                 attempts.append(Attempt(run_id, arrived, *rest))
-        if attempts:
-            self._on_begin([ProjectRunKey(project_id, attempt.run_id) for attempt in attempts])
+        keys = [ProjectRunKey(project_id, attempt.run_id) for attempt in attempts]
+        if keys:
+            self._on_begin(keys)
         stored = self._read(project_id, [attempt.run_id for attempt in attempts])
         projections: list[Computed] = []
-        for attempt in attempts:
+        done = Round()
+        for place, attempt in enumerate(attempts):
             if (spans := stored.pop(attempt.run_id, None)) is None:
                 continue  # it was deleted, or a newer version of the program projected it
+            self._on_run(keys[place])
             try:
                 with _time_limit(self._seconds_for(len(attempts))):
-                    projections.append(computed(attempt, spans))
+                    projection = computed(attempt, spans)
             except TookTooLong:
-                failures[attempt.run_id] = _TOOK_TOO_LONG, False
+                failures[attempt.run_id] = _TOOK_TOO_LONG, 0
+                self._on_run(None)
+                # More runs of the group may take as long, or end the process.
+                done += self._finish(project_id, projections, failures, now)
+                projections, failures = [], {}
+                if rest := keys[place + 1 :]:
+                    self._on_begin(rest)
             except Exception as error:  # whatever a dialect raises costs no other run
-                failures[attempt.run_id] = _reason(error), isinstance(error, TooManySpans)
-        written = self._write_each(project_id, projections, now, failures)
-        if failures:
-            self._note_failures(project_id, failures, now)
-        return Round(
-            projected=len(written),
-            spans=sum(each.rows.spans for each in written),
-            failures=len(failures),
-            seconds=time.monotonic() - begin,
-        )
+                is_final = isinstance(error, TooManySpans)
+                failures[attempt.run_id] = _reason(error), sql.MOST_ATTEMPTS if is_final else 0
+            else:
+                projections.append(projection)
+        self._on_run(None)
+        done += self._finish(project_id, projections, failures, now)
+        return done + Round(seconds=time.monotonic() - begin)
+
+    def note_end(self, run: ProjectRunKey) -> None:
+        """Note that the projection of a run ended its process. The run goes alone from now on."""
+        failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
+        self._note_failures(run.project_id, failures, self._now())
 
     def _seconds_for(self, runs: int) -> float | None:
         if self._limits is None:
@@ -348,12 +375,21 @@ class Projector:
 
     # --- Write -----------------------------------------------------------------------------------
 
+    def _finish(
+        self, project_id: int, group: list[Computed], failures: _Failures, now: datetime | None
+    ) -> Round:
+        """Write projections, and note those that failed."""
+        written = self._write_each(project_id, group, now, failures)
+        if failures:
+            self._note_failures(project_id, failures, now)
+        return Round(len(written), sum(each.rows.spans for each in written), len(failures))
+
     def _write_each(
         self,
         project_id: int,
         group: list[Computed],
         now: datetime | None,
-        failures: dict[UUID, tuple[str, bool]],
+        failures: _Failures,
     ) -> list[Computed]:
         """Write projections together, or one by one if Postgres rejects a row of the group.
 
@@ -364,7 +400,7 @@ class Projector:
             return self._write(project_id, group, now)
         except UNSTORABLE as error:
             if len(group) == 1:
-                failures[group[0].attempt.run_id] = _reason(error), False
+                failures[group[0].attempt.run_id] = _reason(error), 0
                 return []
         except COLLISIONS:
             if len(group) == 1:
@@ -389,14 +425,12 @@ class Projector:
             notify_written(self._session.connection, changed)
         return written
 
-    def _note_failures(
-        self, project_id: int, failures: dict[UUID, tuple[str, bool]], now: datetime | None
-    ) -> None:
+    def _note_failures(self, project_id: int, failures: _Failures, now: datetime | None) -> None:
         runs = list(failures)
-        reasons, finals = map(list, zip(*failures.values(), strict=True))
+        reasons, attempts = map(list, zip(*failures.values(), strict=True))
         with self._session.in_project(project_id):
             self._session.ask(sql.locking_projected_runs(is_spread=True), project_id, runs)
-            changed = self._session.ask(sql.NOTE_FAILURES, project_id, now, runs, reasons, finals)
+            changed = self._session.ask(sql.NOTE_FAILURES, project_id, now, runs, reasons, attempts)
         if changed:
             given_up = [run_id for (run_id,) in changed]
             for run_id in given_up:

@@ -3,7 +3,8 @@
 The server runs it in processes (`python -m tracer.storage.projector_process`), or in one thread.
 A process reads one line of JSON from standard input (`ProjectorOptions`) and ends when standard
 input is closed. It writes one line of JSON (`Report`) to standard output when it begins a group of
-runs, and when all runs that were due are done.
+runs, and when all runs that were due are done. It writes the run in progress to a file
+(`read_run_in_progress`): a line for each run would cost the server too much.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from struct import Struct
+from uuid import UUID
 
 import orjson
 import psycopg
@@ -67,6 +70,9 @@ class ProjectorOptions:
     """The number of projectors of the server. Each looks for due runs every so many seconds if it
     is not notified, so that together they look once a second."""
 
+    progress: int | None = None
+    """The descriptor of the file for the run in progress."""
+
     @property
     def terms(self) -> LeaseTerms:
         """How long leases last."""
@@ -87,6 +93,24 @@ class Report:
     spans: int = 0
     failures: int = 0
     seconds: float = 0.0
+
+
+_RUN_IN_PROGRESS = Struct(">i16s")
+
+
+def read_run_in_progress(file: int) -> ProjectRunKey | None:
+    """Return the run that a projector computes, or was computing when it died; None if none."""
+    content = os.pread(file, _RUN_IN_PROGRESS.size, 0)
+    if not any(content):
+        return None
+    project_id, run_id = _RUN_IN_PROGRESS.unpack(content)
+    return ProjectRunKey(project_id, UUID(bytes=run_id))
+
+
+def _write_run_in_progress(file: int | None, run: ProjectRunKey | None) -> None:
+    if file is not None:
+        project_id, run_id = (run.project_id, run.root_plan_id.bytes) if run else (0, b"")
+        os.pwrite(file, _RUN_IN_PROGRESS.pack(project_id, run_id), 0)
 
 
 def keep_projecting(
@@ -133,6 +157,7 @@ def _project_in_turns(
         connection,
         terms=options.terms,
         on_begin=lambda runs: report(_beginning(runs)),
+        on_run=lambda run: _write_run_in_progress(options.progress, run),
         limits=limits,
     )
     longest, blocked = float(options.projectors), 0

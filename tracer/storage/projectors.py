@@ -9,16 +9,25 @@ import threading
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from tempfile import TemporaryFile
+from typing import IO, Literal
 
 import orjson
 import psutil
+import psycopg
 
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.logs import get_logger
-from tracer.storage.projector_process import ProjectorOptions, Report, keep_projecting
+from tracer.storage.engine import connection_options, sync_connection
+from tracer.storage.projector import Projector, ProjectRunKey
+from tracer.storage.projector_process import (
+    ProjectorOptions,
+    Report,
+    keep_projecting,
+    read_run_in_progress,
+)
 
 GROUP_SECONDS = 60.0
 """The longest time, in seconds, that one group of runs may take."""
@@ -26,9 +35,21 @@ GROUP_SECONDS = 60.0
 MOST_BYTES = 2 * 2**30
 """By how much its memory may grow meanwhile. The largest run, 200,000 spans, needs less."""
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.6
 """How often a projector is looked at while it works. One that has worked on a group for that long
-gets a stand-in, so that a bad run delays no other run for longer."""
+gets a stand-in, so that a bad run delays no other run for longer. One run that takes too long in a
+group needs none (`TimeLimits.in_group`)."""
+
+STAND_IN_SECONDS = 60.0
+"""How long a stand-in stays when the projector is fast again. Large runs often come again: then it
+need not be started again."""
+
+SPARE_SECONDS = 1.0
+"""How long after the last projector the spare is started: a start takes a second of processor time,
+which the projector that has just begun needs."""
+
+NOTE_MILLISECONDS = 1000
+"""The longest wait for the note of a failure, which delays the next projector."""
 
 MOST_STAND_INS = 4
 """How many projectors may work in the place of slow ones: bad runs must not start processes without
@@ -177,6 +198,15 @@ async def _in_thread(options: ProjectorOptions, counts: ProjectionCounts) -> Asy
 # --- Processes -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Projector:
+    """A process that projects, or waits for its options."""
+
+    process: Process
+    progress: IO[bytes]
+    """Has the run in progress."""
+
+
 class _Processes:
     """The projectors of a server, and a spare process that has started and waits for its options.
 
@@ -187,7 +217,7 @@ class _Processes:
         self._options = options
         self._counts = counts
         self._limits = limits
-        self._spare: asyncio.Task[Process] | None = None
+        self._spare: asyncio.Task[_Projector] | None = None
         self._stand_ins: set[asyncio.Task[None]] = set()
 
     async def keep_running(self) -> None:
@@ -208,15 +238,17 @@ class _Processes:
         if self._stand_ins:
             await asyncio.wait(self._stand_ins)
         if self._spare is not None:
-            with suppress(OSError):
+            self._spare.cancel()  # unless it has started
+            with suppress(OSError, asyncio.CancelledError):
                 await _end(await self._spare)
 
-    async def _take(self) -> Process:
+    async def _take(self) -> _Projector:
         """Return a started process, and start the next spare."""
-        spare = self._spare or asyncio.create_task(_start())
-        self._spare = asyncio.create_task(_start())
-        process = await spare
-        return process if process.returncode is None else await self._take()
+        spare, self._spare = self._spare, None
+        projector = await (spare or asyncio.create_task(_start()))
+        if self._spare is None:
+            self._spare = asyncio.create_task(_start(SPARE_SECONDS))
+        return projector if projector.process.returncode is None else await self._take()
 
     async def _run_or_log(self) -> None:
         try:
@@ -226,16 +258,19 @@ class _Processes:
 
     async def _run(self) -> None:
         """Run one projector until it ends or has to be killed."""
-        process = await self._take()
+        projector = await self._take()
+        process = projector.process
         try:
             assert process.stdin is not None
-            process.stdin.write(orjson.dumps(self._options, option=orjson.OPT_APPEND_NEWLINE))
+            options = replace(self._options, progress=projector.progress.fileno())
+            process.stdin.write(orjson.dumps(options, option=orjson.OPT_APPEND_NEWLINE))
             working, reason = await self._watch(process)
             if reason is not None:
                 process.kill()
             code = await process.wait()
+            run = read_run_in_progress(projector.progress.fileno())
         finally:
-            await _end(process)
+            await _end(projector)
         if working is not None:
             self._counts.failures += 1
         log.warning(
@@ -243,8 +278,10 @@ class _Processes:
             reason=reason or "it ended by itself",
             exit_code=code,
             runs=working.runs if working else 0,
-            root_plan_id=working.root_plan_id if working else None,
+            root_plan_id=str(run.root_plan_id) if run else working and working.root_plan_id,
         )
+        if run is not None:
+            await asyncio.to_thread(_note_end, self._options, run)
 
     async def _watch(self, process: Process) -> tuple[Report | None, str | None]:
         """Read what a projector reports until it ends or has to be killed.
@@ -254,9 +291,10 @@ class _Processes:
             to.
         """
         assert process.stdout is not None
-        clock = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
         working: Report | None = None
         stand_in: asyncio.Task[None] | None = None
+        ending: asyncio.TimerHandle | None = None
         since, size = 0.0, 0
         try:
             while True:
@@ -264,12 +302,15 @@ class _Processes:
                     async with asyncio.timeout(LOOK_SECONDS if working else None):
                         line = await process.stdout.readline()
                 except TimeoutError:
-                    if clock() - since > self._limits.group_seconds:
+                    if loop.time() - since > self._limits.group_seconds:
                         seconds = self._limits.group_seconds
                         return working, f"it took more than {seconds:g} s for one group"
                     if _memory(process.pid) - size > self._limits.most_bytes:
                         most = self._limits.most_bytes
                         return working, f"its memory grew by more than {most} bytes"
+                    if ending is not None:
+                        ending.cancel()
+                        ending = None
                     if stand_in is None or stand_in.done():
                         stand_in = self._start_stand_in()
                     continue
@@ -278,11 +319,12 @@ class _Processes:
                 report = Report(**orjson.loads(line))
                 self._counts.add(report)
                 working = report if report.is_begin else None
-                since, size = clock(), _memory(process.pid)
-                if stand_in is not None:
-                    stand_in.cancel()
-                    stand_in = None
+                since, size = loop.time(), _memory(process.pid)
+                if stand_in is not None and ending is None:
+                    ending = loop.call_later(STAND_IN_SECONDS, stand_in.cancel)
         finally:
+            if ending is not None:
+                ending.cancel()
             if stand_in is not None:
                 stand_in.cancel()
 
@@ -296,13 +338,32 @@ class _Processes:
         return stand_in
 
 
-async def _start() -> Process:
-    return await asyncio.create_subprocess_exec(
-        *_COMMAND,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C ends the server, which ends this
-    )
+async def _start(pause: float = 0.0) -> _Projector:
+    """Start a process after some seconds."""
+    await asyncio.sleep(pause)
+    progress = TemporaryFile()  # noqa: SIM115 - `_end` closes it
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            pass_fds=[progress.fileno()],
+            start_new_session=True,  # Ctrl-C ends the server, which ends this
+        )
+    except BaseException:
+        progress.close()
+        raise
+    return _Projector(process, progress)
+
+
+def _note_end(options: ProjectorOptions, run: ProjectRunKey) -> None:
+    """Count a failure of the run that ended a projector, unless the database is too slow for it."""
+    with (
+        suppress(psycopg.OperationalError),
+        sync_connection(connection_options(options.database_url)) as connection,
+    ):
+        connection.execute(f"SET statement_timeout = {NOTE_MILLISECONDS}")
+        Projector(connection, terms=options.terms).note_end(run)
 
 
 def _memory(pid: int) -> int:
@@ -313,8 +374,9 @@ def _memory(pid: int) -> int:
         return 0
 
 
-async def _end(process: Process) -> None:
+async def _end(projector: _Projector) -> None:
     """End a process: by the end of its input, then by SIGTERM, then by SIGKILL."""
+    process = projector.process
     try:
         assert process.stdin is not None
         process.stdin.close()
@@ -327,5 +389,6 @@ async def _end(process: Process) -> None:
                 next_step()
         await process.wait()
     finally:
+        projector.progress.close()
         if process.returncode is None:
             process.kill()
