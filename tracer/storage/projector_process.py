@@ -32,6 +32,10 @@ from tracer.storage.notifications import LOOK_NOW
 from tracer.storage.projection_statements import CHANNEL
 from tracer.storage.projector import Projector, ProjectRunKey, TimeLimits
 
+PRIORITY = 10
+"""By how much the processor priority is lower than the server's: requests go first when the cores
+are busy."""
+
 QUIET_SECONDS = 0.1
 """An accepted run is not due earlier: a projector that hears of one waits that long."""
 
@@ -223,6 +227,7 @@ def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:
 def main() -> None:
     """Run a projector as a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    os.nice(PRIORITY)
     configure_logs()
     if line := sys.stdin.buffer.readline():
         # As the server does (`api.serving`): a large run is no garbage.
