@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from tracer.records import Kind
@@ -67,7 +67,7 @@ def _wrapped(
 
             return call
 
-    return Wrapped()  # type: ignore[return-value]
+    return cast("T", Wrapped())
 
 
 async def project_in(pool: Pool) -> None:

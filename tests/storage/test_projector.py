@@ -17,6 +17,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
+from tests.storage.stored_spans import store_rows
 from tracer.leases import DEFAULT_TERMS
 from tracer.merge import RULES
 from tracer.otel.blocks import traces_of
@@ -67,6 +68,10 @@ class Server:
         self._threads.shutdown()
         for connection in (self.observer, self.stepping, *self._others):
             connection.close()
+
+    def store_rows(self, spans: list[Span]) -> None:
+        """Store spans as programs before migration 0015 did."""
+        self._portal.call(store_rows, self._project.pool, spans)
 
     def accept(self, spans: list[Span]) -> None:
         accepting = PostgresSpans(self._project, None, None, DEFAULT_TERMS, lambda *_: None)
@@ -505,3 +510,22 @@ def test_run_that_ended_a_process_goes_alone_and_last(server: Server) -> None:
     error, attempts = run_row(server.url, "projection_error", "attempts")
     assert error.startswith("The projection ended its process")
     assert attempts == 5
+
+
+def test_unpacked_spans_are_read_after_a_run_of_another_project(server: Server) -> None:
+    first, second = parts_of_a_trace()
+    server.accept(other_trace(1))
+    other_run = UUID(int=1)
+    with server.observer.transaction():
+        for table in ("run", "otel_block", "pending_run"):
+            server.observer.execute(f"UPDATE {table} SET project_id = 2")
+    assert server.projector.project_run(2, other_run)
+    server.store_rows(first)
+    server.accept(second)
+
+    assert server.projector.project_run(PROJECT, RUN)
+
+    with server.observer.transaction():
+        for kind in RECORDS:
+            server.observer.execute(f"DELETE FROM {TABLES[kind]} WHERE project_id = 2")
+    assert_projected(server, first + second)

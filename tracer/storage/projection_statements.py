@@ -181,8 +181,6 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
 ORDER BY root_plan_id, recorded_at, span_id"""
 """Spans that `tracer pack-spans` has not moved into blocks yet."""
 
-HAS_SPAN_ROWS = "SELECT EXISTS (SELECT FROM otel_span)"
-
 READ_DIGESTS = {
     kind: f"""
 SELECT root_plan_id, {RULES[kind].id_field}, digest FROM {TABLES[kind]}

@@ -144,7 +144,6 @@ class Projector:
         self._on_begin = on_begin
         self._on_run = on_run
         self._limits = limits
-        self._has_span_rows = True
 
     # --- What is due -----------------------------------------------------------------------------
 
@@ -352,6 +351,12 @@ class Projector:
     def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
         """Add their messages to runs."""
         ids = list(runs)
+        # Spans that are not packed yet arrived before any block.
+        for run_id, recorded_at, body in self._session.ask(sql.READ_SPAN_ROWS, project_id, ids):
+            of_run = runs[run_id]
+            of_run.messages.append(span_message([body]))
+            of_run.arrivals.append(recorded_at)
+            of_run.spans += 1
         for run_id, recorded_at, spans, size, body in self._session.ask(
             sql.READ_BLOCKS, project_id, ids
         ):
@@ -363,15 +368,6 @@ class Projector:
             of_run.arrivals.append(recorded_at)
             of_run.spans += spans
             of_run.size += size
-        if self._has_span_rows:
-            self._has_span_rows = bool(self._session.ask(sql.HAS_SPAN_ROWS)[0][0])
-            for run_id, recorded_at, body in self._session.ask(sql.READ_SPAN_ROWS, project_id, ids):
-                # They are older than any block.
-                of_run = runs[run_id]
-                place = len(of_run.messages) if not of_run.size else 0
-                of_run.messages.insert(place, span_message([body]))
-                of_run.arrivals.insert(place, recorded_at)
-                of_run.spans += 1
 
     # --- Write -----------------------------------------------------------------------------------
 
