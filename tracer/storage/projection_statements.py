@@ -120,7 +120,8 @@ WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
 # --- Claim ---------------------------------------------------------------------------------------
 
 DUE = f"""
-SELECT project_id, root_plan_id, attempts, pending.size + run.span_bytes
+SELECT project_id, root_plan_id, attempts,
+    CASE WHEN run.projected = 0 OR run.span_bytes > 0 THEN pending.size + run.span_bytes END
 FROM (
     SELECT project_id, root_plan_id, attempts, size, due_at,
         row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
@@ -132,7 +133,10 @@ FROM (
 JOIN run USING (project_id, root_plan_id)
 WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
 ORDER BY turn, project_id"""
-"""Find $2 runs of all projects that are due; projects take turns. Takes no project's id."""
+"""Find $2 runs of all projects that are due; projects take turns. Takes no project's id.
+
+The size of a run is null if its spans are not packed yet: it may be any.
+"""
 
 NEXT_DUE = """
 SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8

@@ -253,7 +253,7 @@ class Projector:
             if attempts >= ALONE_FROM:
                 alone.append((project_id, [run_id]))
                 continue
-            if is_spread:
+            if is_spread or size is None:
                 yield project_id, [run_id]
                 continue
             key = attempts > 0, project_id
