@@ -1,7 +1,7 @@
 """Answers that need not be given again: ETags from the revisions of runs, and 304.
 
-Pending spans are projected first. Then the revision is read by one cheap query. What is read after
-it may be newer than its tag: then the next request gets it once more, and never something old.
+Pending spans are projected first. Then one cheap query reads the revision. An answer may be newer
+than its ETag: then the client receives it twice. It is never older.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class _UpToDateReader:
         return read_record
 
     async def _catch_up(self, kind: Kind, record_id: UUID) -> None:
-        # Once a request: what it reads second may be newer than what it reads first, never older.
+        # Once per request and record: later reads of the request may be newer, never older.
         if record_id not in self._caught_up:
             self._caught_up.add(record_id)
             await self._freshness.catch_up(self._projection, kind, record_id)

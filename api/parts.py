@@ -186,9 +186,9 @@ async def _places(request: Request) -> KnownPlaces:
 Reader = Annotated[TraceReader, Depends(reader_for)]
 """Reads runs and records. Projects their pending spans first."""
 ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
-"""Reads lists, statistics and live changes: what is projected."""
+"""Reads the last projection: for lists, statistics and live changes."""
 Fresh = Annotated[Freshness, Depends(_freshness)]
-"""Whether what was read includes every span. Complete after the last read."""
+"""Whether the answer includes every accepted span. Complete after the last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
 Wishes = Annotated[CancelWishes, Depends(_wishes)]
 """What whoever records may read."""

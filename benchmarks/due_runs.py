@@ -1,4 +1,4 @@
-"""What finding due runs costs when nobody could vacuum: 100,000 pending runs came and went.
+"""The cost of finding due runs after 100,000 pending runs came and went and vacuum was blocked.
 
 A transaction that is open all the time keeps Postgres from removing the old versions of rows, as a
 backup or a forgotten session does. At 10,000 runs a minute that is ten minutes; here they come and

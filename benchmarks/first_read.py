@@ -1,4 +1,4 @@
-"""What the first read of a run costs that has just been acknowledged: the read projects it.
+"""The cost of the first read of a run that was just acknowledged: the read projects it.
 
 The tree of a new run of 1,000 spans is read right after the last answer, again and again with
 another run. The cost is the processor time of the server, its projectors and Postgres meanwhile.

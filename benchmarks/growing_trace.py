@@ -1,4 +1,4 @@
-"""What a trace costs the projectors that grows to 50,000 spans in parts of 50, for an hour.
+"""The projectors' cost of a trace that grows to 50,000 spans in parts of 50, for an hour.
 
 The hour is computed. The projection of the trace, 50 spans after the projection before, is measured
 at several sizes, and its cost is interpolated in between. Then the hour is played by the
