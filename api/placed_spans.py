@@ -40,10 +40,11 @@ class PlacedSpans:
         self.places = places_of(spans, _ids_of(rows))
         self._all = [span.order for span in spans]
         self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
-        plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
+        self.plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
+        """The plan of each step."""
         for span in spans:
             if (place := self.places.get(span.span_id)) is not None:
-                for record_id in {place[1], plans.get(place[1], place[1])}:
+                for record_id in {place[1], self.plans.get(place[1], place[1])}:
                     self._of_record[record_id].append(span.order)
 
     def __len__(self) -> int:

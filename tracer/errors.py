@@ -2,6 +2,7 @@
 
     TracerError
     ├─ RecordNotFound        no such record in this project
+    ├─ RecordMoved           a projection replaced the record by another
     ├─ BadRequest            what was asked cannot be: the sentence says what to do
     │  ├─ BadCursor
     │  ├─ TooLarge           more than is taken at once
@@ -57,6 +58,15 @@ class RecordNotFound(TracerError):
         )
         self.kind = kind
         self.record_id = record_id
+
+
+class RecordMoved(TracerError):
+    """A later projection replaced this record by another."""
+
+    def __init__(self, path: str) -> None:
+        """Take the path of the other record in the API."""
+        super().__init__(f"A later projection of the run replaced this record. See {path}.")
+        self.path = path
 
 
 class BadRequest(TracerError):

@@ -427,6 +427,15 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such run, or it was deleted.
         """
 
+    async def find_runs_like(self, record_id: UUID) -> list[UUID]:
+        """Return the runs of spans that the id of a record may have been made for.
+
+        Ids made from spans begin with six bytes of the trace id.
+
+        Returns:
+            At most ten, by id; mostly one or none.
+        """
+
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:

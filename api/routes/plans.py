@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.large_answers import JsonInParts
+from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.parts import Fresh, Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
@@ -29,11 +30,14 @@ _TREE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
-async def read_plan(plan_id: PlanId, reader: Reader, known: KnownAnswers) -> PlanWithParent:
+@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
+async def read_plan(
+    plan_id: PlanId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+) -> PlanWithParent:
     """Read one plan, and which tool call opened it."""
-    known.check(await reader.read_revision(Kind.PLAN, plan_id))
-    found = await reader.read_plan(plan_id)
+    async with redirect(Kind.PLAN, plan_id):
+        known.check(await reader.read_revision(Kind.PLAN, plan_id))
+        found = await reader.read_plan(plan_id)
     plan = PlanWithParent.model_validate(found.plan)
     if found.opener is not None:
         plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)

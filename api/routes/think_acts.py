@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 from fastapi import APIRouter
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
+from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import ThinkActId
@@ -16,10 +15,11 @@ from tracer.records import Kind
 router = APIRouter(prefix="/api/think-acts", tags=["think-acts"])
 
 
-@router.get("/{thinkActId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+@router.get("/{thinkActId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_think_act(
-    think_act_id: ThinkActId, reader: Reader, known: KnownAnswers
+    think_act_id: ThinkActId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
 ) -> ThinkActSchema:
     """Read one round whole, the model's messages included."""
-    known.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
-    return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))
+    async with redirect(Kind.THINK_ACT, think_act_id):
+        known.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
+        return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
+from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.parts import ProjectedReader, Reader
 from api.problems import documented
 from api.routes.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
@@ -59,13 +59,14 @@ async def list_tool_calls(
     )
 
 
-@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
 async def read_tool_call(
-    tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers
+    tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
 ) -> ToolCallInPlaceSchema:
     """Read one tool call whole, what lies above it and what it opened."""
-    known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
-    place = await reader.read_tool_call(tool_call_id)
+    async with redirect(Kind.TOOL_CALL, tool_call_id):
+        known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
+        place = await reader.read_tool_call(tool_call_id)
     call = ToolCallInPlaceSchema.model_validate(place.call)
     call.lineage = [LineageItem.of(record) for record in place.lineage]
     call.sub_plans = [PlanSchema.model_validate(plan) for plan in place.sub_plans]

@@ -279,4 +279,4 @@ def test_each_method_that_reads_one_run_or_record_is_known() -> None:
         name for name, given in methods.items() if given and str(given[0].annotation) == "UUID"
     }
 
-    assert of_one == {*KINDS, "read_changes"}
+    assert of_one == {*KINDS, "read_changes", "find_runs_like"}

@@ -26,6 +26,12 @@ def root_plan_id(trace_id: bytes) -> UUID:
     return UUID(bytes=trace_id)
 
 
+def run_ids_like(record_id: UUID) -> tuple[UUID, UUID]:
+    """Return the least and the greatest id of a run that an id made from a span may belong to."""
+    beginning = record_id.bytes[:6]
+    return UUID(bytes=beginning + bytes(10)), UUID(bytes=beginning + b"\xff" * 10)
+
+
 def moment(nanoseconds: int) -> datetime | None:
     """Return a time to the microsecond; None for 0, which is no time."""
     if nanoseconds == 0:

@@ -19,7 +19,7 @@ from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import Reduced, merged, reduce_events
 from tracer.otel.blocks import TraceSpans
-from tracer.otel.span_fields import root_plan_id
+from tracer.otel.span_fields import root_plan_id, run_ids_like
 from tracer.otel.spans import Span
 from tracer.pages import Page
 from tracer.record_json import ExportedRecord, merged_whole, reduce_records
@@ -413,6 +413,15 @@ class MemoryStore:
             },
             spans=await self.read_spans(root_plan_id),
         )
+
+    async def find_runs_like(self, record_id: UUID) -> list[UUID]:
+        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        first, last = run_ids_like(record_id)
+        return sorted(
+            run.root_plan_id
+            for run in self._open_runs()
+            if run.is_of_spans and first <= run.root_plan_id <= last
+        )[:10]
 
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None

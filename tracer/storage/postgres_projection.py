@@ -19,6 +19,7 @@ from tracer.clock import Clock
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.logs import get_logger
 from tracer.merge import RULES
+from tracer.otel.span_fields import run_ids_like
 from tracer.records import Kind
 from tracer.storage.engine import (
     ANSWER_SECONDS,
@@ -258,11 +259,9 @@ class PostgresProjection:
         """Return the pending runs that a record may belong to: mostly none, at most a few."""
         first = last = record_id
         if kind is not Kind.RUN:
-            # Ids made from spans begin with six bytes of the trace id (`otel.span_fields`). Other
-            # ids may do so by chance: then a run is projected that would be soon anyway. Spans that
-            # carry records keep the ids of these: they are looked up.
-            first = UUID(bytes=record_id.bytes[:6] + bytes(10))
-            last = UUID(bytes=record_id.bytes[:6] + b"\xff" * 10)
+            # Other ids may begin like a trace id by chance: then a run is projected that would be
+            # soon anyway. Spans that carry records keep the ids of these: they are looked up.
+            first, last = run_ids_like(record_id)
         given = {
             "project_id": self._project_id,
             "id": record_id,

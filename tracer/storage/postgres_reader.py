@@ -11,6 +11,7 @@ from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.leases import Lease
 from tracer.lineage import Payloads, Revision, TreeRows
 from tracer.merge import RULES
+from tracer.otel.span_fields import run_ids_like
 from tracer.otel.spans import Span
 from tracer.pages import Page
 from tracer.records import (
@@ -180,6 +181,20 @@ class PostgresReader:
         """Return everything of a run; see `TraceReader.read_whole_run`."""
         with store_errors():
             return await whole_run(self._project, root_plan_id)
+
+    async def find_runs_like(self, record_id: UUID) -> list[UUID]:
+        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        query = """
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
+    AND deleted_at IS NULL
+ORDER BY root_plan_id LIMIT 10"""
+        with store_errors():
+            async with reading(self._project) as connection:
+                cursor = await connection.execute(
+                    query, [self._project_id, *run_ids_like(record_id)]
+                )
+                return [run_id for (run_id,) in await cursor.fetchall()]
 
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None

@@ -288,7 +288,7 @@ def _later_of_carried(run: RunSpans, carried: CarriedRecords) -> dict[bytes, int
 # --- Spans of agents -----------------------------------------------------------------------------
 
 
-def _record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
+def record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
     """Return a function that makes the ids of a run's records from the ids of their spans.
 
     They are UUIDv8 (RFC 9562): six bytes of the trace id, so that a run's records are one range of
@@ -387,7 +387,7 @@ class _Projection:
     def _set_ids(self) -> None:
         """Set the ids of all records."""
         plan_id, step_id, think_act_id, tool_call_id = (
-            _record_ids(self._root_id, kind)
+            record_ids(self._root_id, kind)
             for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
         )
         for span in self._agents.of:

@@ -6615,6 +6615,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description Temporary Redirect */
+            307: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Bad Request */
             400: {
                 headers: {
@@ -7101,6 +7110,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description Temporary Redirect */
+            307: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Bad Request */
             400: {
                 headers: {
@@ -7198,6 +7216,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description Temporary Redirect */
+            307: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description Bad Request */
             400: {

@@ -1,0 +1,69 @@
+"""Redirects from records that a later projection replaced.
+
+The id of a record that was made from a span depends on what the span was read as. If a later
+version of the span, or a newer dialect, reads it differently, the record gets another id. The old
+id then leads to the record that the span belongs to now, or to the run if its spans are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Depends
+
+from api.parts import Fresh, Places, Reader, Reading
+from tracer.errors import RecordMoved, RecordNotFound
+from tracer.otel.projection.rows import record_ids
+from tracer.records import Kind
+
+_PATHS = {
+    Kind.RUN: "/api/runs/{}",
+    Kind.PLAN: "/api/plans/{}",
+    Kind.THINK_ACT: "/api/think-acts/{}",
+    Kind.TOOL_CALL: "/api/tool-calls/{}",
+}
+
+MADE_FROM_SPAN = 8
+"""The version of the UUIDs that `record_ids` makes (RFC 9562)."""
+
+Redirect = Callable[[Kind, UUID], AbstractAsyncContextManager[None]]
+
+
+async def _redirect(reader: Reader, caller: Reading, places: Places, fresh: Fresh) -> Redirect:
+    async def find_successor(kind: Kind, record_id: UUID) -> tuple[Kind, UUID] | None:
+        if record_id.version != MADE_FROM_SPAN:
+            return None
+        run_ids = await reader.find_runs_like(record_id)
+        for run_id in run_ids:
+            placed = await places.of_run(reader, caller.project_id, run_id, fresh)
+            id_of = record_ids(run_id.bytes, kind)
+            for span_id, place in placed.places.items():
+                if id_of(span_id) == record_id.bytes:
+                    # A step has no page of its own.
+                    is_step = place[0] is Kind.STEP
+                    return (Kind.PLAN, placed.plans[place[1]]) if is_step else place
+        return (Kind.RUN, run_ids[0]) if len(run_ids) == 1 else None
+
+    @asynccontextmanager
+    async def redirect(kind: Kind, record_id: UUID) -> AsyncIterator[None]:
+        try:
+            yield
+        except RecordNotFound:
+            successor = await find_successor(kind, record_id)
+            if successor is None:
+                raise
+            raise RecordMoved(_PATHS[successor[0]].format(successor[1])) from None
+
+    return redirect
+
+
+NOT_THERE = (HTTPStatus.TEMPORARY_REDIRECT, HTTPStatus.NOT_FOUND)
+"""What a route answers for an id without a record."""
+
+RedirectIfMoved = Annotated[Redirect, Depends(_redirect)]
+"""Raises `RecordMoved` in place of `RecordNotFound` if the record has a successor:
+`async with redirect(kind, record_id): ...`."""
