@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
 
-from tracer.otel.blocks import block_key, pack_block
-from tracer.otel.wire_spans import Around
+from tracer.otel.blocks import block_key, pack_block, sent_spans
+from tracer.otel.spans import Span, newer
 
 _FRAME_BYTES = 16
 """The most bytes that the fields around a resource add to a message."""
-
-
-class Version(NamedTuple):
-    """One version of a span. The greatest version of a span is the one that readers see."""
-
-    end: int
-    body: bytes
-    """A serialized `ResourceSpans` with this span alone."""
-    start: int
-    span_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +28,6 @@ class Block:
     body: bytes
 
 
-def versions_of(message: bytes) -> Iterator[Version]:
-    """Yield the spans of a serialized `TracesData` message.
-
-    Raises:
-        google.protobuf.message.DecodeError: The message cannot be parsed.
-    """
-    for resource_spans in TracesData.FromString(message).resource_spans:
-        for scope_spans in resource_spans.scope_spans:
-            around = Around.of_messages(resource_spans, scope_spans)
-            for span in scope_spans.spans:
-                body = around.body(span.SerializeToString(deterministic=True))
-                start, end = span.start_time_unix_nano, span.end_time_unix_nano
-                yield Version(end, body, start, span.span_id)
-
-
 def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[tuple[bytes, datetime]]:
     """Return one version of each span, by (start, span id).
 
@@ -64,14 +38,14 @@ def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[tuple[byt
     Returns:
         The body of each span and the arrival of the first message that holds the span.
     """
-    newest: dict[bytes, Version] = {}
+    newest: dict[bytes, Span] = {}
     arrivals: dict[bytes, datetime] = {}
     for message, recorded_at in messages:
-        for version in versions_of(message):
-            arrivals.setdefault(version.span_id, recorded_at)
-            newest[version.span_id] = max(version, newest.get(version.span_id, version))
-    in_order = sorted(newest.values(), key=lambda version: (version.start, version.span_id))
-    return [(version.body, arrivals[version.span_id]) for version in in_order]
+        for span in sent_spans(message):
+            arrivals.setdefault(span.span_id, recorded_at)
+            newest[span.span_id] = newer(span, newest.get(span.span_id, span))
+    in_order = sorted(newest.values(), key=lambda span: span.order)
+    return [(span.body, arrivals[span.span_id]) for span in in_order]
 
 
 @dataclass(slots=True)
