@@ -73,7 +73,6 @@ async def test_accepted_trace_is_read_whole_at_once(api: Api) -> None:
         (f"/api/runs/{RUN}/spans", lambda body: len(body["items"]) - 1),
         (f"/api/runs/{RUN}/diff/{RUN}", lambda body: body["right"]["totals"]["toolCalls"]),
         (f"/api/runs/{RUN}/export?format=jsonl", lambda body: body.count('"kind":"toolCall"')),
-        (f"/api/executor/details/{RUN}", lambda body: str(body).count("'actToolInfoList': [{")),
     ],
 )
 async def test_each_read_of_a_run_includes_its_pending_spans(
@@ -259,7 +258,7 @@ def test_reads_of_runs_and_records_can_be_fresh_and_no_others() -> None:
                 elif is_of_one:
                     stale.add(route.path)
 
-    assert len(fresh) >= 11
+    assert len(fresh) >= 9
     assert stale == {"/api/runs/{rootPlanId}/events"}
 
 

@@ -323,16 +323,6 @@ async def test_read_revision_decides_whether_a_cached_answer_is_current(served: 
     assert (unchanged.status_code, changed.status_code) == (304, 200)
 
 
-async def test_read_step_and_read_messages_return_the_step_with_its_prompts(
-    served: Served,
-) -> None:
-    run = await served.record_sample()
-    step = await served.get(f"/api/executor/agent-execution/{run.step}")
-    assert (step["agentName"], step["agentRequest"]) == ("nurse", "Review")
-    [round_] = step["thinkActSteps"]
-    assert round_["thinkInput"] == '[{"role":"user","content":"Review"}]'
-
-
 async def test_read_think_act_returns_the_messages(served: Served) -> None:
     run = await served.record_sample()
     shown = await served.get(f"/api/think-acts/{run.think_act}")
