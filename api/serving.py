@@ -17,6 +17,7 @@ import uvicorn
 from api.app import create_app
 from api.first_key import first_key_notice
 from api.gate import Access, is_loopback
+from api.header_limits import HeaderLimits
 from api.own_spans import OwnSpans, own_spans
 from api.proxies import VARIABLE, behind_proxies
 from api.shares import Shares
@@ -126,6 +127,7 @@ async def _serving(
     app = create_app(parts, access=Access(parts.callers, hosts, shares), spans=spans)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
+        http=HeaderLimits,
         proxy_headers=False,  # `behind_proxies` is stricter
         log_config=None,
         access_log=False,  # `api.accounting` says more, and less
