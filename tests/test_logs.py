@@ -2,15 +2,17 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tracer.errors import StoreUnavailable
 from tracer.ids import new_id
-from tracer.logs import configure_logs, get_logger, lineage_bound
+from tracer.logs import configure_logs, get_logger, lineage_bound, request_bound, tell_lineage
 
 logger = get_logger("tracer.something")
 
@@ -72,6 +74,57 @@ def test_a_terminal_gets_readable_lines() -> None:
     logger.warning("spool is full", events=3)
     assert "spool is full" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
+
+
+REQUEST = {
+    "method": "GET",
+    "route": "/api/plans/{planId}/tree",
+    "status": 200,
+    "duration_ms": 3.1,
+    "received_bytes": 0,
+    "sent_bytes": 5_000,
+    "client": "127.0.0.1",
+}
+TIME = r"\d\d:\d\d:\d\d"
+AN_ID = "01939d1c-7a3e-7000-8000-00000000abcd"
+
+
+def test_a_request_is_one_short_line_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    configure_logs(stream=stream)
+    with request_bound("mine-1"):
+        tell_lineage(plan_id=UUID(AN_ID))
+        logger.info("request", **REQUEST)
+    logger.info("request", **REQUEST | {"status": 404, "code": "not_found", "route": "none"})
+    logger.info("request", **REQUEST | {"status": 0})
+
+    found, missing, given_up = stream.getvalue().splitlines()
+    assert re.fullmatch(f"{TIME} GET /api/plans/{AN_ID}/tree 200 3.1 ms", found)
+    assert len(found) <= 80
+    assert re.fullmatch(f"{TIME} GET none 404 3.1 ms not_found", missing)
+    assert re.fullmatch(TIME + r" GET /api/plans/{planId}/tree - 3.1 ms", given_up)
+
+
+COLORS: list[tuple[dict[str, str], bool]] = [
+    ({"TERM": "xterm", "NO_COLOR": ""}, True),
+    ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+    ({"TERM": "dumb", "NO_COLOR": ""}, False),
+]
+
+
+@pytest.mark.parametrize(("environment", "has_colors"), COLORS)
+def test_terminal_lines_have_colors_if_the_terminal_has_them(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], has_colors: bool
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = Terminal()
+    configure_logs(stream=stream)
+    logger.info("request", **REQUEST)
+    logger.warning("spool is full")
+
+    assert [("\x1b[" in line) for line in stream.getvalue().splitlines()] == [has_colors] * 2
 
 
 def test_a_terminal_gets_the_traceback_of_an_error() -> None:

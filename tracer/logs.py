@@ -6,6 +6,8 @@ our lines obey that program's configuration. `configure_logs` is for programs of
 
 import json
 import logging
+import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -107,15 +109,12 @@ def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
 
     Args:
         level: The least level that is written.
-        stream: Where to write; standard error unless given. A terminal gets readable lines,
-            anything else a JSON object a line.
+        stream: Where to write; standard error unless given. A terminal gets a short line for each
+            request and readable lines, anything else a JSON object a line.
     """
     stream = stream or sys.stderr
-    console = structlog.dev.ConsoleRenderer()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        _Lines((lambda event: str(console(None, "", event))) if stream.isatty() else _json)
-    )
+    handler.setFormatter(_Lines(_for_terminal(_has_colors()) if stream.isatty() else _json))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -145,6 +144,52 @@ class _Lines(logging.Formatter):
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = "\n".join(_describe(record.exc_info[1]))
         return self._rendered(event)
+
+
+def _has_colors() -> bool:
+    """Return whether a terminal has colours, and the user wants them (https://no-color.org)."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+_PARAMETER = re.compile(r"{(\w+)}")
+_STATUS_COLORS = {2: "\x1b[32m", 3: "\x1b[36m", 4: "\x1b[33m", 5: "\x1b[31m"}
+_DIM, _RESET = "\x1b[2m", "\x1b[0m"
+
+
+def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
+    """Return a renderer for people, with local times."""
+    console = structlog.dev.ConsoleRenderer(colors=has_colors, sort_keys=False, pad_event_to=0)
+
+    def colored(text: str, color: str) -> str:
+        return f"{color}{text}{_RESET}" if has_colors and color else text
+
+    def rendered(event: EventDict) -> str:
+        moment = datetime.fromisoformat(event["timestamp"]).astimezone()
+        event["timestamp"] = f"{moment:%H:%M:%S}"
+        if event["event"] != "request" or "route" not in event:
+            return str(console(None, "", event))
+        status = event["status"]
+        parts = [
+            colored(event["timestamp"], _DIM),
+            event["method"],
+            _PARAMETER.sub(lambda found: _parameter(found, event), event["route"]),
+            colored(str(status or "-"), _STATUS_COLORS.get(status // 100, "")),
+            colored(f"{event['duration_ms']} ms", _DIM),
+        ]
+        if "code" in event:
+            parts.append(event["code"])
+        return " ".join(parts)
+
+    return rendered
+
+
+def _parameter(found: re.Match[str], event: EventDict) -> str:
+    """Return the id in a path if it is in the log, else the parameter's name in braces.
+
+    The log has ids that were valid, and never the path itself: a client may write anything in it.
+    """
+    name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", found[1])
+    return str(event.get(name, found[0]))
 
 
 def _json(event: EventDict) -> str:
