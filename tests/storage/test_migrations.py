@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import psycopg
@@ -79,6 +80,50 @@ def test_servers_that_start_at_once_migrate_once(empty_database_url: str) -> Non
     with psycopg.connect(empty_database_url) as connection:
         found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     assert found == [(head(),)]
+
+
+@pytest.fixture
+def guest_url(empty_database_url: str) -> Iterator[str]:
+    """The address of the same database for a role that has no rights, as analysts have none."""
+    name = sql.Identifier(f"guest_{new_id().hex}")
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'guest'").format(name))
+        yield make_conninfo(empty_database_url, user=name.as_string()[1:-1], password="guest")
+        owner.execute(sql.SQL("DROP OWNED BY {}").format(name))
+        owner.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+# PREPARE locks a table before anybody asks whether the role may read it.
+LOCKS_OF_A_GUEST = """
+SELECT pg_advisory_lock(7225020);
+BEGIN;
+PREPARE reading AS SELECT FROM alembic_version FOR UPDATE;
+PREPARE writing AS DELETE FROM alembic_version"""
+
+
+def test_locks_of_a_role_without_rights_delay_no_migration(
+    empty_database_url: str, guest_url: str
+) -> None:
+    upgrade(empty_database_url)
+    with psycopg.connect(guest_url, autocommit=True) as guest:
+        guest.execute(LOCKS_OF_A_GUEST)
+        upgrade(empty_database_url, lock_seconds=5)
+
+
+def test_a_migration_that_waits_too_long_names_the_session_that_holds_the_lock(
+    empty_database_url: str,
+) -> None:
+    upgrade(empty_database_url, "0014")
+    name = "weekly report"
+    with psycopg.connect(empty_database_url, application_name=name) as reader:
+        for held in ("SELECT FROM run", "LOCK TABLE alembic_version"):
+            reader.execute(held.encode())
+            with pytest.raises(
+                StoreUnavailable, match=f"process {reader.info.backend_pid} .*{name}"
+            ):
+                upgrade(empty_database_url, lock_seconds=0.1)
+            reader.rollback()
+    upgrade(empty_database_url, lock_seconds=5)
 
 
 def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: str) -> None:

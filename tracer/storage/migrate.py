@@ -16,7 +16,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import SetColumnComment, SetTableComment
 
@@ -29,17 +29,25 @@ from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
 
 MINIMUM_SERVER_VERSION = 180_000
-_LOCK = 7_225_020  # any number that no other program in the database uses
+
+LOCK_SECONDS = 60.0
+"""How long a migration waits for a lock, by default."""
 
 
-def upgrade(url: str, revision: str = "head") -> None:
+def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS) -> None:
     """Migrate up to `revision`, in one transaction; several servers may do so at once.
 
+    Args:
+        url: The database.
+        revision: The revision to reach.
+        lock_seconds: How long to wait for each lock.
+
     Raises:
-        StoreUnavailable: The database does not answer.
+        StoreUnavailable: The database does not answer, or other sessions held a lock for too long.
+            The message names them.
         ConfigurationError: It is older than PostgreSQL 18, or its user may not do it.
     """
-    with _locked(url) as (connection, config):
+    with _locked(url, lock_seconds) as (connection, config):
         before = MigrationContext.configure(connection).get_current_revision()
         command.upgrade(config, revision)
         after = MigrationContext.configure(connection).get_current_revision()
@@ -106,18 +114,88 @@ def _config() -> Config:
 
 
 @contextmanager
-def _locked(url: str) -> Iterator[tuple[Connection, Config]]:
-    with store_errors(), migrating_connection(url) as connection, connection.begin():
+def _locked(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[tuple[Connection, Config]]:
+    with (
+        store_errors(),
+        migrating_connection(url) as connection,
+        _holders_named(connection, lock_seconds),
+        connection.begin(),
+    ):
         version = connection.scalar(text("SHOW server_version_num"))
         if int(str(version)) < MINIMUM_SERVER_VERSION:
             raise ConfigurationError(
                 f"Tracer needs PostgreSQL 18 or newer; the server's version is {version}."
             )
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         config = _config()
         config.attributes["connection"] = connection
         with _rights_told():
+            _lock(connection, lock_seconds)
             yield connection, config
+
+
+def _lock(connection: Connection, lock_seconds: float) -> None:
+    """Wait for other migrations to end, and keep them out until the end of the transaction.
+
+    No advisory lock: every role that can connect may take and keep one. In this mode a table can
+    be locked only by a role that may write to it. A role without rights can lock it in the modes of
+    reading and writing, by PREPARE; these do not conflict.
+    """
+    timeout = {"timeout": f"{max(1, round(lock_seconds * 1000))}ms"}
+    connection.execute(text("SELECT set_config('lock_timeout', :timeout, true)"), timeout)
+    if connection.scalar(text("SELECT to_regclass('alembic_version') IS NULL")):
+        try:
+            with connection.begin_nested():
+                connection.execute(text(_VERSION_TABLE))
+        except IntegrityError:
+            pass  # another server created it first, and has committed
+    connection.execute(text("LOCK TABLE alembic_version IN SHARE UPDATE EXCLUSIVE MODE"))
+
+
+@contextmanager
+def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None]:
+    """Name the sessions that hold the lock if waiting for one takes too long.
+
+    Raises:
+        StoreUnavailable: It does.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
+            raise
+        found = connection.execute(text(_HOLDERS), {"seconds": lock_seconds}).fetchall()
+        of_migrations = [holder for holder in found if holder.migrates]
+        names = ", ".join(
+            f"process {each.pid} (user {each.usename}, application {each.application_name!r})"
+            for each in of_migrations or found
+        )
+        raise StoreUnavailable(
+            f"The migration waited {lock_seconds:g} s for a lock and was rolled back. "
+            f"{names or 'A session that has ended'} held locks in this database. End those "
+            "transactions, for example with SELECT pg_terminate_backend(…), and run "
+            "`tracer migrate` again."
+        ) from error
+
+
+# As Alembic creates it.
+_VERSION_TABLE = """
+CREATE TABLE alembic_version (
+    version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY
+)"""
+
+# A holder of the lock is older than the wait for it. The age of other users' transactions is
+# visible to superusers and members of `pg_read_all_stats` only.
+_HOLDERS = """
+SELECT pid, usename, application_name, bool_or(
+    relation = to_regclass('alembic_version')
+    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+) AS migrates
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE granted AND locktype = 'relation' AND relation >= 16384  -- no catalog
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid <> pg_backend_pid()
+    AND coalesce(xact_start <= now() - make_interval(secs => :seconds), true)
+GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact_start LIMIT 5"""
 
 
 @contextmanager
