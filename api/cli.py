@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn, Unpack
 import orjson
 import typer
 
-from api.analyst_commands import analysts
+from api.analyst_commands import analysts, psql
 from api.deletion_commands import erase, prune
 from api.key_commands import keys
 from api.project_commands import projects
@@ -47,6 +47,7 @@ commands.command(name="prune")(prune)
 commands.command(name="erase")(erase)
 commands.command(name="pack-spans")(pack_spans)
 commands.command(name="reproject")(reproject)
+commands.command(name="psql")(psql)
 commands.add_typer(keys)
 commands.add_typer(analysts)
 commands.add_typer(projects)

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import psycopg
 
 from tests.analysts.ward_week import tell_week
-from tracer.storage.analysts import Analysts
+from tracer.storage.analysts import add_analyst, remove_analyst
 from tracer.storage.engine import open_pool
 from tracer.storage.projects import project_made
 
@@ -29,17 +29,13 @@ async def answered_page(database_url: str) -> str:
     async with open_pool(database_url) as pool:
         await tell_week(pool, 1)
         await tell_week(pool, await project_made(pool, WARD))
-        analysts = Analysts(pool)
-        password = (await analysts.add(role, WARD)).password
-        assert password is not None
+        analyst = await add_analyst(pool, role, WARD)
         try:
-            with psycopg.connect(
-                _as_role(database_url, role, password), autocommit=True
-            ) as connection:
+            with psycopg.connect(analyst.url, autocommit=True) as connection:
                 connection.execute("SET TIME ZONE 'UTC'")
                 return QUERY.sub(lambda found: _answered(connection, found[1]), _page())
         finally:
-            await analysts.remove(role)
+            await remove_analyst(pool, role)
 
 
 def queries() -> list[str]:
@@ -49,12 +45,6 @@ def queries() -> list[str]:
 
 def _page() -> str:
     return PAGE.read_text(encoding="utf-8")
-
-
-def _as_role(database_url: str, role: str, password: str) -> str:
-    parts = urlsplit(database_url)
-    server = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{quote(role)}:{password}@{server}").geturl()
 
 
 def _answered(connection: psycopg.Connection, query: str) -> str:

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from tests.citus_databases import without_analysts
 from tests.otel.made_traces import made, spans_from
@@ -18,9 +19,8 @@ from tests.sample_runs import SampleRun, sample_run
 from tests.storage.stored_spans import LONG_AGO, make_pending, store_block
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.otel.span_fields import root_plan_id
-from tracer.storage.analyst_role import READER_ROLE
-from tracer.storage.analysts import Analysts
-from tracer.storage.engine import Pool
+from tracer.storage.analysts import READER_ROLE, add_analyst, list_analysts, remove_analyst
+from tracer.storage.engine import Pool, open_pool
 from tracer.storage.migrate import upgrade
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import PROGRAM_ROLE
@@ -40,7 +40,6 @@ WHERE n.nspname IN ('public', 'trace') AND c.relkind IN ('r', 'v') ORDER BY 1"""
 class Ward:
     """Two projects with a run and a trace each; an analyst of the second."""
 
-    analysts: Analysts
     role: str
     owner_url: str
     url: str
@@ -67,17 +66,11 @@ async def ward(pool: Pool, database_url: str) -> AsyncIterator[Ward]:
         spans = spans_from(made(project_id, "a span"))
         await store_block(pool, spans, project_id=project_id)
         await make_pending(pool, root_plan_id(spans[0].trace_id), project_id=project_id)
-    analysts = Analysts(pool)
-    parts = urlsplit(database_url)
-    role = f"analyst of {parts.path[1:]}"  # the roles of all tests are in one cluster
-    new = await analysts.add(role, "other")
-    assert new.password is not None
-    server = parts.netloc.rpartition("@")[2]
-    netloc = f"{quote(role)}:{new.password}@{server}"
-    url = parts._replace(netloc=netloc).geturl()
-    yield Ward(analysts, role, database_url, url, runs[1], runs[0])
-    if [each for each in await analysts.list_analysts() if each.role == role]:
-        await analysts.remove(role)
+    role = f"analyst of {urlsplit(database_url).path[1:]}"  # all tests share the cluster's roles
+    new = await add_analyst(pool, role, "other")
+    yield Ward(role, database_url, new.url, runs[1], runs[0])
+    if [each for each in await list_analysts(pool) if each.role == role]:
+        await remove_analyst(pool, role)
 
 
 async def test_an_analyst_sees_one_project_in_every_table_and_view(ward: Ward) -> None:
@@ -137,6 +130,12 @@ FORBIDDEN = [
     "SET SESSION AUTHORIZATION tracer_program",
     "GRANT tracer_reader TO tracer_program",
     "COPY run TO PROGRAM 'cat'",
+    "SELECT lo_creat(-1)",
+    "SELECT lo_create(0)",
+    "SELECT lo_from_bytea(0, 'x')",
+    "SELECT lo_put(1, 0, 'x')",
+    "SELECT lo_unlink(1)",
+    "SELECT lo_open(1, 131072)",
 ]
 
 REFUSALS = (
@@ -160,7 +159,6 @@ async def test_a_condition_of_an_analysts_own_sees_no_row_of_others(ward: Ward) 
             $$ BEGIN IF $1 <> 2 THEN RAISE 'project %', $1; END IF; RETURN true; END $$""")
         query = "SELECT count(*) FROM run WHERE pg_temp.told(project_id)"
         shown = connection.execute(query).fetchall()
-        connection.rollback()  # who owns something can't be removed, and the session ends later
     assert shown == [(2,)]
 
 
@@ -173,37 +171,109 @@ async def test_the_programs_policy_is_nobody_elses_after_migrating(ward: Ward) -
     assert ward.ask(choose) == [(0,)]
 
 
-async def test_who_is_removed_sees_nothing_in_an_open_session_and_does_not_come_back(
-    ward: Ward,
+async def test_a_removed_analyst_loses_its_open_session_and_cannot_log_in(
+    ward: Ward, pool: Pool
 ) -> None:
     with psycopg.connect(ward.url, autocommit=True) as connection:
         assert connection.execute("SELECT count(*) FROM trace.runs").fetchone() == (2,)
-        assert (await ward.analysts.remove(ward.role)).was_made
+        assert (await remove_analyst(pool, ward.role)).was_made
         with pytest.raises(psycopg.Error):
             connection.execute("SELECT count(*) FROM trace.runs")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(ward.url)
-    assert await ward.analysts.list_analysts() == []
+    assert await list_analysts(pool) == []
 
 
-async def test_a_role_that_was_there_before_stays(ward: Ward, pool: Pool) -> None:
+async def test_access_stays_revoked_if_the_role_cannot_be_dropped(ward: Ward, pool: Pool) -> None:
+    name = sql.Identifier(ward.role)
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute("CREATE SCHEMA scratch")
+        owner.execute(sql.SQL("GRANT ALL ON SCHEMA scratch TO {}").format(name))
+        with psycopg.connect(ward.url) as analyst:
+            analyst.execute("CREATE TABLE scratch.findings AS SELECT FROM trace.runs")
+            analyst.commit()
+            analyst.execute(sql.SQL("ALTER ROLE {} PASSWORD 'locks the role'").format(name))
+            with pytest.raises(BadRequest, match=r"reads no records.* table scratch\.findings"):
+                await remove_analyst(pool, ward.role)
+            with pytest.raises(psycopg.OperationalError):
+                analyst.execute("SELECT FROM trace.runs")
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(ward.url)
+        assert await list_analysts(pool) == []
+        member = "SELECT pg_has_role(%s, 'tracer_reader', 'MEMBER')"
+        assert owner.execute(member, [ward.role]).fetchone() == (False,)
+        assert owner.execute("SELECT count(*) FROM scratch.findings").fetchone() == (2,)
+        owner.execute(sql.SQL("DROP OWNED BY {}").format(name))
+        owner.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_removing_drops_a_role_with_rights_and_temporary_objects(
+    ward: Ward, pool: Pool
+) -> None:
+    with psycopg.connect(ward.owner_url, autocommit=True) as owner:
+        owner.execute("CREATE TABLE codes ()")
+        grant = sql.SQL("GRANT SELECT ON codes TO {}").format(sql.Identifier(ward.role))
+        owner.execute(grant)
+        with psycopg.connect(ward.url, autocommit=True) as analyst:
+            analyst.execute("CREATE TEMP VIEW mine AS SELECT * FROM trace.runs")
+            await remove_analyst(pool, ward.role)
+        query = "SELECT FROM pg_roles WHERE rolname = %s"
+        assert owner.execute(query, [ward.role]).fetchall() == []
+
+
+async def test_an_owner_without_superuser_rights_adds_and_removes_analysts(
+    database_url: str, empty_database_url: str
+) -> None:
+    assert database_url != empty_database_url  # the cluster has Tracer's roles
+    parts = urlsplit(empty_database_url)
+    name = sql.Identifier(f"owner of {parts.path[1:]}")
+    role = f"analyst of {parts.path[1:]}"
+    with psycopg.connect(empty_database_url, autocommit=True) as superuser:
+        superuser.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE PASSWORD 'x'").format(name))
+        for statement in (
+            f"GRANT {PROGRAM_ROLE} TO {{}} WITH INHERIT FALSE",
+            f"GRANT {READER_ROLE} TO {{}} WITH ADMIN OPTION",
+            "ALTER DATABASE {database} OWNER TO {}",
+            "GRANT CREATE ON SCHEMA public TO {}",
+        ):
+            database = sql.Identifier(parts.path[1:])
+            superuser.execute(sql.SQL(statement).format(name, database=database))
+        url = make_conninfo(empty_database_url, user=name.as_string()[1:-1], password="x")
+        try:
+            await asyncio.to_thread(upgrade, url)
+            async with open_pool(url) as own_pool:
+                analyst = await add_analyst(own_pool, role, "default")
+                with psycopg.connect(analyst.url, autocommit=True) as session:
+                    assert session.execute("SELECT FROM trace.runs").fetchall() == []
+                    await remove_analyst(own_pool, role)
+                    with pytest.raises(psycopg.OperationalError):
+                        session.execute("SELECT 1")
+            query = "SELECT FROM pg_roles WHERE rolname = %s"
+            assert superuser.execute(query, [role]).fetchall() == []
+        finally:
+            superuser.execute(sql.SQL("DROP OWNED BY {}").format(name))
+            superuser.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(database))
+            superuser.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_removing_keeps_a_role_that_existed_before(ward: Ward, pool: Pool) -> None:
     role = f"{ward.role}, before"
     name = sql.Identifier(role)
     async with pool.connection() as connection:
         await connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
         try:
-            added = await ward.analysts.add(role, "default")
+            added = await add_analyst(pool, role, "default")
             assert (added.password, added.was_made) == (None, False)
             with pytest.raises(BadRequest, match="already"):
-                await ward.analysts.add(role, "other")
-            await ward.analysts.remove(role)
+                await add_analyst(pool, role, "other")
+            await remove_analyst(pool, role)
             cursor = await connection.execute("SELECT to_regrole(quote_ident(%s))::text", [role])
             assert await cursor.fetchone() == (f'"{role}"',)
         finally:
             await connection.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_a_role_that_could_see_more_is_no_analyst(ward: Ward, pool: Pool) -> None:
+async def test_a_role_with_more_rights_is_rejected(ward: Ward, pool: Pool) -> None:
     role = f"{ward.role}, more"
     name = sql.Identifier(role)
     async with pool.connection() as connection:
@@ -211,37 +281,35 @@ async def test_a_role_that_could_see_more_is_no_analyst(ward: Ward, pool: Pool) 
             await connection.execute(sql.SQL(f"CREATE ROLE {{}} LOGIN {may}").format(name))
             try:
                 with pytest.raises(BadRequest, match="could see other projects"):
-                    await ward.analysts.add(role, "other")
+                    await add_analyst(pool, role, "other")
             finally:
                 await connection.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
-async def test_the_roles_of_the_walls_are_no_analysts(ward: Ward) -> None:
+async def test_roles_of_row_level_security_are_rejected(pool: Pool) -> None:
     for role in (PROGRAM_ROLE, READER_ROLE):
         with pytest.raises(BadRequest, match="can't log in"):
-            await ward.analysts.add(role, "other")
+            await add_analyst(pool, role, "default")
 
 
-async def test_an_analyst_whose_role_is_gone_is_removed_all_the_same(
-    ward: Ward, pool: Pool
-) -> None:
+async def test_an_analyst_whose_role_is_missing_is_removed(ward: Ward, pool: Pool) -> None:
     async with pool.connection() as connection:  # as after a restore in another cluster
         await connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(ward.role)))
-    assert (await ward.analysts.remove(ward.role)).role == ward.role
-    assert await ward.analysts.list_analysts() == []
+    assert (await remove_analyst(pool, ward.role)).role == ward.role
+    assert await list_analysts(pool) == []
 
 
-async def test_what_is_no_name_of_a_role_is_told(ward: Ward) -> None:
+async def test_an_invalid_role_name_is_rejected(pool: Pool) -> None:
     for name in ("", "pg_mine", "public", "x" * 64):
         with pytest.raises(BadRequest):
-            await ward.analysts.add(name, "other")
+            await add_analyst(pool, name, "default")
 
 
-async def test_there_is_no_analyst_of_no_project(ward: Ward) -> None:
+async def test_an_unknown_project_or_analyst_is_rejected(pool: Pool) -> None:
     with pytest.raises(ConfigurationError, match="no project"):
-        await ward.analysts.add("somebody", "nowhere")
+        await add_analyst(pool, "somebody", "nowhere")
     with pytest.raises(BadRequest, match="no analyst"):
-        await ward.analysts.remove("somebody")
+        await remove_analyst(pool, "somebody")
 
 
 # Of an empty table every index is as good as any other.

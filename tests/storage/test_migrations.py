@@ -20,8 +20,8 @@ from tests.storage.catalogs import Catalog, read_catalog
 from tests.storage.deletions import record, rich_run
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 from tracer.ids import new_id
-from tracer.storage.analyst_role import POLICY as ANALYSTS_POLICY
-from tracer.storage.analyst_role import let_analysts_in
+from tracer.storage.analysts import POLICY as ANALYSTS_POLICY
+from tracer.storage.analysts import allow_analysts
 from tracer.storage.burial_statements import OF_SUBJECT
 from tracer.storage.engine import open_pool
 from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
@@ -53,7 +53,7 @@ def test_migrations_match_the_table_classes(database_url: str, empty_database_ur
         METADATA.create_all(connection)
         raise_wall(connection)
         connection.execute(text("CREATE SCHEMA trace"))
-        let_analysts_in(connection)
+        allow_analysts(connection)
     expected = read_catalog(empty_database_url)
     if workers_of(database_url):  # Citus takes no policy like that of analysts
         of_all = [row for row in expected["policies"] if row[3] != ANALYSTS_POLICY]

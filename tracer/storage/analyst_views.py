@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-from tracer.storage.analyst_role import VIEWS
+from tracer.storage.analysts import VIEWS
 from tracer.storage.figure_views import FIGURE_VIEWS
 from tracer.storage.record_views import LINEAGE_OF, RECORD_VIEWS
 from tracer.storage.span_views import SPAN_VIEWS

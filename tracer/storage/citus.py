@@ -15,8 +15,8 @@ from psycopg.errors import InternalError_, OperationalError
 from sqlalchemy import Connection, text
 
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.storage.analyst_role import POLICY as ANALYSTS_POLICY
-from tracer.storage.analyst_role import VIEWS
+from tracer.storage.analysts import POLICY as ANALYSTS_POLICY
+from tracer.storage.analysts import VIEWS
 from tracer.storage.engine import Pool, PoolConnection, borrowed
 from tracer.storage.program_role import PROGRAM_ROLE, standing_of
 from tracer.storage.tables import METADATA

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.records import Kind
-from tracer.storage.analyst_role import VIEWS
+from tracer.storage.analysts import VIEWS
 from tracer.storage.tables import IS_FAILED, TABLES
 from tracer.storage.view_columns import Column, View, in_run, joined, milliseconds, place, said_of
 

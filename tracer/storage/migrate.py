@@ -22,8 +22,8 @@ from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
 from tracer.storage import citus
-from tracer.storage.analyst_role import let_analysts_in
 from tracer.storage.analyst_views import make_views
+from tracer.storage.analysts import allow_analysts
 from tracer.storage.engine import PoolConnection, connection_options, store_errors
 from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
@@ -60,7 +60,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
             if citus.is_there(connection):
                 citus.let_program_in(connection)
             else:  # Citus takes no policy that looks into another table
-                let_analysts_in(connection)
+                allow_analysts(connection)
 
 
 def downgrade(url: str, revision: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracer.records import Kind
-from tracer.storage.analyst_role import VIEWS
+from tracer.storage.analysts import VIEWS
 from tracer.storage.tables import TABLES
 from tracer.storage.view_columns import (
     Column,
