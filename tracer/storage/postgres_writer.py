@@ -37,6 +37,7 @@ from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
 from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
 from tracer.storage.projects import SettingsOfProject
+from tracer.storage.redaction_threads import in_redaction_thread
 from tracer.storage.restore_statements import restore_rows
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.upserts import LOCK_RUNS, merging
@@ -44,11 +45,10 @@ from tracer.storage.write_errors import Numbered, outlasting_collisions, refused
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
-Given = TypeVar("Given")
+Written = TypeVar("Written")
 
 SMALL_SIZE = 16 * 2**10
-"""Below this, masking takes less time than handing over to a thread, and 10 ms for the worst texts:
-others wait for the event loop meanwhile."""
+"""Fewer characters are redacted in the event loop: that takes less time than to use a thread."""
 
 WRITE_SECONDS = 20.0
 """How long a write may wait: a client should hear that it has to come again, while it listens."""
@@ -119,20 +119,19 @@ class PostgresWriter:
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
+            size = sum(map(text_size, events))
+            redacted = await self._redacted(self._admission.events, events, size)
             async with asyncio.timeout(self._write_seconds):
-                size = sum(map(text_size, events))
-                refused = await self._together.write(
-                    await self._admitted(self._admission.events, events, size)
-                )
+                refused = await self._together.write(redacted)
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
         with store_errors():
-            admitted = await self._admitted(self._admission.records, records)
+            redacted = await self._redacted(self._admission.records, records)
             restoring = partial(refused_of, written="record", write=self._restore)
-            numbered = list(enumerate(admitted))
+            numbered = list(enumerate(redacted))
             refused = await written_apart(self._project.pool, _run_of, restoring, numbered)
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer.without(refused, records)
@@ -140,10 +139,10 @@ class PostgresWriter:
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store spans; see `TraceWriter.write_spans`."""
         with store_errors():
+            size = sum(len(trace.message) for trace in traces)
+            redacted = await self._redacted(self._admission.traces, traces, size)
             async with asyncio.timeout(self._write_seconds):
-                size = sum(len(trace.message) for trace in traces)
-                admitted = await self._admitted(self._admission.traces, traces, size)
-                refused = await self._spans.write(admitted)
+                refused = await self._spans.write(redacted)
         self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
         return _answer_for_spans(traces, refused)
 
@@ -152,29 +151,33 @@ class PostgresWriter:
     ) -> WriteAnswer:
         """Store spans whose records are as old as they were; see `TraceRestorer`."""
         with store_errors():
-            said = reduce_records(await self._admitted(self._admission.records, records))
-            admitted = await self._admitted(self._admission.traces, traces)
-            refused = await self._spans.restore(admitted, said)
+            said = reduce_records(await self._redacted(self._admission.records, records))
+            redacted = await self._redacted(self._admission.traces, traces)
+            refused = await self._spans.restore(redacted, said)
         self._on_written({root_plan_id(trace.trace_id) for trace in traces})
         return _answer_for_spans(traces, refused)
 
-    async def _admitted(
+    async def _redacted(
         self,
-        admit: Callable[[Sequence[Given], PayloadPolicy], list[Given]],
-        given: Sequence[Given],
+        redact: Callable[[Sequence[Written], PayloadPolicy], list[Written]],
+        items: Sequence[Written],
         size: float = math.inf,
-    ) -> list[Given]:
-        """Return what is kept of something that was sent, by the door that `admit` is.
+    ) -> list[Written]:
+        """Redact `items` with `redact`, by the project's policy for payloads.
+
+        The time that this takes does not count towards `write_seconds`: it depends on the items
+        alone, so a client that sends them again would fail again.
 
         Args:
-            admit: Masks, and leaves out of payloads what is not wanted.
-            given: What was sent.
-            size: About how large it is.
+            redact: Masks secrets and shortens payloads.
+            items: The events, records or spans.
+            size: About how many characters they have.
         """
-        policy = (await self._settings.known()).payloads
+        async with asyncio.timeout(self._write_seconds):
+            policy = (await self._settings.known()).payloads
         if size < SMALL_SIZE:
-            return admit(given, policy)
-        return await asyncio.to_thread(admit, given, policy)
+            return redact(items, policy)
+        return await in_redaction_thread(partial(redact, items, policy))
 
     async def _write_group(self, events: list[Numbered[Event]]) -> list[Refusal]:
         # At one moment, in however many transactions.

@@ -1,0 +1,71 @@
+"""Redaction of large writes ends with its request, and does not count towards the store's timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.sample_runs import sample_run
+from tracer.events import PlanStarted
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.redaction_threads import MAX_THREADS, in_redaction_thread
+
+
+async def test_a_text_full_of_secrets_is_stored_whatever_the_store_timeout(pool: Pool) -> None:
+    """This text took 2.7 seconds of processor time, more than the timeout of a second."""
+    started = next(each for each in sample_run().events if isinstance(each, PlanStarted))
+    text = "password=x " * (3_000_000 // 11)
+    project = ProjectPool(pool)
+    writer = PostgresWriter(project, write_seconds=1.0)
+
+    answer = await writer.write([started.model_copy(update={"user_request": text})])
+
+    assert answer.refused == []
+    plan = (await PostgresReader(project).read_plan(started.plan_id)).plan
+    assert "=x" not in str(plan.user_request)
+    assert "userRequest" in plan.masked
+
+
+async def test_a_cancelled_caller_waits_for_its_thread() -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def redact() -> None:
+        begun.set()
+        end.wait(60)
+
+    caller = asyncio.create_task(in_redaction_thread(redact))
+    await asyncio.to_thread(begun.wait, 60)
+    for _ in range(3):
+        caller.cancel()
+        await asyncio.sleep(0)
+    assert not caller.done()
+    end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+async def test_a_cancelled_caller_leaves_the_queue_at_once() -> None:
+    end, ran = threading.Event(), threading.Event()
+    blocking = [asyncio.create_task(in_redaction_thread(end.wait)) for _ in range(MAX_THREADS)]
+    queued = asyncio.create_task(in_redaction_thread(ran.set))
+    await asyncio.sleep(0)
+    queued.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await queued
+    end.set()
+    await asyncio.gather(*blocking)
+    await in_redaction_thread(lambda: None)
+    assert not ran.is_set()
+
+
+async def test_an_error_in_the_thread_reaches_the_caller() -> None:
+    def redact() -> None:
+        raise ValueError("not redacted")
+
+    with pytest.raises(ValueError, match="not redacted"):
+        await in_redaction_thread(redact)

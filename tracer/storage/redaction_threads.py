@@ -1,0 +1,36 @@
+"""The threads in which large writes are redacted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+MAX_THREADS = 2
+"""More would not redact faster, because Python runs one at a time, but would hold more memory."""
+
+_threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tracer-redaction")
+
+Result = TypeVar("Result")
+
+
+async def in_redaction_thread(call: Callable[[], Result]) -> Result:
+    """Return the result of `call`, which runs in one of `MAX_THREADS` threads of this process.
+
+    A thread cannot be stopped. If the caller is cancelled, this waits until the thread has ended
+    before it raises `CancelledError`: the memory reserved for a request must cover all of its work.
+    """
+    running = _threads.submit(call)
+    future = asyncio.wrap_future(running)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        running.cancel()  # has an effect only if no thread has taken it yet
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # retrieved, or asyncio would log it
+        raise
