@@ -28,6 +28,7 @@ PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
     errors.RecordMoved: (HTTPStatus.TEMPORARY_REDIRECT, "moved"),
     errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
     errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
+    errors.TooManySecrets: (HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_secrets"),
     errors.UnknownFormat: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown_format"),
     errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
     errors.NotIdentified: (HTTPStatus.UNAUTHORIZED, "not_identified"),

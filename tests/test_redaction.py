@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.canaries import SECRETS
+from tracer.errors import TooManySecrets
 from tracer.masked_places import masked_places
-from tracer.redaction import MASK, Redaction, mask, names_given, patterns_given
-from tracer.secret_keys import NAMES
+from tracer.redaction import MASK, Redaction, configured_keys, configured_patterns, mask
+from tracer.redaction.edits import MAX_SECRETS
+from tracer.redaction.keys import NAMES
 from tracer.text import unescape
 
 REDACTION = Redaction()
@@ -201,6 +204,121 @@ def test_redacted_json_is_json_and_its_places_are_those_of_the_masks(
         assert masked == text
 
 
+CANARY = "hunter2"
+ALPHABETS = st.text(st.sampled_from('aé血α🙂\u0301\u200f"\\\n\t\0/ '), max_size=6)
+
+
+PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-999, 999), st.just({}))
+
+
+@st.composite
+def nested_secrets(draw: st.DrawFn) -> str:
+    """Draw JSON with `hunter2` under secret keys and canaries by form, inside strings of JSON."""
+    secrets = st.sampled_from([each.text for each in SECRETS])
+    value: Any = draw(secrets.map(lambda secret: f"in {secret}, too"))
+    for _ in range(draw(st.integers(1, 4))):
+        match draw(st.sampled_from(["key", "object", "array", "string", "escaped"])):
+            case "key":
+                value = {draw(ALPHABETS): value, "apiKey": CANARY, "n": 4111111111111111}
+            case "object":
+                value = {draw(ALPHABETS): draw(PLAIN), draw(ALPHABETS): value}
+            case "array":
+                value = [draw(ALPHABETS), value, 4111111111111111.0, draw(PLAIN)]
+            case "string":
+                value = json.dumps({"body": value}, ensure_ascii=draw(st.booleans()))
+            case "escaped":  # other escapes of the same text
+                value = json.dumps({"password": CANARY, "x": value}).replace("ass", r"\u0061ss")
+    return json.dumps(
+        [value], ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 1]))
+    )
+
+
+def flat(text: str) -> str:
+    """Return a text with everything that strings of JSON in it hold, at every level."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    if isinstance(value, str):
+        return flat(value)
+    if isinstance(value, dict):
+        return "\n".join(
+            flat(str(key)) + flat(each if isinstance(each, str) else json.dumps(each))
+            for key, each in value.items()
+        )
+    if isinstance(value, list):
+        return "\n".join(
+            flat(each if isinstance(each, str) else json.dumps(each)) for each in value
+        )
+    return text
+
+
+@given(nested_secrets())
+def test_no_secret_survives_in_nested_json(text: str) -> None:
+    hidden = [CANARY, "4111111111111111", *(each.hidden for each in SECRETS)]
+    sent, redacted = flat(text), flat(REDACTION.text(text))
+    assert any(each in sent for each in hidden)
+    assert [each for each in hidden if each in redacted] == []
+
+
+AROUND_MASKS = re.compile(r"""[\\"']*\[masked: [a-z_]+\][\\"']*""")
+
+
+@given(st.one_of(nested_secrets(), TEXTS))
+def test_everything_outside_of_masks_is_unchanged(text: str) -> None:
+    first, *others = AROUND_MASKS.split(REDACTION.text(text))
+    assert text.startswith(first)
+    at = len(first)
+    for part in others:
+        at = text.find(part, at)
+        assert at >= 0
+        at += len(part)
+    assert text.endswith(others[-1] if others else first)
+
+
+def test_duplicate_keys_and_number_forms_are_unchanged() -> None:
+    text = '{"a":1e2, "a" : 0.10,"password":"x", "a":-0,"password":12e1,"b":"\\u00e9\\/"}'
+    assert REDACTION.text(text) == (
+        '{"a":1e2, "a" : 0.10,"password":"[masked: password]", "a":-0,'
+        '"password":"[masked: password]","b":"\\u00e9\\/"}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password=x " * 2_000_000,
+        json.dumps([{"password": "x"}] * 20_000),
+        json.dumps({"body": json.dumps([f"ghp_{'a' * 30}"] * 20_000)}),
+        "token_count=5 token: " * 100_000,
+    ],
+    ids=["text", "keys of JSON", "values of nested JSON", "candidates"],
+)
+def test_a_text_with_too_many_secrets_is_replaced_by_its_size(text: str) -> None:
+    marker = f"[masked: payload of {len(text)} bytes]"
+    assert REDACTION.text(text) == marker
+    assert REDACTION.text(f"{text}[masked: rest of 50000000 bytes]") in (
+        "[masked: payload of 50000000 bytes]",
+        f"{marker}[masked: rest of 50000000 bytes]",
+    )
+    assert masked_places({"result": marker}, ["result"]) == ["result"]
+
+
+def test_a_write_with_too_many_secrets_is_rejected() -> None:
+    redaction = REDACTION.of_write()
+    texts = ["password=x " * (MAX_SECRETS // 2)] * 100
+    with pytest.raises(TooManySecrets):
+        [redaction.text(text) for text in texts]
+    REDACTION.of_write().text(texts[0])
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(.*)*b", "a*a*a*a*b"])
+def test_configured_patterns_are_matched_in_linear_time(pattern: str) -> None:
+    """`(a+)+b` took 23 seconds for 28 characters, and twice as long for each more."""
+    text = "a" * 100_000
+    assert Redaction((), configured_patterns(pattern)).text(text) == text
+
+
 def test_deep_json_and_invalid_unicode_are_redacted() -> None:
     deep = '{"a":' * 1000 + '{"password": "hunter2"}' + "}" * 1000
     assert REDACTION.text(deep) == deep.replace("hunter2", mask("password"))
@@ -235,7 +353,8 @@ def test_hostile_text_takes_linear_time(length: int, seconds: float) -> None:
 
 
 def test_configured_keys_and_patterns_are_masked() -> None:
-    redaction = Redaction(names_given("patient-id, SSN"), patterns_given(r"MRN-\d{8} P[0-9]{6}"))
+    keys, patterns = configured_keys("patient-id, SSN"), r"MRN-\d{8} P[0-9]{6}"
+    redaction = Redaction(keys, configured_patterns(patterns))
     text = '{"patientId": "Ann", "ssn": 7, "note": "MRN-12345678, P123456"}'
     assert redaction.text(text) == (
         '{"patientId": "[masked: patient_id]", "ssn": "[masked: ssn]",'
@@ -245,7 +364,7 @@ def test_configured_keys_and_patterns_are_masked() -> None:
 
 def rejection_of(pattern: str) -> str:
     try:
-        patterns_given(pattern)
+        configured_patterns(pattern)
     except ValueError as error:
         return str(error)
     return "accepted"
@@ -262,7 +381,7 @@ def test_patterns_that_are_invalid_or_match_everything_are_rejected() -> None:
     assert wrong == {}
 
 
-OWN = Redaction((), patterns_given(r"\d{8} MRN-\d+ [a-z]{4}\d{4} \d,\s?"))
+OWN = Redaction((), configured_patterns(r"\d{8} MRN-\d+ [a-z]{4}\d{4} \d,\s?"))
 
 OWN_PATTERN_CASES: list[tuple[str, str | None]] = [
     ('{"n": 123456789012}', '{"n": "[masked: own_pattern]"}'),
@@ -270,8 +389,9 @@ OWN_PATTERN_CASES: list[tuple[str, str | None]] = [
     ('[1234567812345678, "a 12345678 b", true]', None),
     ('{"12345678": {"a": [12345678]}}', None),
     (r'{"name": "\u4f6012345678", "b": "\\12345678\""}', None),
-    (r'["a\u00001234567"]', '["a[masked: own_pattern]567"]'),
-    ("[1, 2, 3]", '["[masked: own_pattern]", "[masked: own_pattern]", 3]'),
+    (r'["a\u00001234567"]', r'["a\u00001234567"]'),
+    (r'["a\u0000\u003112345678"]', r'["a\u0000[masked: own_pattern]8"]'),
+    ("[1, 2, 3]", "[1, 2, 3]"),
     ('["a1, MRN-7"]', '["a[masked: own_pattern][masked: own_pattern]"]'),
     ("[INFO] MRN-7 came", "[INFO] [masked: own_pattern] came"),
     ("{'name': 'MRN-7'}", "{'name': '[masked: own_pattern]'}"),
@@ -299,7 +419,7 @@ def test_json_stays_json_whatever_a_configured_pattern_matches(
     value: Any, is_ascii: bool, pattern: str
 ) -> None:
     text = json.dumps(value, ensure_ascii=is_ascii)
-    masked = Redaction((), patterns_given(pattern)).value(text)
+    masked = Redaction((), configured_patterns(pattern)).value(text)
     assert type(json.loads(masked)) is type(value)
 
 

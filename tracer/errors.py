@@ -6,6 +6,7 @@
     ├─ BadRequest            what was asked cannot be: the sentence says what to do
     │  ├─ BadCursor
     │  ├─ TooLarge           more than is taken at once
+    │  ├─ TooManySecrets     more secrets in one write than are masked
     │  └─ UnknownFormat      written in a way that is not read here
     ├─ TooBusy               more is asked at once than there is room for; asking again helps
     ├─ NotIdentified         nobody knows who asks
@@ -79,6 +80,10 @@ class BadCursor(BadRequest):
 
 class TooLarge(BadRequest):
     """That is more than is taken at once. Send it in several parts."""
+
+
+class TooManySecrets(BadRequest):
+    """The request holds more secrets than are masked in one. Send its payloads in several."""
 
 
 class UnknownFormat(BadRequest):

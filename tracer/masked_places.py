@@ -12,12 +12,14 @@ from pydantic.alias_generators import to_camel
 
 from tracer.records import TEXTS, Kind
 from tracer.redaction import MASK
-from tracer.text import escape
+from tracer.text import escape, most_json_values
 
 MOST_PLACES = 100
 """Of a text with more masks than that, the text itself is the place."""
 
 _MOST_OF_A_PLACE = 500
+_MOST_VALUES = 1_000_000
+"""JSON with more is not read: it would take 100 MB or more of memory."""
 
 
 def masked_places(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -97,7 +99,9 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _parsed(text: str) -> Any:
-    """Return what JSON says; None where it is none, or too deep."""
+    """Return the value of JSON text; None if it is not JSON, too deep or too large."""
+    if most_json_values(text) > _MOST_VALUES:
+        return None
     for loads in (orjson.loads, json.loads):
         try:
             return loads(text)

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tracer.errors import ConfigurationError
 from tracer.leases import DEFAULT_TERMS, LeaseTerms
-from tracer.redaction import Redaction, names_given, patterns_given
+from tracer.redaction import Redaction, configured_keys, configured_patterns
 
 
 def _check_database_url(url: SecretStr) -> SecretStr:
@@ -55,12 +55,12 @@ def _check_model(model: str) -> str:
 
 
 def _check_keys(keys: str) -> str:
-    names_given(keys)
+    configured_keys(keys)
     return keys
 
 
 def _check_patterns(patterns: SecretStr) -> SecretStr:
-    patterns_given(patterns.get_secret_value())
+    configured_patterns(patterns.get_secret_value())
     return patterns
 
 
@@ -178,8 +178,8 @@ class Settings(BaseSettings):
         """What masks secrets."""
         if self.redact == "off":
             return Redaction.off()
-        patterns = patterns_given(self.redact_values.get_secret_value())
-        return Redaction(names_given(self.redact_keys), patterns)
+        patterns = configured_patterns(self.redact_values.get_secret_value())
+        return Redaction(configured_keys(self.redact_keys), patterns)
 
     @property
     def lease_terms(self) -> LeaseTerms:

@@ -120,8 +120,10 @@ def without_deep_values(text: str, limit: int) -> str:
 _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
-def most_json_values(json: bytes) -> int:
+def most_json_values(json: bytes | str) -> int:
     """Return how many values JSON may hold at most, without reading it."""
+    if isinstance(json, str):
+        return sum(map(json.count, "{[,"))
     return sum(map(json.count, _BEFORE_VALUES))
 
 

@@ -28,7 +28,11 @@ router = APIRouter(prefix="/api/events", tags=["events"])
 @router.post(
     "",
     openapi_extra={"requestBody": EVENTS_BODY},
-    responses=documented(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE),
+    responses=documented(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    ),
 )
 async def record_events(
     request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 
@@ -14,8 +13,7 @@ from tracer.events import Event, PlanStarted
 from tracer.otel.blocks import TraceSpans, traces_of
 from tracer.record_json import ExportedRecord
 from tracer.records import Kind
-from tracer.redaction import Redaction
-from tracer.secret_values import SecretValue
+from tracer.redaction import Redaction, ValuePattern
 from tracer.storage.admission import Admission
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_writer import SMALL_SIZE, PostgresWriter
@@ -30,12 +28,12 @@ class Masker:
 
     def __init__(self, pool: Pool) -> None:
         self.threads: set[int] = set()
-        found = SecretValue("own_pattern", "secret-7", re.compile("secret-7"), self._note)
+        found = ValuePattern("own_pattern", "secret-7", "", is_secret=self._note)
         self.writer = PostgresWriter(
             ProjectPool(pool), admission=Admission(Redaction(values=[found]))
         )
 
-    def _note(self, found: re.Match[str]) -> bool:
+    def _note(self, text: str, start: int, end: int) -> bool:
         self.threads.add(threading.get_ident())
         return True
 

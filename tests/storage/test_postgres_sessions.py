@@ -12,7 +12,7 @@ from tests.storage.lock_waits import until_waiting
 from tests.store_contract.stores import RECORDED, clock
 from tracer.errors import StateConflict
 from tracer.ids import new_id
-from tracer.redaction import Redaction, patterns_given
+from tracer.redaction import Redaction, configured_patterns
 from tracer.sessions import Change
 from tracer.storage.admission import Admission
 from tracer.storage.engine import Pool, open_pool
@@ -53,7 +53,7 @@ async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database
 
 
 async def test_a_state_stays_a_state_where_a_part_of_a_number_is_a_secret(pool: Pool) -> None:
-    redaction = Redaction((), patterns_given(r"\d{4}-?\d{4}"))
+    redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
     sessions = PostgresSessions(ProjectPool(pool), admission=Admission(redaction))
     change = Change("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
     for _ in range(2):

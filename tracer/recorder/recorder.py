@@ -21,7 +21,7 @@ from tracer.clock import Clock, utc_now
 from tracer.events import Event
 from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
-from tracer.masked_events import changed_event, masking
+from tracer.masked_events import redacted_events
 from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.drainer import Drainer, LateWrite, failure
 from tracer.recorder.lease import LeaseKeeper
@@ -101,7 +101,6 @@ class Recorder:
         self._patience = PATIENCE_SECONDS if patience is None else patience
         self._closing_seconds = closing_seconds
         self.redaction = redaction or standard_redaction()
-        self._masked = masking(self.redaction)
         self._drainer = Drainer(writer, spool, self.counts)
         self._lease = LeaseKeeper(writer, self.recorder_id, self._drainer.outage)
         self._queue: deque[_Waiting] = deque()
@@ -155,7 +154,7 @@ class Recorder:
         if not events:
             return
         try:
-            events = tuple([changed_event(event, self._masked) for event in events])
+            events = tuple(redacted_events(events, self.redaction))
         except Exception as error:
             self.counts.note_drop(events, f"masking failed: {error_place(error)}")
             return

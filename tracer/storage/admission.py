@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tracer.errors import BadRequest
 from tracer.events import Event
-from tracer.masked_events import Change, changed_event, masking
+from tracer.masked_events import Change, changed_event, masking, may_hold_secret
 from tracer.masked_places import with_places
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.redact_spans import redact_spans
@@ -24,34 +24,42 @@ from tracer.text import storable
 
 
 class Admission:
-    """The door of a store."""
+    """Redacts what is written to a store."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
-        """Take what masks secrets; None: the standard one."""
+        """Mask secrets with `redaction`; None: the standard one."""
         self._redaction = redaction or standard_redaction()
-        self._changes = {policy: _change(self._redaction, policy) for policy in PayloadPolicy}
 
     def events(
         self, events: Sequence[Event], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[Event]:
-        """Return what is kept of events: no secrets, and no more of payloads than wanted."""
-        change = self._changes[policy]
+        """Return events without secrets, with payloads by the policy.
+
+        Raises:
+            TooManySecrets: The events hold more than are masked in one write.
+        """
+        if policy is PayloadPolicy.KEEP and not may_hold_secret(events, self._redaction):
+            return list(events)
+        change = _change(self._redaction.of_write(), policy)
         return [changed_event(event, change) for event in events]
 
     def traces(
         self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[TraceSpans]:
-        """Return spans without secrets, with payloads by the policy."""
-        return [
-            replace(each, message=redact_spans(each.message, self._redaction, policy))
-            for each in traces
-        ]
+        """Return spans without secrets, with payloads by the policy.
+
+        Raises:
+            TooManySecrets: The spans hold more than are masked in one write.
+        """
+        redaction = self._redaction.of_write()
+        return [_redacted_trace(each, redaction, policy) for each in traces]
 
     def records(
         self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP
     ) -> list[ExportedRecord]:
-        """Return what is kept of exported records."""
-        return [self._record(record, self._changes[policy]) for record in records]
+        """Return exported records without secrets, with payloads by the policy."""
+        change = _change(self._redaction, policy)
+        return [self._record(record, change) for record in records]
 
     def _record(self, record: ExportedRecord, change: Change) -> ExportedRecord:
         fields = dict(record.fields)
@@ -89,6 +97,11 @@ class Admission:
     def state(self, state: str) -> str:
         """Return what a conversation keeps, as JSON, without secrets."""
         return self._redaction.text(state)
+
+
+def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPolicy) -> TraceSpans:
+    message = redact_spans(trace.message, redaction, policy)
+    return trace if message is trace.message else replace(trace, message=message)
 
 
 def _change(redaction: Redaction, policy: PayloadPolicy) -> Change:

@@ -238,6 +238,8 @@ class HttpWriter:
         response = await self._ask("POST", path, content=body, headers=headers)
         if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
+        if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
+            raise _RefusedAsAWhole("too_many_secrets", "The server does not mask so many secrets.")
         return response
 
     async def renew(self, recorder_id: UUID) -> Lease:

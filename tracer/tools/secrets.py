@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator, SecretStr
 
 from tracer.errors import ToolError
-from tracer.secret_keys import SecretKeys
+from tracer.redaction.keys import SecretKeys
 
 MAX_FILE_BYTES = 64 * 1024
 """How much of a secret's file is read: who refers to more has named the wrong file."""

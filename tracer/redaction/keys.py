@@ -1,4 +1,7 @@
-"""Names of secrets: which keys of JSON, of attributes and of texts like `name=value` hold one."""
+"""Keys of secrets: which keys of JSON, of attributes and of texts like `name=value` hold one.
+
+The names are those of OWASP's logging advice and of the usual header and configuration keys.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,23 @@ NAMES = {
 }
 """What a key's words are, by the name of the rule. Between two words stands `_`, or nothing."""
 
-_STEMS = (
-    *("pass_(?:word|wd|phrase)", "secret", "authori[sz]ation", "(?:api|private|access)_key"),
-    *("cookie", "credential", rf"token(?=[^a-z\x5f.-]|[\x5f.-]?(?:{_OF_TOKENS})|$)"),
+_BETWEEN = r"[ \t\r\n_.-]?"
+
+_STEMS = tuple(
+    stem.replace("_", _BETWEEN)
+    for stem in (
+        *("pass_(?:word|wd|phrase)", "secret", "authori[sz]ation", "(?:api|private|access)_key"),
+        *("cookie", "credential"),
+    )
 )
-"""What is in each such key, if only in one word of it; `_` may be any separator, `\\x5f` is one."""
+"""Expressions for what is in every such key but a token's, if only in one word of it."""
+
+_TOKEN_STEM = rf"token(?:[^a-z_.-]|[_.-]?(?:{_OF_TOKENS})|$)"
+
+_SPACE = r"[\s\v\x{1c}-\x{1f}\x{85}\pZ]"
+_AFTER_STEM = (
+    rf"[A-Za-z0-9_.-]{{0,64}}(?:(?:\\*[\"'])?{_SPACE}{{0,20}}(?::=|=>|={{1,3}}|:)|{_SPACE})"
+)
 
 _HARMLESS = re.compile(
     "_(?:at|budget|count|counts|enabled|endpoint|expiration|expires|expiry|field|file|ids|in|index"
@@ -40,20 +55,22 @@ _HARMLESS = re.compile(
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 
-_BETWEEN = "[ \t\r\n_.-]?"
-
 
 def _words_of(key: str) -> str:
     """Return a key's words in lower case with `_` between them, however it was spelled."""
     return _WORDS.sub("_", key).lower().strip("_")
 
 
-def key_name(name: str) -> str:
-    """Return the rule's name for a key that somebody configured.
+def configured_keys(setting: str) -> tuple[str, ...]:
+    """Return the keys in a setting, which are separated by commas, as words with `_` between them.
 
     Raises:
-        ValueError: There is no word in it.
+        ValueError: A key has no letters or digits.
     """
+    return tuple(_configured_key(each) for each in setting.split(",") if each.strip())
+
+
+def _configured_key(name: str) -> str:
     words = _words_of(name)
     if not re.fullmatch("[a-z0-9_]{2,40}", words):
         raise ValueError("name the keys in letters and digits, separated by commas")
@@ -61,26 +78,24 @@ def key_name(name: str) -> str:
 
 
 class SecretKeys:
-    """Knows the keys that hold a secret, in upper and lower case and with any separators."""
+    """Recognizes the keys that hold a secret, in upper and lower case and with any separators."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
-        """Know some keys more.
-
-        Args:
-            more: As `key_name` returns them.
-        """
+        """Recognize the keys of `NAMES`, and `more` as `configured_keys` returns them."""
         more = tuple(more)
         names = NAMES | {name: name for name in more}
         parts = [f"(?P<{_group(name)}>{_loose(words, '_?')})" for name, words in names.items()]
         self._rules = {_group(name): name for name in names}
         self._known = re.compile(f"(?:^|_)(?:{'|'.join(parts)})[0-9]*(?:_|$)")
-        stems = [_loose(stem, _BETWEEN) for stem in (*_STEMS, *more)]
-        self.stem = re.compile("|".join(stems))
-        """What finds every such key in a text of lower case, and others."""
-        # Rust's engine does not look ahead.
-        self.hint = f"(?i:{self.stem.pattern.replace('(?=', '(?:')})"
+        more_stems = [_loose(stem, _BETWEEN) for stem in more]
+        stems = "|".join([*_STEMS, *more_stems])
+        self.hint = f"(?i:{'|'.join([*_STEMS, _TOKEN_STEM, *more_stems])})"
+        """An expression that matches every text with such a key, and some others."""
+        self.candidate = f"(?i:({stems}|token)){_AFTER_STEM}"
+        """An expression that finds each such key that may have a value. Its group is a part of the
+        key."""
         self.rule_of = lru_cache(4096)(self._rule_of)
-        """Returns the name of the rule that a key falls under; None where it holds no secret."""
+        """Returns the name of the rule that a key falls under; None if it holds no secret."""
 
     def _rule_of(self, key: str) -> str | None:
         words = _words_of(key)

@@ -1,0 +1,20 @@
+"""Redaction: secrets in texts are replaced by masks before anything stores them."""
+
+from tracer.redaction.keys import configured_keys
+from tracer.redaction.masks import A_MASK, MARK_CHARACTERS, MASK, NOT_KEPT, mask, not_kept
+from tracer.redaction.patterns import ValuePattern, configured_patterns
+from tracer.redaction.redactor import Redaction, standard_redaction
+
+__all__ = [
+    "A_MASK",
+    "MARK_CHARACTERS",
+    "MASK",
+    "NOT_KEPT",
+    "Redaction",
+    "ValuePattern",
+    "configured_keys",
+    "configured_patterns",
+    "mask",
+    "not_kept",
+    "standard_redaction",
+]

@@ -1,0 +1,111 @@
+"""Edits: places of a text that masks replace."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tracer.redaction.masks import A_MASK, MASK
+
+MAX_WORK = 100_000
+"""The most work on one text. A candidate for a secret counts as 1, a mask as `MASK_WORK`."""
+
+MASK_WORK = 10
+
+MAX_SECRETS = MAX_WORK // MASK_WORK
+"""The most secrets that are masked in one text. A text with more is replaced as a whole."""
+
+
+class TooMuchWork(Exception):
+    """A text holds more secrets, or candidates for secrets, than are examined."""
+
+
+class Work:
+    """The work on one text."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def add(self, work: int = 1) -> None:
+        """Count some work. Raises `TooMuchWork` above `MAX_WORK`."""
+        self.done += work
+        if self.done > MAX_WORK:
+            raise TooMuchWork
+
+
+class Edit(NamedTuple):
+    """A part of a text and what replaces it."""
+
+    start: int
+    end: int
+    replacement: str
+
+
+def apply(text: str, edits: Sequence[Edit]) -> str:
+    """Return a text with edits, which must be in order and must not overlap."""
+    parts: list[str] = []
+    at = 0
+    for start, end, replacement in edits:
+        parts += (text[at:start], replacement)
+        at = end
+    parts.append(text[at:])
+    return "".join(parts)
+
+
+def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
+    """Return edits in order, with those that overlap made one.
+
+    Masks in the text are replaced as a whole or not at all.
+    """
+    masks = [found.span() for found in A_MASK.finditer(text)] if MASK in text else []
+    result: list[Edit] = []
+    next_mask = 0
+    for edit in sorted(edits, key=lambda each: each[:2]):
+        while next_mask < len(masks) and masks[next_mask][1] <= edit.start:
+            next_mask += 1
+        covered = next_mask
+        while covered < len(masks) and masks[covered][0] < edit.end:
+            start, end = masks[covered]
+            covered += 1
+            if start <= edit.start and edit.end <= end:
+                break
+            edit = Edit(min(start, edit.start), max(end, edit.end), edit.replacement)
+        else:
+            if result and edit.start < result[-1].end:
+                last = result[-1]
+                result[-1] = last._replace(end=max(last.end, edit.end))
+            else:
+                result.append(edit)
+    return result
+
+
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)"
+)
+
+
+def within_string(raw: str, edits: Sequence[Edit], offset: int) -> list[Edit]:
+    """Return edits of a JSON string's value as edits of the text that the string is in.
+
+    Args:
+        raw: The string as written, without its quotes.
+        edits: Edits of the value, in order.
+        offset: Where `raw` begins in the text.
+    """
+    shift = offset
+    escapes = _ESCAPE.finditer(raw)
+    escape = next(escapes, None)
+    result: list[Edit] = []
+    for edit in edits:
+        places = []
+        for place in (edit.start, edit.end):
+            # An escape of any length is one character of the value.
+            while escape is not None and escape.start() + offset - shift < place:
+                shift += len(escape[0]) - 1
+                escape = next(escapes, None)
+            places.append(place + shift)
+        replacement = json.dumps(edit.replacement, ensure_ascii=False)[1:-1]
+        result.append(Edit(places[0], places[1], replacement))
+    return result

@@ -1,0 +1,161 @@
+"""Redaction of texts: secrets are masked, everything else stays byte for byte.
+
+A secret is recognized by its key (`tracer.redaction.keys`: `"password": …`, `api_key=…`) or by its
+form (`tracer.redaction.patterns`). `[masked: RULE]` replaces it. JSON stays JSON. Redacting a text
+again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+
+from tracer.errors import TooManySecrets
+from tracer.redaction.edits import Edit, TooMuchWork, Work, apply, united
+from tracer.redaction.json_edits import is_json, json_edits
+from tracer.redaction.keys import SecretKeys
+from tracer.redaction.linear_regex import LinearRegex
+from tracer.redaction.masks import not_kept, payload_mark
+from tracer.redaction.patterns import VALUE_PATTERNS, ValuePattern
+from tracer.redaction.text_rules import MAX_KEY_CHARACTERS, key_edits, value_edits
+
+MAX_TOTAL_WORK = 1_000_000
+"""The most work on all texts of one write, in the unit of `edits.MAX_WORK`: seconds at most."""
+
+_TOKENS_PER_WORK = 8
+"""How many tokens of JSON take as long as one candidate for a secret."""
+
+_MAX_NESTED = 10
+"""How many JSON texts may be inside each other's strings. The quotes of ten take a kilobyte."""
+
+_ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
+"""Letters and digits that a JSON text writes as escapes may be those of a secret."""
+
+
+class Redaction:
+    """Masks secrets in texts."""
+
+    def __init__(self, keys: Iterable[str] = (), values: Iterable[ValuePattern] = ()) -> None:
+        """Mask the secrets that are known, and more.
+
+        Args:
+            keys: Names of more keys that hold secrets, as `configured_keys` returns them.
+            values: More forms of secrets, as `configured_patterns` returns them.
+        """
+        secret_keys = SecretKeys(keys)
+        self._rule_of: Callable[[str], str | None] = secret_keys.rule_of
+        patterns = (*VALUE_PATTERNS, *values)
+        self._patterns = [
+            (each, LinearRegex(each.expression, captures=each.captures)) for each in patterns
+        ]
+        hints = [each.hint or each.expression for each in patterns] + [_ESCAPED_LETTER]
+        self._key_hint = _any_of([secret_keys.hint])
+        self._key_candidates = LinearRegex(secret_keys.candidate)
+        self._value_hint = _any_of(hints)
+        self._hint = _any_of([secret_keys.hint, *hints])
+        self._is_on = True
+        self._total: _Total | None = None
+
+    @classmethod
+    def off(cls) -> Redaction:
+        """Return a redaction that masks nothing."""
+        redaction = cls()
+        redaction._is_on = False
+        redaction._rule_of = lambda _: None
+        return redaction
+
+    def of_write(self) -> Redaction:
+        """Return the same redaction for all texts of one write, whose work is limited together.
+
+        Its methods raise `TooManySecrets` above `MAX_TOTAL_WORK`.
+        """
+        redaction = object.__new__(type(self))
+        redaction.__dict__.update(self.__dict__)  # `copy` takes several times as long
+        redaction._total = _Total()
+        return redaction
+
+    def may_hold_secret(self, text: str | bytes) -> bool:
+        """Return False if there is certainly nothing to mask, in 2 to 4 µs per kilobyte."""
+        return self._is_on and self._hint.is_in(text)
+
+    def rule_of(self, key: str) -> str | None:
+        """Return the rule that a key of an attribute falls under; None if it holds no secret."""
+        return self._rule_of(key[-MAX_KEY_CHARACTERS:])
+
+    def text(self, text: str) -> str:
+        """Return a text with the values of secret keys, and secret values, masked.
+
+        A text with more than `MAX_SECRETS` secrets is replaced by `[masked: payload of N bytes]`.
+        """
+        return self._redacted(text, self._hint, has_keys=True)
+
+    def value(self, text: str) -> str:
+        """Return a text in which keys mean nothing, such as a name, with secret values masked."""
+        return self._redacted(text, self._value_hint, has_keys=False)
+
+    def _redacted(self, text: str, hint: LinearRegex, *, has_keys: bool) -> str:
+        if not self._is_on or not hint.is_in(text):
+            return text  # as nearly all are
+        mark = not_kept(text)
+        size = "" if mark is None else mark[0]
+        front = text[: len(text) - len(size)]
+        work = Work()
+        try:
+            edits = self._edits(front, work, hint, has_keys)
+            redacted = apply(front, edits)
+            # Masks may have made JSON of it, such as in `{"password": unquoted}`.
+            if edits and is_json(redacted) and not is_json(front):
+                redacted = apply(redacted, self._edits(redacted, work, hint, has_keys))
+        except TooMuchWork:
+            redacted = ""
+            all_bytes = int(mark[1]) if mark else len(text.encode("utf-8", "surrogatepass"))
+            size = payload_mark(all_bytes)
+        if self._total is not None:
+            self._total.add(work.done)
+        return redacted + size
+
+    def _edits(
+        self, text: str, work: Work, hint: LinearRegex, has_keys: bool, level: int = 0
+    ) -> list[Edit]:
+        if not hint.is_in(text):
+            return []
+        if level < _MAX_NESTED and is_json(text):
+            edits, tokens = json_edits(
+                text,
+                self.rule_of if has_keys else lambda _: None,
+                lambda value: self._edits(value, work, hint, has_keys, level + 1),
+                hint.spans(text),
+                work,
+            )
+            if self._total is not None:
+                self._total.add(tokens // _TOKENS_PER_WORK)
+            return edits
+        edits = []
+        if has_keys and self._key_hint.is_in(text):
+            edits += key_edits(text, self._key_candidates, self._rule_of, work)
+        if self._value_hint.is_in(text):
+            edits += value_edits(text, self._patterns, work)
+        return united(text, edits)
+
+
+class _Total:
+    """The work on all texts of one write."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TOTAL_WORK
+
+    def add(self, work: int) -> None:
+        self._left -= work
+        if self._left < 0:
+            raise TooManySecrets
+
+
+def _any_of(expressions: Iterable[str]) -> LinearRegex:
+    joined = "|".join(f"(?:{each})" for each in expressions)
+    return LinearRegex(joined, captures=False)
+
+
+@cache
+def standard_redaction() -> Redaction:
+    """Return the redaction without configured keys and patterns."""
+    return Redaction()
