@@ -20,7 +20,7 @@ from tracer.storage.project_stores import ProjectStores
 from tracer.storage.projectors import ProjectionCounts
 from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
-from tracer.storage.summariser import Summariser
+from tracer.storage.rollups import RollupJob
 
 ANSWER_SECONDS = 2.0
 """How long counting may take by default: Prometheus does not wait for long."""
@@ -42,8 +42,8 @@ async def server_figures(parts: Parts, answer_seconds: float = ANSWER_SECONDS) -
         told += _of_leases(parts.leases)
     if parts.pruner is not None:
         told += _of_pruner(parts.pruner)
-    if parts.summariser is not None:
-        told += _of_summariser(parts.summariser)
+    if parts.rollup_job is not None:
+        told += _of_rollups(parts.rollup_job)
     if parts.projections is not None:
         told += _of_projections(parts.projections)
     if parts.recorder is not None:
@@ -127,16 +127,16 @@ def _of_pruner(pruner: Pruner) -> Iterator[Metric]:
     )
 
 
-def _of_summariser(summariser: Summariser) -> Iterator[Metric]:
+def _of_rollups(job: RollupJob) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "tracer_summed_stretches",
-        "Old hours of tool calls, or stretches of them, that were summed up.",
-        summariser.stretches,
+        "Hours whose tool calls were summed up for statistics, again or for the first time.",
+        job.hours,
     )
     yield CounterMetricFamily(
         "tracer_summariser_failures",
-        "How often the summariser could not look.",
-        summariser.failures,
+        "Failed attempts to sum up hours.",
+        job.failures,
     )
 
 

@@ -31,6 +31,7 @@ _CALL: dict[str, Any] = {
     "durationMs": 1400.0,
     "error": {"type": "ValueError", "message": "no such patient", "stack": None},
 }
+_AS_OF = "2026-11-21T22:21:30.104296Z"
 _STATS: dict[str, Any] = {
     "name": "medication_check",
     "toolType": "SUBPLAN",
@@ -78,9 +79,12 @@ class ToolStatsSchema(CallFiguresSchema):
 class ToolStatsList(BaseModel):
     """Every tool that was called, by name."""
 
-    model_config = read_config(items=[_STATS])
+    model_config = read_config(items=[_STATS], asOf=_AS_OF)
 
     items: list[ToolStatsSchema]
+    as_of: datetime | None
+    """Calls that started more than two hours before this moment are counted as of this moment; null
+    if all calls were counted when asked."""
 
 
 class CallBucketSchema(CallFiguresSchema):
@@ -123,6 +127,7 @@ class ToolHistorySchema(BaseModel):
         buckets=[{"at": "2026-11-21T22:00:00Z", **_FIGURES}],
         slowest=[_CALL],
         latestFailures=[_CALL],
+        asOf=_AS_OF,
     )
 
     stats: ToolStatsSchema
@@ -134,3 +139,5 @@ class ToolHistorySchema(BaseModel):
     """The ten calls that took longest."""
     latest_failures: list[NamedCallSchema]
     """The ten failed calls that ended last."""
+    as_of: datetime | None
+    """The same as in the statistics of all tools."""

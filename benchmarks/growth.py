@@ -1,7 +1,7 @@
 """The same work with millions of tool calls in the tables, and with few: whatever grows shows.
 
 Both databases have the same latest runs, which writing and reading by id are about; the lists, the
-search and the statistics are about everything. Old hours are summed up first. Then each endpoint is
+search and the statistics are about everything. Hours are summed up first. Then each endpoint is
 asked once more, with the plans of its statements logged: no big table may be read from end to end.
 """
 
@@ -30,7 +30,7 @@ from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
 from tracer.storage.engine import open_pool
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.summariser import turns
+from tracer.storage.rollups import roll_up
 
 FEW = 50_000
 """How many tool calls there are where there are few: as many as a page of a list looks at."""
@@ -67,9 +67,9 @@ def measured(bench: Bench) -> Iterator[Figure]:
         grow(few, FEW, lambda _: None)
         grow(many, tool_calls, bench.say)
         asyncio.run(_summed_up(few))
-        bench.say("old hours are summed up")
+        bench.say("hours are summed up")
         yield Figure(
-            name="old calls summed up",
+            name="calls summed up",
             value=tool_calls / asyncio.run(_summed_up(many)),
             unit="calls/s",
         )
@@ -123,10 +123,10 @@ def measured(bench: Bench) -> Iterator[Figure]:
 
 
 async def _summed_up(url: str) -> float:
-    """Sum up all old hours as a server does, but without rests, and return the seconds."""
+    """Sum up all hours as a server does, but without rests, and return the seconds."""
     async with open_pool(url) as pool:
         began = perf_counter()
-        async for _ in turns(ProjectPool(pool)):
+        async for _ in roll_up(ProjectPool(pool)):
             pass
         return perf_counter() - began
 

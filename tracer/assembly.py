@@ -63,10 +63,10 @@ from tracer.storage.pruner import Pruner
 from tracer.storage.reaper import Reaper
 from tracer.storage.reprojection import Reprojection, projecting_at
 from tracer.storage.reprojector import Reprojector
+from tracer.storage.rollups import RollupJob
 from tracer.storage.run_watch import RunWatch
 from tracer.storage.span_packer import SpanPacker
 from tracer.storage.span_packing import SpanPacking
-from tracer.storage.summariser import Summariser
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
 
@@ -99,7 +99,7 @@ class Parts:
     """What the reaper looks after; it counts."""
     pruner: Pruner | None = None
     """Deletes what projects do not keep; it counts."""
-    summariser: Summariser | None = None
+    rollup_job: RollupJob | None = None
     """Sums up old hours of tool calls; it counts."""
     projections: ProjectionCounts | None = None
     """Counts the work of this server's projectors."""
@@ -192,7 +192,7 @@ async def parts(
             Backlog(pool, settings.backlog_bytes) as backlog,
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.on_written) as pruner,
-            Summariser(pool) as summariser,
+            RollupJob(pool) as rollup_job,
             SpanPacker(pool),
             Reprojector(pool),
             _launcher(
@@ -217,7 +217,7 @@ async def parts(
                 reaper=reaper,
                 leases=leases,
                 pruner=pruner,
-                summariser=summariser,
+                rollup_job=rollup_job,
                 projections=projections,
                 backlog=backlog,
             )

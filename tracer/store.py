@@ -30,7 +30,7 @@ from tracer.records import (
     ThinkActRecord,
 )
 from tracer.text import preview
-from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 
 
 @dataclass(frozen=True)
@@ -458,11 +458,11 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such run, or it was deleted.
         """
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
-        """Return what is to be said of each tool that was called, by name; or of one alone.
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+        """Return the statistics of each tool that was called, or of the tool `name` alone.
 
-        Counts are exact. Percentiles are durations that there were, or within 1 % of them where
-        the store goes by what it summed up before.
+        Counts are exact as of `as_of`. Percentiles are durations that occurred, or within 1 % of
+        them if roll-ups contribute.
         """
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:

@@ -69,7 +69,18 @@ class ToolStats(CallFigures):
     latest_at: datetime
     """When the latest call started, or else was recorded."""
     sub_plans: int
-    """How many sub-plans the calls opened, from the beginning of the range on."""
+    """How many sub-plans the calls opened."""
+
+
+@dataclass(frozen=True)
+class ToolStatsPage:
+    """The statistics of all tools."""
+
+    items: list[ToolStats]
+    """By name."""
+    as_of: datetime | None = None
+    """Calls that started more than two hours earlier are counted as of this moment; None: all
+    calls are counted as they are now."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,8 @@ class ToolHistory:
     """The calls that took longest."""
     latest_failures: list[NamedCall] = field(default_factory=list)
     """The failed calls that ended last."""
+    as_of: datetime | None = None
+    """See `ToolStatsPage.as_of`."""
 
 
 def bucket_width(first: datetime, last: datetime) -> timedelta:

@@ -32,11 +32,14 @@ async def read_tool_stats(
 ) -> ToolStatsList:
     """Read how the calls of each tool went.
 
-    Counts are exact. Percentiles are durations that there were, or within 1 % of them where hours
-    take part that are summed up, which are those that ended more than 26 hours ago.
+    Calls are counted by the hour in the background. `asOf` is the time up to which older hours
+    contain all changes; newer ones are counted when asked. Percentiles are durations that occurred,
+    or within 1 % of them if older hours contribute.
     """
-    found = await reader.read_tool_stats(within, name)
-    return ToolStatsList(items=[ToolStatsSchema.model_validate(stats) for stats in found])
+    page = await reader.read_tool_stats(within, name)
+    return ToolStatsList(
+        items=[ToolStatsSchema.model_validate(stats) for stats in page.items], as_of=page.as_of
+    )
 
 
 @router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
@@ -45,7 +48,7 @@ async def read_tool_history(
 ) -> ToolHistorySchema:
     """Read how the calls of one tool went over time, with the slowest and the latest failures.
 
-    Counts are exact, and percentiles as in the statistics of all tools.
+    Calls are counted as in the statistics of all tools.
     """
     history = await reader.read_tool_history(name, within)
     return ToolHistorySchema(
@@ -54,4 +57,5 @@ async def read_tool_history(
         buckets=[CallBucketSchema.model_validate(bucket) for bucket in history.buckets],
         slowest=[NamedCallSchema.of(call) for call in history.slowest],
         latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
+        as_of=history.as_of,
     )

@@ -17,7 +17,6 @@ from psycopg import sql
 
 from api.app import create_app
 from api.openapi import openapi_document
-from tests.citus_databases import workers_of
 from tests.otel.made_traces import body_of, made, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import SampleRun, sample_run
@@ -34,15 +33,14 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.storage.callers import Callers
-from tracer.storage.citus import is_spread
 from tracer.storage.engine import Pool, borrowed, open_pool
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.project_stores import ProjectStores
 from tracer.storage.projects import project_made
+from tracer.storage.rollups import roll_up
 from tracer.storage.run_watch import RunWatch
-from tracer.storage.summariser import turns
 from tracer.storage.tables import METADATA
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
@@ -184,10 +182,8 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     writer = PostgresWriter(ProjectPool(pool, project_id))
     answer = await writer.write(run.events)
     assert answer.refused == []
-    if not await is_spread(pool):
-        async for _ in turns(ProjectPool(pool, project_id)):
-            pass
-    # It is old, too: of what is summed up it leaves a mark.
+    async for _ in roll_up(ProjectPool(pool, project_id)):
+        pass
     trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
     assert (await writer.write_spans(traces_of(trace))).refused == []
     await project_in(pool)
@@ -234,9 +230,6 @@ WITHOUT_RECORDS = {"renew_lease", "read_tool_history", "delete_subject"}
 """What may succeed with the other's ids: a lease of one's own, the numbers of a tool's name, and
 none of a subject's runs."""
 
-SUMMED = {"summed_range", "summed_calls", "changed_hour"}
-"""What on Citus has nothing."""
-
 WRITING = ("record_events", "record_traces")
 """Last, since whoever names the other's ids makes records of their own by them."""
 
@@ -250,8 +243,6 @@ async def attack(doors: Doors, attacker: Project, victim: Project, timeout: floa
     done = Attack()
     before = fingerprint(doors.database_url, victim)
     empty = {table for table, rows in before.items() if not rows}
-    if workers_of(doors.database_url):
-        empty -= SUMMED
     assert not empty, f"a project with nothing in a table: {empty}"
     doors.client.headers["Authorization"] = f"Bearer {attacker.secret}"
     operations = [

@@ -105,7 +105,8 @@ def test_what_runs_have_lies_with_them_and_what_all_share_is_everywhere(citus_ur
         **dict.fromkeys(
             (
                 *("run", "plan_execution_record", "agent_execution_record", "think_act_record"),
-                *("act_tool_info", "otel_span", "removed_record", "recorder_run"),
+                *("act_tool_info", "otel_block", "otel_span", "pending_run"),
+                *("removed_record", "recorder_run", "run_group"),
             ),
             with_runs,
         ),

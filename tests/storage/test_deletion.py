@@ -34,6 +34,7 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.rollups import roll_up
 from tracer.storage.tables import IS_BURIED
 from tracer.store import RunFilter, ToolCallFilter
 from tracer.tool_stats import TimeRange
@@ -61,6 +62,8 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, rows_at
         run.root,
         new_id(),
     )
+    async for _ in roll_up(ProjectPool(pool)):
+        pass
     before = await left_of(pool, [run.root, of_spans])
     assert all(before.values()), f"a table with nothing of the runs: {before}"
 
@@ -113,7 +116,7 @@ async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None
     kept = {name for name, value in tombstone.items() if value and name != "recorded_at"}
     assert kept == {
         *("project_id", "root_plan_id", "status", "revision", "source", "is_agent_work"),
-        *("deleted_at", "swept_at"),
+        *("deleted_at", "swept_at", "summed_revision", "is_summed"),
     }
     assert tombstone["status"] == "unknown"
 
@@ -141,7 +144,7 @@ async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
     assert {call.root_plan_id for call in calls} == {other.root}
     listed = (await reader.list_runs(RunFilter(), 100, None)).items
     assert [each.root_plan_id for each in listed] == [other.root]
-    stats = await reader.read_tool_stats(TimeRange(None, None))
+    stats = (await reader.read_tool_stats(TimeRange(None, None))).items
     assert {each.name: each.calls for each in stats} == {"batch": 1, "measure": 1}
     assert await reader.read_messages(run.root) == {}
     late = await writer.write([run.call_finished()])

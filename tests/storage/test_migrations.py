@@ -293,9 +293,11 @@ RECORD_TABLES = {
     "act_tool_info",
 }
 
-OWN_LOCALITIES = {"session_state": "session_id", "recorder_lease": "recorder_id"} | dict.fromkeys(
-    ("summed_range", "summed_calls", "changed_hour"), "project_id"
-)
+OWN_LOCALITIES = {
+    "session_state": "session_id",
+    "recorder_lease": "recorder_id",
+    "tool_hour": "project_id",
+}
 """What is no part of a run has a locality of its own."""
 
 SHARED_TABLES = {"project", "api_key", "sign_in", "analyst"}
@@ -316,9 +318,8 @@ def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
         "session_state",
         "recorder_lease",
         "recorder_run",
-        "summed_range",
-        "summed_calls",
-        "changed_hour",
+        "run_group",
+        "tool_hour",
     }
     assert {row[1] for row in catalog["tables"]} == {"r"}, "a sequence or a view"
     assert catalog["triggers"] == []
@@ -335,7 +336,7 @@ def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Cat
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]
-    assert len(references) == 14
+    assert len(references) == 15
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(
@@ -345,7 +346,7 @@ def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Cat
 
 def test_every_table_of_projects_is_behind_the_wall(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 18
+    assert len(of_projects) == 17
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

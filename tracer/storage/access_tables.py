@@ -51,6 +51,9 @@ class ProjectRow(SQLModel, table=True):
     """Of more runs than that, the oldest are pruned; null: however many there are."""
     payloads: str = Field(sa_type=Text, sa_column_kwargs={"server_default": "keep"})
     """What is kept of payloads that are recorded: `keep`, `preview` or `drop`."""
+    summed_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """The roll-ups of tool statistics contain all changes that were committed before this time;
+    null if no pass of the job has ended yet."""
 
 
 class ApiKeyRow(SQLModel, table=True):

@@ -34,9 +34,9 @@ _RUNS = "root_plan_id"
 _BY_THEMSELVES = {"session_state": "session_id"}
 """Tables that are no part of runs, and what they are spread by."""
 
-_HERE = {"recorder_lease", "summed_range", "summed_calls", "changed_hour"}
+_HERE = {"recorder_lease", "tool_hour"}
 """Tables that stay with the coordinator: leases are few, and what renews them is no query for
-shards. Nothing is summed up there, so the rest is empty."""
+shards. Roll-ups are few, too, and contain the runs of all shards."""
 
 HAS_CITUS = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 

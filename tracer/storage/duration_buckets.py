@@ -32,18 +32,19 @@ def middle_of(bucket: int) -> float:
     return milliseconds if bucket > 0 else -milliseconds
 
 
-def percentile(histogram: Mapping[int, int], share: float, least: float, greatest: float) -> float:
-    """Return about the first duration that a share of all is not greater than, in milliseconds.
+def percentile(histogram: Mapping[int, int], share: float) -> float | None:
+    """Return the duration that a share of all durations does not exceed, in milliseconds.
 
     Args:
-        histogram: How many durations are in each bucket, of which there is one.
+        histogram: The number of durations in each bucket.
         share: From 0 to 1.
-        least: The least of them.
-        greatest: The greatest.
+
+    Returns:
+        Within 1 % of a duration in the histogram; None if that is empty.
     """
     rank = ceil(share * sum(histogram.values()))
     for bucket in sorted(histogram):
         rank -= histogram[bucket]
         if rank <= 0:
-            return min(max(middle_of(bucket), least), greatest)
-    return greatest
+            return middle_of(bucket)
+    return None

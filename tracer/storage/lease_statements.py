@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from tracer.leases import MOST_LATE
 from tracer.records import RECORDS, Kind
-from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import ALWAYS, TABLES
 
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
@@ -108,7 +107,7 @@ _PARTS = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
 _WHOSE = "coalesce(CASE run.source WHEN 'events' THEN kept.recorder_id END, run.root_plan_id)"
 
 
-def _marking(kind: Kind) -> str:
+def _mark(kind: Kind) -> str:
     return f"""
     UPDATE {TABLES[kind]} AS kept
     SET abandoned_at = given.abandoned_at, revision = run.revision + 1
@@ -121,17 +120,8 @@ def _marking(kind: Kind) -> str:
     RETURNING kept.project_id, kept.root_plan_id, given.recorder_id"""
 
 
-MARK_ON_SHARDS = {kind: _marking(kind) for kind in RECORDS}
+MARK = {kind: _mark(kind) for kind in RECORDS}
 """Marks the open records of taken parts, or clears them. Their runs' revisions grow by 1 next."""
-
-# That of a call tells statistics, too.
-MARK = MARK_ON_SHARDS | {
-    Kind.TOOL_CALL: f"""
-    WITH changed AS ({_marking(Kind.TOOL_CALL)}, {BEFORE_AND_AFTER[Kind.TOOL_CALL]}),
-    marked AS ({marking(moments_of(Kind.TOOL_CALL, "changed", "project_id"), "touched.project_id")})
-    SELECT project_id, root_plan_id, recorder_id FROM changed"""
-}
-"""Does the same, and marks old hours in which this changes how calls went."""
 
 RAISE_RUNS = f"""
 UPDATE run SET revision = run.revision + 1, abandoned_at = root.abandoned_at

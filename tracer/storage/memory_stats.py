@@ -39,7 +39,6 @@ def stats_of_tools(runs: Sequence[Records], within: TimeRange, name: str | None)
         (plan.root_plan_id, plan.tool_call_id)
         for records in runs
         for plan in records[Kind.PLAN].values()
-        if within.since is None or moment_of(plan, by_start=True) >= within.since
     )
     return [
         _stats(tool, calls, sum(opened[call.root_plan_id, call.tool_call_id] for call in calls))

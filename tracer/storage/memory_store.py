@@ -60,7 +60,7 @@ from tracer.store import (
     WholeRun,
     WriteAnswer,
 )
-from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.versions import Fields
 
 W = TypeVar("W", Event, ExportedRecord)
@@ -433,9 +433,9 @@ class MemoryStore:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""
         return self._leases.of_run(self._open_run(root_plan_id))
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
-        """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
-        return stats_of_tools(self._all_records(), within, name)
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
+        return ToolStatsPage(stats_of_tools(self._all_records(), within, name))
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
         """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""

@@ -6,9 +6,8 @@ from typing import Any
 
 from tracer.lineage import Payloads
 from tracer.records import Kind
-from tracer.storage.call_parts import DURATION, FAILED_AT
+from tracer.storage.call_figures import DURATION, FAILED_AT
 from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
-from tracer.storage.tables import IS_FAILED
 from tracer.text import preview
 from tracer.tool_stats import NamedCall
 
@@ -33,16 +32,6 @@ def slowest(calls: str) -> str:
 def latest_failures(calls: str) -> str:
     """Return the same for those that failed last; `calls` are those that failed."""
     return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, tool_call_id DESC LIMIT %(most)s"
-
-
-def slowest_of(where: object) -> str:
-    """Return a query for the slowest of the calls for which a condition holds."""
-    return slowest(f"FROM act_tool_info WHERE {where} AND {HAS_TAKEN}")
-
-
-def latest_failures_of(where: object) -> str:
-    """Return the same for those that failed last."""
-    return latest_failures(f"FROM act_tool_info WHERE {where} AND {IS_FAILED}")
 
 
 def named(row: dict[str, Any]) -> NamedCall:

@@ -18,10 +18,10 @@ from tracer.errors import RecordNotFound
 from tracer.project_settings import ProjectSettings
 from tracer.records import RECORDS
 from tracer.storage import burial_statements as sql
-from tracer.storage.changed_hours import MARK_RUNS
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project, reading
+from tracer.storage.rollups import roll_up_runs
 from tracer.storage.tables import IS_BURIED, TABLES
 from tracer.store import Erasure
 
@@ -118,6 +118,7 @@ class PostgresDeletion:
 
     async def _erase(self, buried: dict[UUID, str | None]) -> Erasure:
         given = {**self._given, "runs": list(buried)}
+        await roll_up_runs(self._project, buried)
         done = Swept()
         async for swept in self._swept(sql.WAITING, list(buried)):
             done += swept
@@ -230,8 +231,6 @@ class PostgresDeletion:
                 values |= {"runs": list(buried)}
                 await connection.execute(sql.LEAVE_LEASES, values)
                 await connection.execute(sql.FORGET_PENDING, values)
-                if not await is_spread_by(connection):  # where nothing is summed up
-                    await connection.execute(MARK_RUNS, values)
                 if with_sessions:
                     values |= {"sessions": _session_ids(buried)}
                     await connection.execute(sql.LOCK_SESSIONS, values)

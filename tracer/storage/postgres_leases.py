@@ -22,7 +22,6 @@ from tracer.storage.lease_statements import (
     FORGET_PARTS,
     LEASES_OF_RUN,
     MARK,
-    MARK_ON_SHARDS,
     NOTE_PARTS,
     NOTE_RUNS,
     NOTE_SIGNS,
@@ -179,9 +178,7 @@ class PostgresReaper:
         """Look after some parts of runs, and return whether there were any."""
         async with borrowed(self._pool) as connection, connection.transaction():
             given: list[Any] = [self._moment(), since, PARTS_AT_ONCE]
-            marking = MARK
             if await is_spread_by(connection):
-                marking = MARK_ON_SHARDS
                 parts = await citus_leases.taken_parts(connection, *given)
             else:
                 parts = await _rows(connection, TAKE_PARTS, given)
@@ -191,7 +188,7 @@ class PostgresReaper:
             changed = {
                 tuple(place)
                 for kind in RECORDS
-                for place in await _rows(connection, marking[kind], columns)
+                for place in await _rows(connection, MARK[kind], columns)
             }
             is_changed = [tuple(part[:3]) in changed for part in parts]
             if changed:

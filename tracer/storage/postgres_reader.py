@@ -59,7 +59,7 @@ from tracer.store import (
     ToolCallPreview,
     WholeRun,
 )
-from tracer.tool_stats import TimeRange, ToolHistory, ToolStats
+from tracer.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 
 R = TypeVar("R", bound=Record)
 P = TypeVar("P", bound=AnyRecord)
@@ -210,8 +210,8 @@ ORDER BY root_plan_id LIMIT 10"""
                 await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
                 return await read_leases(connection, self._project_id, root_plan_id)
 
-    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> list[ToolStats]:
-        """Return what is to be said of each tool; see `TraceReader.read_tool_stats`."""
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
         with store_errors():
             async with snapshot(self._project) as connection:
                 return await read_stats_of_tools(connection, self._project_id, within, name)

@@ -1,128 +1,256 @@
 """Statistics of tool calls, in SQL.
 
-Where no hour of the range of time is summed up, everything reads its calls by an index, and the
-sub-plans since its beginning. Else see `tracer.storage.summed_stats`.
+Whole hours come from the roll-ups (`tracer.storage.rollups`), as of `project.summed_at`. The hours
+since then, the edges of a range, and everything if there are no roll-ups yet come from the calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
-from tracer.storage.call_parts import COUNTS, DURATION, PERCENTILES, SHARES
+from tracer.storage.call_figures import (
+    COUNTED,
+    FIGURES,
+    SHARES,
+    added_up,
+    calls_of,
+    exact_figures,
+    figures,
+)
+from tracer.storage.duration_buckets import percentile
 from tracer.storage.engine import PoolConnection
-from tracer.storage.named_calls import latest_failures_of, named, slowest_of
+from tracer.storage.named_calls import HAS_TAKEN, latest_failures, named, slowest
 from tracer.storage.postgres_lists import Where, list_of_tool_calls
-from tracer.storage.summed_hours import HOUR, summed_hours
-from tracer.storage.summed_stats import SummedStats, call_bucket
-from tracer.storage.tables import START
+from tracer.storage.tables import IS_FAILED, START, is_text
 from tracer.store import ToolCallFilter
 from tracer.tool_stats import (
     LISTED,
+    CallBucket,
+    NamedCall,
     TimeRange,
     ToolHistory,
     ToolStats,
+    ToolStatsPage,
     bucket_width,
 )
+
+HOUR = timedelta(hours=1)
+
+LIVE_HOURS = 1
+"""So many whole hours before the last roll-up are read from the calls, too: most changes of a call
+come within that time after its start."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = dict[str, Any]
+Interval = tuple[str, str]
+"""A moment and a later one, which is excluded, in Postgres's format."""
 
 
 async def read_stats_of_tools(
     connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
-) -> list[ToolStats]:
-    """Return what is to be said of each tool, by name; see `TraceReader.read_tool_stats`.
+) -> ToolStatsPage:
+    """Return the statistics of each tool, by name; see `TraceReader.read_tool_stats`.
 
     Args:
-        connection: Where to ask.
-        project_id: Whose calls.
-        within: When they started.
+        connection: In a snapshot.
+        project_id: The project.
+        within: When the calls started.
         name: One tool alone; None: all.
     """
-    await connection.execute(_BY_INDEX)
-    if summed := await summed_hours(connection, project_id, within):
-        calls = _calls(project_id, TimeRange(), name)
-        return await SummedStats(connection, calls, within, summed).of_tools()
-    where = _calls(project_id, within, name)
-    query = f"""SELECT name, {_OF_TOOL}, {_FIGURES} {_with_sub_plans(where, within)}
-        GROUP BY name ORDER BY name"""
-    return [ToolStats(**_figures(row)) for row in await _rows(connection, query, where)]
+    source = await _source(connection, project_id, within, name)
+    return ToolStatsPage(await _of_tools(source), source.as_of)
 
 
 async def read_history_of_tool(
     connection: PoolConnection, project_id: int, name: str, within: TimeRange
 ) -> ToolHistory:
-    """Return what is to be said of one tool over time; see `TraceReader.read_tool_history`."""
-    await connection.execute(_BY_INDEX)
-    where = _calls(project_id, within, name)
-    [ends] = await _rows(connection, f"{_ENDS} WHERE {where}", where)
-    if ends["first"] is None:
+    """Return the statistics of one tool over time; see `TraceReader.read_tool_history`.
+
+    Raises:
+        RecordNotFound: The tool was not called in that time.
+    """
+    source = await _source(connection, project_id, within, name)
+    first, latest = await source.ends(within)
+    width = bucket_width(within.since or first or _EPOCH, within.until or latest or _EPOCH)
+    if width < HOUR:
+        source = source.without_hours(within)
+    stats = await _of_tools(source)
+    if not stats:
         raise RecordNotFound("tool", name)
-    width = bucket_width(within.since or ends["first"], within.until or ends["latest"])
-    summed = await summed_hours(connection, project_id, within) if width >= HOUR else None
-    if summed is not None:
-        calls = _calls(project_id, TimeRange(), name)
-        return await SummedStats(connection, calls, within, summed).history(name, width)
-    # With OFFSET, since Citus rolls up what is at hand, and not what lies on its workers.
-    query = f"""SELECT date_bin(%(width)s, moment, 'epoch') AS at, {_OF_TOOL}, {_FIGURES}
-        FROM (SELECT * {_with_sub_plans(where, within)} OFFSET 0) AS counted
-        GROUP BY ROLLUP (at) ORDER BY at NULLS FIRST"""
-    where.values |= {"width": width, "most": LISTED}
-    of_all, *buckets = map(_figures, await _rows(connection, query, where))
-    del of_all["at"]
+    binned = "date_bin(%(width)s, {}, 'epoch')"
+    buckets = await source.figures("at", f"{binned.format('hour')} AS at", binned, width=width)
     return ToolHistory(
-        ToolStats(name=name, **of_all),
+        stats[0],
         int(width.total_seconds()),
-        [call_bucket(row.pop("at"), row) for row in buckets],
-        [named(row) for row in await _rows(connection, slowest_of(where), where)],
-        [named(row) for row in await _rows(connection, latest_failures_of(where), where)],
+        [CallBucket(at=row["at"], **_figures(row)) for row in buckets],
+        await source.named(slowest, HAS_TAKEN, "greatest_ms"),
+        await source.named(latest_failures, IS_FAILED, "failed_at"),
+        source.as_of,
     )
 
 
-def _calls(project_id: int, within: TimeRange, name: str | None) -> Where:
-    wanted = ToolCallFilter(name=name, since=within.since, until=within.until)
-    where = list_of_tool_calls(wanted, project_id, None).along
-    where.add("name IS NOT NULL")
-    return where
+async def _of_tools(source: _Source) -> list[ToolStats]:
+    return [
+        ToolStats(
+            name=row["name"],
+            tool_type=row["tool_type"],
+            latest_at=row["latest_at"],
+            sub_plans=row["sub_plans"],
+            **_figures(row),
+        )
+        for row in await source.figures("name", 'tool_name COLLATE "C" AS name')
+    ]
 
 
-def _with_sub_plans(where: Where, within: TimeRange) -> str:
-    """Return the calls, each with how many sub-plans it opened, as the middle of a query."""
-    opened = Where(["project_id = %(project_id)s", "tool_call_id IS NOT NULL"])
-    opened.add(f"{START} >= %(since)s", since=within.since)
-    return f"""FROM (
-        SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
-            abandoned_at, {START} AS moment, {DURATION} AS duration_ms
-        FROM act_tool_info WHERE {where}
-    ) AS call
-    LEFT JOIN (
-        SELECT root_plan_id, tool_call_id, count(*) AS sub_plans
-        FROM plan_execution_record WHERE {opened} GROUP BY root_plan_id, tool_call_id
-    ) AS opened USING (root_plan_id, tool_call_id)"""
+def _figures(row: Row) -> Row:
+    """Return the fields of `CallFigures`."""
+    if "percentiles" in row:
+        percentiles = row["percentiles"] or [None] * len(SHARES)
+    else:
+        histogram = dict(zip(row["buckets"], row["bucket_counts"], strict=True))
+        percentiles = [percentile(histogram, share) for share in SHARES.values()]
+    counts = {name: row[name] for name in COUNTED if name != "sub_plans"}
+    return counts | dict(zip(SHARES, percentiles, strict=True))
 
 
-async def _rows(connection: PoolConnection, query: str, where: Where) -> list[dict[str, Any]]:
-    cursor = connection.cursor(row_factory=dict_row)
-    await cursor.execute(query, where.values)
-    return await cursor.fetchall()
+@dataclass(frozen=True)
+class _Source:
+    """Where the statistics of a range of time come from."""
+
+    connection: PoolConnection
+    calls: Where
+    """Selects the calls, whenever they started."""
+    live: list[Interval]
+    """Read from the calls."""
+    stored: Interval | None = None
+    """Read from the roll-ups."""
+    as_of: datetime | None = None
+    """When the roll-ups were up to date; None if none are read."""
+
+    def without_hours(self, within: TimeRange) -> _Source:
+        """Return a source that reads the whole range from the calls."""
+        return _Source(self.connection, self.calls, [_interval(within.since, within.until)])
+
+    async def ends(self, within: TimeRange) -> tuple[datetime | None, datetime | None]:
+        """Return when the first and the latest of the calls started; None if there are none."""
+        query = f"""
+        SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
+        WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
+            AND {START} < %(until)s::text::timestamptz"""
+        since, until = _interval(within.since, within.until)
+        [row] = await self._rows(query, [], since=since, until=until)
+        return row["first"], row["latest"]
+
+    async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
+        """Return the figures of the calls by a column, in its order.
+
+        Args:
+            key: The column: `name` or `at`.
+            of_hour: The same of a row of `tool_hour`.
+            at: The column `at` of a call that started at `{}`.
+            values: Values that these name.
+        """
+        calls = calls_of(self._from_calls(), at)
+        if self.stored is None:
+            query = exact_figures(calls, key)
+        else:
+            columns = ", ".join(FIGURES)
+            hours = f"SELECT {of_hour}, {columns} FROM {self._from_hours()}"
+            query = added_up(f"{hours} UNION ALL {figures(calls, [key])}", [key])
+        return await self._rows(f"{query} ORDER BY {key}", self.live, **values)
+
+    async def named(
+        self, query: Callable[[str], str], condition: str, figure: str
+    ) -> list[NamedCall]:
+        """Return the calls that a query names.
+
+        Args:
+            query: Takes the end of a query for calls.
+            condition: Selects the calls that can be named.
+            figure: The column of `tool_hour` by which the hours of these calls are found.
+        """
+        places = self.live
+        if self.stored is not None:
+            # Each of these hours has one of the greatest, so no other hour has a greater one.
+            hours = f"""
+            SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
+            FROM {self._from_hours()} AND {figure} IS NOT NULL
+            ORDER BY {figure} DESC FETCH FIRST %(most)s ROWS WITH TIES"""
+            found = await self._rows(hours, [], most=LISTED)
+            places = [*places, *((row["since"], row["until"]) for row in found)]
+        calls = query(self._from_calls(condition))
+        return [named(row) for row in await self._rows(calls, places, most=LISTED)]
+
+    def _from_calls(self, condition: str = "true") -> str:
+        return f"""FROM unnest(%(sinces)s::text[]::timestamptz[], %(untils)s::text[]::timestamptz[])
+            AS place (since, until)
+        JOIN act_tool_info ON {START} >= place.since AND {START} < place.until
+        WHERE {self.calls} AND {condition}"""
+
+    def _from_hours(self) -> str:
+        of_tool = is_text("tool_name", "name") if "name" in self.calls.values else "true"
+        return f"""tool_hour WHERE project_id = %(project_id)s AND {of_tool}
+            AND hour >= %(first)s::text::timestamptz AND hour < %(last)s::text::timestamptz"""
+
+    async def _rows(self, query: str, places: list[Interval], **values: Any) -> list[Row]:
+        first, last = self.stored or (None, None)
+        values |= self.calls.values | {"first": first, "last": last}
+        values |= {"sinces": [each[0] for each in places], "untils": [each[1] for each in places]}
+        cursor = self.connection.cursor(row_factory=dict_row)
+        await cursor.execute(query, values)
+        return await cursor.fetchall()
 
 
-def _figures(row: dict[str, Any]) -> dict[str, Any]:
-    percentiles = row.pop("percentiles") or [None] * len(SHARES)
-    return row | dict(zip(SHARES, percentiles, strict=True))
+async def _source(
+    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
+) -> _Source:
+    await connection.execute(_BY_INDEX)
+    calls = list_of_tool_calls(ToolCallFilter(name=name), project_id, None).along
+    calls.add("name IS NOT NULL")
+    everything = _Source(connection, calls, [_interval(within.since, within.until)])
+    cursor = await connection.execute(_SUMMED_AT, calls.values)
+    row = await cursor.fetchone()
+    if row is None or row[0] is None:
+        return everything
+    as_of: datetime = row[0]
+    last = _hour_of(as_of) - LIVE_HOURS * HOUR
+    if within.until is not None and within.until < last:
+        if within.until.year == 1:  # there may be no earlier hour
+            return everything
+        last = _hour_of(within.until)
+    first = within.since
+    if first is not None:
+        if first >= last:
+            return everything
+        first = first + -(first - _EPOCH) % HOUR
+        if first >= last:
+            return everything
+    live = [_interval(last, within.until)]
+    if within.since is not None:
+        live.append(_interval(within.since, first))
+    return _Source(connection, calls, live, _interval(first, last), as_of)
 
 
-# The planner does not know that rows lie in the order of time, and would read all that there are
-# for a tenth of them; nor how many a tool has then, on which it would try each sub-plan in turn.
-# And it takes all of it for so costly that it would compile first.
-_BY_INDEX = """
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_nestloop', 'off', true),
-    set_config('jit', 'off', true)"""
+def _hour_of(moment: datetime) -> datetime:
+    return moment - (moment - _EPOCH) % HOUR
 
-_ENDS = f"SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info"
 
-_OF_TOOL = """
-    max(tool_type COLLATE "C") AS tool_type, max(moment) AS latest_at,
-    coalesce(sum(sub_plans), 0)::int AS sub_plans"""
+def _interval(since: datetime | None, until: datetime | None) -> Interval:
+    return (
+        "-infinity" if since is None else since.isoformat(),
+        "infinity" if until is None else until.isoformat(),
+    )
 
-_FIGURES = f"{COUNTS}, {PERCENTILES}"
+
+_SUMMED_AT = "SELECT summed_at FROM project WHERE project_id = %(project_id)s"
+
+# The planner does not know that calls lie in the order of time, and would read the whole table for
+# a tenth of it. And it expects so high a cost that it would compile the query first.
+_BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"

@@ -211,10 +211,9 @@ class PostgresWriter:
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
         reduced = reduce_records([record for _, record in records])
         runs = {run_id for run_id, _ in reduced[Kind.RUN]}
-        is_spread_there = await is_spread(self._project.pool)
         rest: list[Statement] = [
             (statement, [self._project_id, rows, "events"])
-            for statement, rows in restore_rows(reduced, self._clock(), is_spread=is_spread_there)
+            for statement, rows in restore_rows(reduced, self._clock())
         ]
         open_runs = await self._merge(reduced, runs, LATEST, rest=rest)
         return await self._refusals(records, runs - open_runs)

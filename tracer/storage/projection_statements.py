@@ -12,13 +12,6 @@ from functools import cache
 from tracer.merge import RULES
 from tracer.otel.projection.rows import PROJECTED_FIELDS, RUN_FIELDS
 from tracer.records import RECORDS, Kind
-from tracer.storage.changed_hours import (
-    BEFORE_AND_AFTER,
-    horizon,
-    marking,
-    marking_too,
-    moments_of,
-)
 from tracer.storage.span_blocks import RUN_LOCK_KEY
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.storage.upserts import column_type, fit_values
@@ -209,22 +202,12 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND think_act_id = ANY(
 # --- Write ---------------------------------------------------------------------------------------
 
 
-@cache
-def locking_projected_runs(*, is_spread: bool) -> str:
-    """Return what locks the runs $2, and returns what they show.
-
-    The last column is the moment before which changes of tool calls are marked for the statistics.
-
-    Args:
-        is_spread: Whether the tables are spread by Citus, where statistics are not summed up.
-    """
-    return f"""
+LOCK_PROJECTED_RUNS = f"""
 SELECT root_plan_id, projected, revision, recorded_at, projection_error,
-    {_compared("run", RUN_FIELDS)},
-    {"NULL::timestamptz" if is_spread else horizon("$1")}
+    {_compared("run", RUN_FIELDS)}
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
-
+"""Lock the runs $2, and return what they show."""
 
 _RUN_COLUMNS = {
     "revision": "bigint",
@@ -270,22 +253,15 @@ WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
 
 
 @cache
-def removing(kind: Kind, *, is_spread: bool) -> str:
-    """Return what removes the records $3 of the runs $2, and remembers that for live readers.
-
-    It marks the hours whose statistics it changes, if they are old; not on Citus.
-    """
+def removing(kind: Kind) -> str:
+    """Return what removes the records $3 of the runs $2, and remembers that for live readers."""
     id_field = RULES[kind].id_field
-    where, marked = "", ""
-    if kind in BEFORE_AND_AFTER and not is_spread:
-        where = f", {BEFORE_AND_AFTER[kind]}"
-        marked = f", marked AS ({marking(moments_of(kind, 'removed'))})"
     return f"""
     WITH removed AS (
         DELETE FROM {TABLES[kind]}
         WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {id_field} = ANY($3::uuid[])
-        RETURNING old.root_plan_id, old.{id_field}{where}
-    ){marked}
+        RETURNING old.root_plan_id, old.{id_field}
+    )
     INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
     SELECT run.project_id, run.root_plan_id, removed.{id_field}, '{kind}', run.revision
     FROM removed JOIN run ON run.project_id = $1 AND run.root_plan_id = removed.root_plan_id
@@ -294,16 +270,11 @@ def removing(kind: Kind, *, is_spread: bool) -> str:
 
 
 @cache
-def replacing(kind: Kind, *, is_spread: bool) -> str:
+def replacing(kind: Kind) -> str:
     """Return what makes records of the runs $3 what the rows $2 contain.
 
-    It marks hours as `removing` does. Open records of the runs $4 stay abandoned: nobody gave a
-    sign of life.
+    Open records of the runs $4 stay abandoned: nobody gave a sign of life.
     """
-    return _replace(kind) if is_spread else marking_too(kind, _replace(kind))
-
-
-def _replace(kind: Kind) -> str:
     table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
     types = {field: column_type(table, field) for field in (key, *fields)}
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}

@@ -29,7 +29,6 @@ from tracer.otel.span_fields import EPOCH
 from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.storage import projection_statements as sql
-from tracer.storage.changed_hours import MARK_CALLS
 from tracer.storage.copy_rows import digest_of, no_rows, pack_row
 from tracer.storage.json_rows import json_batches
 from tracer.storage.projector_session import ProjectorSession
@@ -44,8 +43,6 @@ SETTLE_SECONDS = 600.0
 _OPEN = (Status.PENDING, Status.RUNNING)
 _STATUS = {kind: PROJECTED_FIELDS[kind].index("status") for kind in RECORDS}
 _ABANDONED_AT = {kind: PROJECTED_FIELDS[kind].index("abandoned_at") for kind in RECORDS}
-_STARTED_AT = PROJECTED_FIELDS[Kind.TOOL_CALL].index("started_at")
-_OPENER = PROJECTED_FIELDS[Kind.PLAN].index("tool_call_id")
 _COST = PROJECTED_FIELDS[Kind.THINK_ACT].index("cost_usd")
 _USAGE = ("requested_model", "model", "input_tokens", "output_tokens")
 _USAGE_PLACES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
@@ -188,11 +185,10 @@ class ProjectionWriter:
             The projections that were written, and the runs whose revisions grew.
         """
         by_run = {each.attempt.run_id: each for each in group}
-        locking = sql.locking_projected_runs(is_spread=self._session.standing.is_spread)
         writing = _Writing(project_id)
         written: list[Computed] = []
-        for run_id, projected, revision, _, error, *shown, horizon in self._session.ask(
-            locking, project_id, list(by_run)
+        for run_id, projected, revision, _, error, *shown in self._session.ask(
+            sql.LOCK_PROJECTED_RUNS, project_id, list(by_run)
         ):
             each = by_run[run_id]
             if projected != each.stored.projected:
@@ -208,7 +204,7 @@ class ProjectionWriter:
                     if name in _COMPARED
                 )
             )
-            writing.add(each, known.get(run_id, {}), revision, horizon, is_changed, run)
+            writing.add(each, known.get(run_id, {}), revision, is_changed, run)
             written.append(each)
         if written:
             self._execute(project_id, writing, now)
@@ -230,7 +226,7 @@ class ProjectionWriter:
             self._session.ask(sql.UPDATE_RUNS, project_id, now, batch, runs)
         for kind in RECORDS:
             if gone := writing.gone[kind]:
-                self._session.ask(sql.removing(kind, is_spread=is_spread), project_id, runs, gone)
+                self._session.ask(sql.removing(kind), project_id, runs, gone)
         if is_spread:  # no `COPY` behind policies
             for kind in RECORDS:
                 for run_id, record_id, at, row, digest in writing.new[kind]:
@@ -243,14 +239,10 @@ class ProjectionWriter:
             self._copy(project_id, writing)
         for kind in RECORDS:
             for batch in json_batches(kind, writing.changes[kind]):
-                statement = sql.replacing(kind, is_spread=is_spread)
-                self._session.ask(statement, project_id, batch, runs, writing.silent)
+                self._session.ask(sql.replacing(kind), project_id, batch, runs, writing.silent)
             if writing.digests[kind]:
                 columns = map(list, zip(*writing.digests[kind], strict=True))
                 self._session.ask(sql.SET_DIGESTS[kind], project_id, *columns)
-        if writing.old_calls:
-            columns = map(list, zip(*writing.old_calls, strict=True))
-            self._session.ask(MARK_CALLS, project_id, *columns)
 
     def _copy(self, project_id: int, writing: _Writing) -> None:
         copies = no_rows(project_id)
@@ -344,14 +336,12 @@ class _Writing:
         self.changes: dict[Kind, dict[tuple[UUID, UUID], Fields]] = {k: {} for k in RECORDS}
         self.gone: dict[Kind, list[UUID]] = {k: [] for k in RECORDS}
         self.digests: dict[Kind, list[tuple[UUID, UUID, int]]] = {k: [] for k in RECORDS}
-        self.old_calls: list[tuple[UUID, UUID]] = []
 
     def add(
         self,
         each: Computed,
         known: dict[Kind, dict[bytes, int]],
         revision: int,
-        horizon: datetime | None,
         is_changed: bool,
         run: Fields,
     ) -> None:
@@ -361,7 +351,6 @@ class _Writing:
             each: Its projection.
             known: The digests of its stored records; empty before its first projection.
             revision: Its revision so far.
-            horizon: Changes of calls before this moment are marked for the statistics.
             is_changed: Whether the run's own fields change.
             run: These fields.
         """
@@ -392,8 +381,6 @@ class _Writing:
             if gone := digests.keys() - packed.keys():
                 is_changed = True
                 self.gone[kind] += [UUID(bytes=record_id) for record_id in gone]
-        if horizon is not None:
-            self._add_old_calls(run_id, rows, horizon)
         if attempt.seen_at is None:
             self.silent.append(run_id)
         if is_changed:
@@ -411,18 +398,3 @@ class _Writing:
             "settle_seconds": _settle_seconds(stored, rows.spans),
             "is_root_written": is_root_written and attempt.seen_at is not None,
         }
-
-    def _add_old_calls(self, run_id: UUID, rows: ProjectedRun, horizon: datetime) -> None:
-        """Add the calls that new rows are about and that may have started before the horizon."""
-        calls = rows.rows[Kind.TOOL_CALL]
-        before = (horizon - EPOCH) // _MICROSECOND
-        about = [each[1] for each in self.new[Kind.TOOL_CALL] if each[0] == run_id]
-        about += [
-            each[3][_OPENER]
-            for each in self.new[Kind.PLAN]
-            if each[0] == run_id and each[3][_OPENER] is not None
-        ]
-        for call_id in about:
-            started_at = calls[call_id][_STARTED_AT] if call_id in calls else None
-            if started_at is None or started_at < before:
-                self.old_calls.append((run_id, UUID(bytes=call_id)))

@@ -232,8 +232,7 @@ class Projector:
                     for kind, found in projection.rows.rows.items()
                 },
             }
-            is_spread = self._session.standing.is_spread
-            for statement, rows in restore_rows(_dated(there, said), now, is_spread=is_spread):
+            for statement, rows in restore_rows(_dated(there, said), now):
                 self._session.ask(statement, project_id, rows, "spans")
             self._session.check_references()
         notify_written(self._session.connection, [run_id])
@@ -425,7 +424,7 @@ class Projector:
         runs = list(failures)
         reasons, attempts = map(list, zip(*failures.values(), strict=True))
         with self._session.in_project(project_id):
-            self._session.ask(sql.locking_projected_runs(is_spread=True), project_id, runs)
+            self._session.ask(sql.LOCK_PROJECTED_RUNS, project_id, runs)
             changed = self._session.ask(sql.NOTE_FAILURES, project_id, now, runs, reasons, attempts)
         if changed:
             given_up = [run_id for (run_id,) in changed]

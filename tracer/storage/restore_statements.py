@@ -12,7 +12,6 @@ from datetime import datetime
 from tracer.merge import RULES, Reduced
 from tracer.record_json import INFERRED, LEAST
 from tracer.records import RECORDS, Kind
-from tracer.storage.changed_hours import marking_too
 from tracer.storage.json_rows import json_batches
 from tracer.storage.tables import TABLES
 from tracer.storage.upserts import column_type
@@ -65,21 +64,18 @@ def _columns(kind: Kind) -> str:
     return ", ".join(f"{name} {type_}" for name, type_ in _FIELDS[kind].items())
 
 
-_ON_SHARDS = {**{kind: _restore(kind) for kind in RECORDS}, Kind.RUN: _restore_run()}
-
-_RESTORE = {kind: marking_too(kind, statement) for kind, statement in _ON_SHARDS.items()}
+_RESTORE = {**{kind: _restore(kind) for kind in RECORDS}, Kind.RUN: _restore_run()}
 """The statement of each kind, the run's last."""
 
 
-def restore_rows(reduced: Reduced, now: datetime, *, is_spread: bool) -> Iterator[tuple[str, str]]:
+def restore_rows(reduced: Reduced, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield each statement with the rows that it takes.
 
     Args:
         reduced: What exports say of the records.
         now: When a record was recorded of which they do not say it.
-        is_spread: Whether by Citus, where nothing is summed up, and so nothing to be marked.
     """
-    for kind, statement in (_ON_SHARDS if is_spread else _RESTORE).items():
+    for kind, statement in _RESTORE.items():
         slim = {
             key: {name: version[name] for name in _FIELDS[kind] if version.get(name) is not None}
             for key, version in reduced[kind].items()

@@ -17,7 +17,10 @@ from uuid import UUID
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
+    Column,
+    Computed,
     ForeignKeyConstraint,
     Index,
     LargeBinary,
@@ -44,8 +47,8 @@ from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, Sign
 from tracer.storage.block_tables import BlockRow, PendingRunRow
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 from tracer.storage.removal_tables import RemovedRecordRow
+from tracer.storage.rollup_tables import RunGroupRow, ToolHourRow
 from tracer.storage.session_tables import SessionStateRow
-from tracer.storage.summary_tables import ChangedHourRow, SummedCallsRow, SummedRangeRow
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",
@@ -173,6 +176,13 @@ class RunRow(_Stored, Run, table=True):
         _of_whom("session_id", "session_id IS NOT NULL"),
         _of_whom("subject", "subject IS NOT NULL", "root_plan_id"),
         Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
+        Index(
+            "run_to_sum_up",
+            "project_id",
+            "recorded_at",
+            "root_plan_id",
+            postgresql_where=text("NOT is_summed"),
+        ),
         Index("run_buried", "project_id", "root_plan_id", postgresql_where=text(IS_BURIED)),
         Index(
             "run_by_swept_at",
@@ -207,6 +217,17 @@ class RunRow(_Stored, Run, table=True):
     """The uncompressed size of its blocks in bytes, without those that are pending."""
     settle_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
     """When to merge its blocks; null if there is nothing to merge."""
+    summed_revision: int = Field(
+        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
+    )
+    """The revision that `run_group` contains."""
+    is_summed: bool = Field(
+        default=False,
+        sa_column=Column(
+            Boolean, Computed("revision <= summed_revision", persisted=True), nullable=False
+        ),
+    )
+    """Whether `run_group` contains the newest revision."""
 
 
 class PlanRow(_Projectable, PlanExecutionRecord, table=True):
@@ -403,9 +424,8 @@ for _row_class in (
     SessionStateRow,
     RecorderLeaseRow,
     RecorderRunRow,
-    SummedRangeRow,
-    SummedCallsRow,
-    ChangedHourRow,
+    RunGroupRow,
+    ToolHourRow,
     ProjectRow,
     ApiKeyRow,
     SignInRow,

@@ -18,7 +18,6 @@ from sqlalchemy.engine import URL
 from tracer.merge import RULES
 from tracer.records import FROM_ROOT_PLAN, Kind
 from tracer.storage.castable_json import FIT_COLUMNS
-from tracer.storage.changed_hours import BEFORE_AND_AFTER, marking, moments_of
 from tracer.storage.tables import METADATA, TABLES
 
 # Less than any value that an event can hold; what has no such value gets a flag beside it.
@@ -161,7 +160,7 @@ def merging(kinds: tuple[Kind, ...], *, is_spread: bool) -> str:
 
     It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
     from $5 on, a parameter a kind. It returns the runs that take events: not those that were
-    deleted or came as spans. It marks the hours whose statistics it changes, where they are old.
+    deleted or came as spans.
 
     Args:
         kinds: Of which there are rows.
@@ -171,9 +170,6 @@ def merging(kinds: tuple[Kind, ...], *, is_spread: bool) -> str:
     locked = f"({_OPEN}) AS locked" if is_spread else "locked"
     parts = [] if is_spread else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
     parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
-    moments = [moments_of(kind, _name(kind)) for kind in BEFORE_AND_AFTER if kind in kinds]
-    if moments and not is_spread:
-        parts.append(f"marked AS ({marking(' UNION ALL '.join(moments))})")
     new = {"revision": "locked.revision"}
     joined = ""
     if Kind.PLAN in kinds:
@@ -246,14 +242,13 @@ _FAILED = "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)
 _NUMBERS = ("input_tokens", "output_tokens", "cost_usd")
 
 _RETURNING = {
-    Kind.PLAN: f"RETURNING new.root_plan_id, new.plan_id, {BEFORE_AND_AFTER[Kind.PLAN]}, "
+    Kind.PLAN: "RETURNING new.root_plan_id, new.plan_id, "
     + ", ".join(f"new.{c}" for c in FROM_ROOT_PLAN),
     Kind.THINK_ACT: "RETURNING new.root_plan_id, "
     + ", ".join(f"coalesce(new.{c}, 0) - coalesce(old.{c}, 0) AS {c}" for c in _NUMBERS)
     + f", {_FAILED}",
     Kind.TOOL_CALL: (
-        "RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls,"
-        f" {_FAILED}, {BEFORE_AND_AFTER[Kind.TOOL_CALL]}"
+        f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
     ),
 }
 """What the run has to know of each row that was changed."""

@@ -1,15 +1,11 @@
-"""What happens to tool calls over some days, made by Hypothesis, and the projects it happens to.
-
-One of two is summed up now and then, the other never: what is said of both has to be the same.
-"""
+"""Random histories of tool calls over some days, and a project that they happen to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -17,8 +13,9 @@ from hypothesis import strategies as st
 
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
+from tests.storage.deletions import rows
 from tests.store_contract.transfers import export_of, import_into
-from tracer.clock import Clock, utc_now
+from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
 from tracer.events import (
     ChosenToolCall,
@@ -29,22 +26,24 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from tracer.ids import new_id
 from tracer.otel.blocks import traces_of
+from tracer.project_settings import ProjectSettings
 from tracer.status import Status
 from tracer.storage.engine import Pool
+from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
-from tracer.storage.summariser import turns
-from tracer.tool_stats import CallFigures, TimeRange
+from tracer.storage.projects import project_made
+from tracer.storage.rollups import roll_up
+from tracer.tool_stats import CallFigures, TimeRange, ToolHistory, ToolStatsPage
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)
 LONG_AGO = datetime(1971, 3, 4, 5, 6, tzinfo=UTC)
 NAMES = ("a", "B", "é")
-
-_projects = count(1_000)
 
 # Quarters of hours before now, some days of them, mostly at a few moments: so things meet there.
 quarters = st.sampled_from([0, 3, 95, 97, 104, 105, 120, 120, 124, 200, 200, 300]) | st.integers(
@@ -90,8 +89,13 @@ class Deleted:
 
 
 @dataclass(frozen=True)
+class Pruned:
+    """All runs but the newest are deleted, as the pruner does."""
+
+
+@dataclass(frozen=True)
 class Restored:
-    """Runs of the one project that are brought back as they are exported, and were recorded."""
+    """Runs that are exported elsewhere and imported."""
 
     run: int
     events: tuple[Event, ...]
@@ -100,33 +104,27 @@ class Restored:
 
 @dataclass(frozen=True)
 class Reaped:
-    """A look of the reaper; at a time when all leases ran out, or now."""
+    """A pass of the reaper; at a time when all leases have expired, or now."""
 
     days: int
 
 
 @dataclass(frozen=True)
-class Summed:
-    """Some turns of a summariser, whose clock is off by hours."""
+class RolledUp:
+    """Batches of the roll-up job, which then stops as if it was killed."""
 
-    turns: int
-    hours: int
-
-
-@dataclass(frozen=True)
-class Restarted:
-    """A server that knows nothing of what it wrote."""
+    batches: int
 
 
 @dataclass(frozen=True)
 class Looked:
-    """Statistics that are read, of a range of time."""
+    """A whole pass of the roll-up job, then statistics are read for a range of time."""
 
     since: int | None
     until: int | None
 
 
-Happening = Written | Sent | Deleted | Restored | Reaped | Summed | Restarted | Looked
+Happening = Written | Sent | Deleted | Pruned | Restored | Reaped | RolledUp | Looked
 
 
 @st.composite
@@ -200,123 +198,125 @@ def _restored(draw: st.DrawFn) -> Restored:
     return Restored(run, draw(some_events(6, run)), draw(quarters))
 
 
-summed = st.builds(Summed, st.integers(1, 5), st.sampled_from([0, 0, 0, -30, -60, 20, 48]))
+rolled_up = st.builds(RolledUp, st.integers(1, 4))
 looked = st.builds(Looked, st.none() | quarters, st.none() | quarters)
 written = st.builds(Written, some_events(9), quarters)
-little = st.builds(Written, some_events(1), quarters)
-"""An hour that much happens to is marked by something, whatever else forgets to."""
+one_event = st.builds(Written, some_events(1), quarters)
+"""Changes one hour, so that no other change of it hides a mistake."""
 
 beginnings: st.SearchStrategy[list[Happening]] = st.lists(written | _sent(), min_size=3, max_size=6)
 
 happenings = st.lists(
     st.one_of(
-        *[little] * 5,
+        *[one_event] * 5,
         *[_sent()] * 3,
-        *[summed] * 3,
-        *[looked] * 2,
+        *[rolled_up] * 2,
+        *[looked] * 3,
         st.builds(Deleted, st.integers(0, 4)),
+        st.builds(Pruned),
         _restored(),
         st.builds(Reaped, st.sampled_from([0, 10])),
-        st.builds(Restarted),
     ),
     min_size=6,
     max_size=16,
 )
 
 
-@dataclass
-class _Project:
-    """One project, with a server that may be started again."""
+class CallHistory:
+    """A project that things happen to."""
 
-    pool: Pool
-    clock: Clock
-    of: ProjectPool = field(init=False)
-    reader: PostgresReader = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.of = ProjectPool(self.pool, next(_projects))
-        self.reader = PostgresReader(self.of)
-        self.start()
-
-    def start(self) -> None:
-        self.writer = PostgresWriter(self.of, self.clock)
-
-
-class Twins:
-    """Two projects to which the same happens, but that one of them is summed up."""
-
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, project_id: int) -> None:
         self._pool = pool
-        self.now = NOW
-        self.summed, self.plain = (_Project(pool, lambda: self.now) for _ in range(2))
+        self._now = NOW
+        self.project = ProjectPool(pool, project_id)
+        self.reader = PostgresReader(self.project)
+        self.writer = PostgresWriter(self.project, lambda: self._now)
+
+    @classmethod
+    async def new(cls, pool: Pool) -> CallHistory:
+        """Return the history of a new project."""
+        return cls(pool, await project_made(pool, f"p-{new_id()}"))
 
     async def happens(self, what: Happening) -> None:
-        """Let something happen to both."""
+        """Let something happen to the project."""
         match what:
-            case Summed():
-                left = what.turns
-                clock = timedelta(hours=what.hours)
-                async for _ in turns(self.summed.of, lambda: utc_now() + clock):
-                    left -= 1
-                    if left == 0:
-                        break
-            case Looked():
-                until = None if what.until is None else ago(what.until)
-                since = None if what.since is None else ago(what.since)
-                await self.look(TimeRange(since, until))
+            case Written():
+                self._now = ago(what.at)
+                await self.writer.write(what.events)
+            case Sent():
+                self._now = ago(what.at)
+                trace = _id(7, what.run).hex
+                spans = spans_from(*({**span, "traceId": trace} for span in what.spans))
+                await self.writer.write_spans(traces_of(spans))
+                await project_in(self._pool)
+            case Deleted():
+                with suppress(RecordNotFound):
+                    await self.writer.delete_run(
+                        _id(1, what.run) if what.run < 3 else _id(7, what.run)
+                    )
+            case Pruned():
+                later = utc_now() + timedelta(days=10)  # when no recorder is alive
+                deletion = PostgresDeletion(self.project, clock=lambda: later)
+                async for _ in deletion.prune(ProjectSettings(keep_runs=1)):
+                    pass
+            case Restored():
+                self._now = ago(what.at)
+                elsewhere = await CallHistory.new(self._pool)
+                await elsewhere.writer.write(what.events)
+                file = await export_of(elsewhere.reader, _id(1, what.run))
+                self._now = NOW
+                await import_into(self.writer, file)
             case Reaped():
                 moment = utc_now() + timedelta(days=what.days)
                 reaper = PostgresReaper(self._pool, clock=lambda: moment)
                 await reaper.look_after_leases(LONG_AGO)
-            case _:
-                for project in (self.summed, self.plain):
-                    await self._happens(project, what)
-
-    async def _happens(self, project: _Project, what: Happening) -> None:
-        match what:
-            case Written():
-                self.now = ago(what.at)
-                await project.writer.write(what.events)
-            case Sent():
-                self.now = ago(what.at)
-                trace = _id(7, what.run).hex
-                spans = spans_from(*({**span, "traceId": trace} for span in what.spans))
-                await project.writer.write_spans(traces_of(spans))
-                await project_in(self._pool)
-            case Deleted():
-                with suppress(RecordNotFound):
-                    await project.writer.delete_run(
-                        _id(1, what.run) if what.run < 3 else _id(7, what.run)
-                    )
-            case Restored():
-                self.now = ago(what.at)
-                elsewhere = _Project(self._pool, project.clock)
-                await elsewhere.writer.write(what.events)
-                file = await export_of(elsewhere.reader, _id(1, what.run))
-                self.now = NOW
-                await import_into(project.writer, file)
-            case Restarted():
-                project.start()
+            case RolledUp():
+                async with aclosing(roll_up(self.project, runs_at_once=1)) as batches:
+                    for _ in range(what.batches):
+                        await anext(batches, None)
+            case Looked():
+                until = None if what.until is None else ago(what.until)
+                since = None if what.since is None else ago(what.since)
+                await self.look(TimeRange(since, until))
 
     async def look(self, within: TimeRange) -> None:
-        """Read what is said of both, and see that it is the same."""
-        found = await self.summed.reader.read_tool_stats(within)
-        expected = await self.plain.reader.read_tool_stats(within)
-        assert [tool.name for tool in found] == [tool.name for tool in expected]
-        same(found, expected)
-        for each in expected:
-            same(await self.summed.reader.read_tool_stats(within, each.name), [each])
-            history = await self.summed.reader.read_tool_history(each.name, within)
-            plain = await self.plain.reader.read_tool_history(each.name, within)
-            assert history.bucket_seconds == plain.bucket_seconds
-            same([history.stats], [plain.stats])
-            same(history.buckets, plain.buckets)
-            assert history.slowest == plain.slowest
-            assert history.latest_failures == plain.latest_failures
+        """Roll up, and compare the statistics with a fresh count of the calls."""
+        async for _ in roll_up(self.project):
+            pass
+        found = await self.read(within)
+        query = "SELECT summed_at FROM project WHERE project_id = %s"
+        [(summed_at,)] = await rows(self._pool, query, self.project.project_id)
+        assert summed_at is not None
+        await self._set_summed_at(None)
+        expected = await self.read(within)
+        await self._set_summed_at(summed_at)
+        assert found[1].keys() == expected[1].keys()
+        same(found[0].items, expected[0].items)
+        for name, history in expected[1].items():
+            other = found[1][name]
+            assert history.bucket_seconds == other.bucket_seconds
+            same([other.stats], [history.stats])
+            same(other.buckets, history.buckets)
+            assert other.slowest == history.slowest
+            assert other.latest_failures == history.latest_failures
+
+    async def read(self, within: TimeRange) -> tuple[ToolStatsPage, dict[str, ToolHistory]]:
+        """Return the statistics of all tools, and the history of each."""
+        page = await self.reader.read_tool_stats(within)
+        return page, {
+            tool.name: await self.reader.read_tool_history(tool.name, within) for tool in page.items
+        }
+
+    async def _set_summed_at(self, moment: datetime | None) -> None:
+        async with self._pool.connection() as connection:
+            await connection.execute(
+                "UPDATE project SET summed_at = %s WHERE project_id = %s",
+                [moment, self.project.project_id],
+            )
 
 
 def same(found: Sequence[CallFigures], expected: Sequence[CallFigures]) -> None:
-    """See that figures are the same, but percentiles about the same."""
+    """Assert that figures are the same, and percentiles within 1 %."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         for name, value in vars(other).items():

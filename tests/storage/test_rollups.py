@@ -1,0 +1,253 @@
+"""Hourly roll-ups: statistics are those of the calls, whatever happens, and nobody is blocked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+
+from tests.otel.made_traces import agent, tool
+from tests.profiles import scaled
+from tests.storage.call_histories import (
+    NOW,
+    CallHistory,
+    Happening,
+    Pruned,
+    Reaped,
+    Sent,
+    Written,
+    beginnings,
+    happenings,
+)
+from tests.storage.deletions import rows
+from tests.storage.lock_waits import until, until_waiting
+from tests.store_contract.moments import Moments
+from tracer.clock import utc_now
+from tracer.events import Event
+from tracer.ids import new_id
+from tracer.storage.engine import Pool
+from tracer.storage.postgres_reader import PostgresReader
+from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.project_pool import ProjectPool
+from tracer.storage.projects import project_made
+from tracer.storage.rollups import RollupJob, roll_up
+from tracer.tool_stats import TimeRange
+
+EVER = TimeRange()
+BEGAN = utc_now()
+
+
+async def rolled_up(pool: Pool) -> int:
+    """Run a whole pass, and return the number of hours that were computed."""
+    return sum([hours async for hours in roll_up(ProjectPool(pool))])
+
+
+async def record_call(writer: PostgresWriter, run: Moments, days: float = 10) -> None:
+    """Record one more call, some days ago."""
+    call = run.call_started(tool_call_id=new_id())
+    at = BEGAN - timedelta(days=days)
+    answer = await writer.write([call.model_copy(update={"at": at})])
+    assert answer.refused == []
+
+
+async def calls(reader: PostgresReader) -> int:
+    return sum(tool.calls for tool in (await reader.read_tool_stats(EVER)).items)
+
+
+def ago(event: Event, days: float) -> Event:
+    return event.model_copy(update={"at": NOW - timedelta(days=days)})
+
+
+@asynccontextmanager
+async def held(url: str, table: str) -> AsyncIterator[None]:
+    """Hold locks of all rows of a table."""
+    async with await psycopg.AsyncConnection.connect(url) as somebody:
+        await somebody.execute(f"SELECT FROM {table} FOR UPDATE".encode())
+        yield
+        await somebody.rollback()
+
+
+@pytest.mark.thorough
+@settings(max_examples=scaled(60))
+@given(before=beginnings, history=happenings)
+async def test_statistics_equal_a_fresh_count_after_any_history(
+    pool: Pool, before: list[Happening], history: list[Happening]
+) -> None:
+    project = await CallHistory.new(pool)
+    for each in before:
+        await project.happens(each)
+    await project.look(EVER)
+    for each in history:
+        await project.happens(each)
+    await project.look(EVER)
+
+
+async def test_statistics_follow_every_kind_of_change(pool: Pool) -> None:
+    project = await CallHistory.new(pool)
+    run, late, other = Moments(), Moments(), new_id()
+    minute = 1 / 24 / 60
+    begin = NOW.timestamp() - 20 * 86_400
+    changes: list[Happening] = [
+        Written((ago(run.plan_started(), 10), ago(run.call_started(), 10)), 0),
+        Written((ago(run.call_finished(), 10 - minute),), 0),
+        Written((ago(late.call_started(), 10), ago(late.call_started(tool_call_id=other), 8)), 0),
+        # The earlier of two starts counts: the call moves to another hour.
+        Written((ago(late.call_started(), 12),), 0),
+        Written((ago(run.sub_plan_started(new_id(), run.call), 1),), 0),
+        Sent(0, (agent(1, "nurse", at=(begin, None)),), 0),
+        Sent(0, (tool(2, "measure", parent=1, at=(begin, None)),), 0),
+        Sent(0, (tool(2, "measure", parent=1, at=(begin, begin + 90_000), failed="no"),), 0),
+        Reaped(10),
+        Pruned(),
+    ]
+    seen = set()
+    for change in changes:
+        await project.happens(change)
+        await project.look(EVER)
+        page, histories = await project.read(EVER)
+        seen.add(str((page.items, [each.buckets for each in histories.values()])))
+    assert len(seen) == len(changes) - 1  # an agent alone is no call
+
+
+async def test_hours_are_counted_as_of_the_last_pass_and_new_ones_live(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    assert (await reader.read_tool_stats(EVER)).as_of is None
+    await record_call(writer, Moments())
+    assert await calls(reader) == 1  # there are no roll-ups yet
+    before = utc_now()
+    await rolled_up(pool)
+    as_of = (await reader.read_tool_stats(EVER)).as_of
+    assert as_of is not None
+    assert before - timedelta(seconds=1) < as_of < utc_now() + timedelta(seconds=1)
+
+    await record_call(writer, Moments())
+    await record_call(writer, Moments(), days=0)
+
+    assert await calls(reader) == 2
+    await rolled_up(pool)
+    assert await calls(reader) == 3
+
+
+async def test_a_deleted_run_is_subtracted_at_once(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    run = Moments()
+    await record_call(writer, run)
+    await record_call(writer, Moments())
+    await rolled_up(pool)
+    await writer.delete_run(run.root)
+    assert await calls(reader) == 1
+    assert await rows(pool, "SELECT FROM run_group WHERE root_plan_id = %s", run.root) == []
+
+
+async def test_an_unchanged_run_is_not_rolled_up_again(pool: Pool, writer: PostgresWriter) -> None:
+    run = Moments()
+    for days in (3, 5):
+        await record_call(writer, run, days)
+    assert await rolled_up(pool) == 2
+    assert await rolled_up(pool) == 0
+    await record_call(writer, run, 5)
+    assert await rolled_up(pool) == 1  # the other hour is the same
+
+
+@pytest.mark.thorough
+async def test_a_write_during_a_roll_up_is_not_blocked_and_not_lost(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
+) -> None:
+    run = Moments()
+    await record_call(writer, run)
+    await rolled_up(pool)
+    await record_call(writer, run)
+    async with held(database_url, "tool_hour"):
+        job = asyncio.create_task(rolled_up(pool))
+        await until_waiting(database_url, 1)  # after it has read the calls
+        await record_call(writer, run)
+        assert await rolled_up(pool) == 0  # another server does not wait
+    await job
+    await rolled_up(pool)
+    assert await calls(reader) == 3
+
+
+@pytest.mark.thorough
+async def test_a_run_whose_writer_has_not_committed_is_visited_again(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader, database_url: str
+) -> None:
+    run = Moments()
+    await record_call(writer, run)
+    async with held(database_url, "run"):
+        job = asyncio.create_task(rolled_up(pool))
+        await until_waiting(database_url, 1)  # to note the revision
+        writing = asyncio.create_task(record_call(writer, run))
+        await until_waiting(database_url, 2)
+    await asyncio.gather(job, writing)
+    await rolled_up(pool)
+    assert await calls(reader) == 2
+
+
+@pytest.mark.thorough
+async def test_concurrent_writers_and_jobs_leave_nothing_out(
+    pool: Pool, writer: PostgresWriter, reader: PostgresReader
+) -> None:
+    runs = [Moments() for _ in range(3)]
+    others = [PostgresWriter(ProjectPool(pool)) for _ in runs]
+    is_over = False
+
+    async def write(run: Moments, with_: PostgresWriter) -> None:
+        for number in range(25):
+            await record_call(with_, run, days=2 + number % 5)
+
+    async def roll_up_again() -> None:
+        while not is_over:
+            await rolled_up(pool)
+
+    jobs = [asyncio.create_task(roll_up_again()) for _ in range(2)]
+    await asyncio.gather(*map(write, runs, others))
+    is_over = True
+    await asyncio.gather(*jobs)
+    await rolled_up(pool)
+    assert await calls(reader) == 75
+    assert await rows(pool, "SELECT sum(calls)::int FROM tool_hour") == [(75,)]
+
+
+async def test_a_pass_ends_although_new_runs_keep_coming(
+    pool: Pool, writer: PostgresWriter
+) -> None:
+    for _ in range(3):
+        await record_call(writer, Moments())
+    batches = 0
+    async for _ in roll_up(ProjectPool(pool), runs_at_once=1):
+        batches += 1
+        await record_call(writer, Moments())
+    assert batches == 3
+
+
+async def test_the_job_rolls_up_all_projects_and_logs_it(
+    pool: Pool, writer: PostgresWriter, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    ward = await project_made(pool, "ward")
+    await record_call(writer, Moments())
+    await record_call(PostgresWriter(ProjectPool(pool, ward)), Moments())
+    job = RollupJob(pool)
+    await job.look()
+    found = await rows(pool, "SELECT project_id FROM tool_hour ORDER BY 1")
+    assert found == [(1,), (ward,)]
+    assert job.hours == 2
+    assert "hours_summed" in caplog.text
+
+
+@pytest.mark.thorough
+async def test_the_job_works_in_the_background(pool: Pool, writer: PostgresWriter) -> None:
+    await record_call(writer, Moments())
+
+    async def is_done() -> bool:
+        return await rows(pool, "SELECT FROM tool_hour") != []
+
+    async with RollupJob(pool, look_seconds=0.01):
+        await until(is_done)
