@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
@@ -14,13 +15,17 @@ from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.events import EVENT, FROM_THE_WIRE, Event
 from tracer.faults import why_invalid
 from tracer.store import Refusal
-from tracer.text import most_json_values
+from tracer.text import has_more_json_values, most_json_values
 
 MAX_EVENTS = 100_000
 """How many events a request may hold: there may be as many refusals to answer."""
 
 MAX_FIELDS = 1000
 """How many fields an object may have where fields are checked: each unknown one is a fault."""
+
+MAX_VALUES = 1_000_000
+"""The most JSON values in a body that is one object, or in a line. A value takes 60 to 200 bytes of
+memory once it is read, and may take 2 bytes in the body."""
 
 _VALUE_BYTES = 60
 """About what a value takes up in memory besides what it says."""
@@ -61,6 +66,7 @@ async def sent_events(
 async def _in_an_object(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[Any]:
     """Yield the items of `{"events": […]}`."""
     whole = b"".join([part async for part in body])
+    await _check_values(whole)
     share.hold(len(whole) + _VALUE_BYTES * most_json_values(whole))
     try:
         envelope = _parsed(whole)
@@ -83,12 +89,19 @@ async def _on_lines(body: AsyncIterator[bytes], share: Share) -> AsyncIterator[A
     is_empty = True
     async for line in _lines(body):
         is_empty = False
+        await _check_values(line)
         try:
             yield _parsed(line)
         except ValueError:
             yield _NOT_JSON
     if is_empty:
         raise BadRequest("The body is empty: write one event a line.")
+
+
+async def _check_values(json: bytes) -> None:
+    """Raise `TooLarge` if JSON holds more than `MAX_VALUES` values."""
+    if len(json) > MAX_VALUES and await asyncio.to_thread(has_more_json_values, json, MAX_VALUES):
+        raise TooLarge(f"An object may hold {MAX_VALUES} values. Send the rest in another.")
 
 
 _FORMATS: Mapping[str, Callable[[AsyncIterator[bytes], Share], AsyncIterator[Any]]] = {

@@ -208,7 +208,9 @@ CANARY = "hunter2"
 ALPHABETS = st.text(st.sampled_from('aé血α🙂\u0301\u200f"\\\n\t\0/ '), max_size=6)
 
 
-PLAIN = st.one_of(st.none(), st.booleans(), st.integers(-999, 999), st.just({}))
+PLAIN: st.SearchStrategy[Any] = st.one_of(
+    st.none(), st.booleans(), st.integers(-999, 999), st.just({})
+)
 
 
 @st.composite

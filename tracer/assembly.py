@@ -181,7 +181,7 @@ async def parts(
         surroundings = Surroundings(database_url, server_url, callers.own_key(tools))
         store = await stores.of(project_id)
         spool = spool_for(settings.home, database_url, project_id=project_id)
-        recorder = Recorder(store.writer, spool, redaction=redaction)
+        recorder = Recorder(store.recorder_writer, spool, redaction=redaction)
         leases = PostgresReaper(pool, lambda runs: stores.on_written(runs))
         async with (
             notifications(pool, database_url, stores) as (

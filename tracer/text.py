@@ -11,6 +11,7 @@ for other languages.
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _TO_ESCAPE = re.compile("[\0\ud800-\udfff]|\u241b(?=[0-9a-f]{4})")
@@ -126,6 +127,19 @@ def most_json_values(json: bytes | str) -> int:
         return sum(map(json.count, "{[,"))
     return sum(map(json.count, _BEFORE_VALUES))
 
+
+def has_more_json_values(json: bytes, limit: int) -> bool:
+    """Return whether JSON holds more than `limit` values, without reading it.
+
+    Text within strings does not count. Malformed text gets some answer, never an error.
+    """
+    if most_json_values(json) <= limit:
+        return False
+    return next(islice(_BEFORE_VALUE.finditer(json), limit, None), None) is not None
+
+
+_BEFORE_VALUE = re.compile(rb'(?:[^"{\[,]++|"(?:[^"\\]++|\\.)*+"?)*+[{\[,]', re.DOTALL)
+"""Finds each bracket or comma that is not in a string."""
 
 _BEFORE_VALUES = (b"{", b"[", b",")
 """Each value comes after one of them, at the latest after its name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,8 @@ from tracer.otel.span_fields import root_plan_id
 from tracer.payloads import kept_of, size_of
 from tracer.project_settings import PayloadPolicy
 from tracer.record_json import read_record, record_json
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
 from tracer.records import ActToolInfo, Kind
 from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
@@ -178,6 +181,24 @@ async def test_imported_records_of_spans_are_masked(database_url: str) -> None:
         await writer.restore_spans(traces_of(spans), [read_record(line)])
         restored = (await reader.read_plan(run_id)).plan
         assert restored.inferred_from == "[masked: github_token]"
+
+
+async def test_events_of_a_recorder_in_the_same_process_are_redacted_once(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The store would mask what the recorder, whose redaction is off, left."""
+    events = canary_events()
+    async with open_pool(database_url) as pool:
+        writer, reader = PostgresWriter(ProjectPool(pool)), PostgresReader(ProjectPool(pool))
+        spool = Spool(tmp_path / "spool")
+        async with Recorder(writer.for_recorder(), spool, redaction=Redaction.off()) as recorder:
+            await recorder.record(*events)
+        assert (await call_in(reader, events)).arguments == EVERYTHING
+        spans = spans_from(made(1, "execute_tool", {"gen_ai.tool.call.arguments": EVERYTHING}))
+        await writer.for_recorder().write_spans(traces_of(spans))
+        await project_in(pool)
+        stored = await reader.read_tree(root_plan_id(spans[0].trace_id), Payloads.FULL)
+    assert found_in(repr(stored).encode()) == []
 
 
 async def test_redaction_can_be_turned_off() -> None:

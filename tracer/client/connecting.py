@@ -103,4 +103,6 @@ async def _postgres_writer(
     from tracer.storage.project_pool import ProjectPool
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
-        yield PostgresWriter(ProjectPool(pool), terms=terms, admission=Admission(redaction))
+        admission = Admission(redaction)
+        writer = PostgresWriter(ProjectPool(pool), terms=terms, admission=admission)
+        yield writer.for_recorder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence, Set
+from copy import copy
 from datetime import datetime
 from functools import partial
 from itertools import zip_longest
@@ -25,6 +26,7 @@ from tracer.otel.span_fields import root_plan_id
 from tracer.project_settings import PayloadPolicy
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
+from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
 from tracer.storage.citus import is_spread, written_apart
@@ -98,6 +100,7 @@ class PostgresWriter:
         self._project_id = project.project_id
         self._on_written = on_written
         self._admission = admission or Admission()
+        self._event_admission = self._admission
         self._settings = settings or SettingsOfProject(project)
         self._clock = clock
         self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
@@ -111,6 +114,15 @@ class PostgresWriter:
         self._known = KnownRecords()
         self._together = GroupCommit[Event](self._write_group, _run_of, partial(on_group, "events"))
 
+    def for_recorder(self) -> PostgresWriter:
+        """Return a writer for a recorder of this process, which has redacted its events.
+
+        It is this writer in everything but one: it does not redact events a second time.
+        """
+        writer = copy(self)
+        writer._event_admission = Admission(Redaction.off())
+        return writer
+
     @property
     def waiting(self) -> int:
         """How many writes wait for their turn."""
@@ -120,7 +132,7 @@ class PostgresWriter:
         """Store `events`; see `TraceWriter.write`."""
         with store_errors():
             size = sum(map(text_size, events))
-            redacted = await self._redacted(self._admission.events, events, size)
+            redacted = await self._redacted(self._event_admission.events, events, size)
             async with asyncio.timeout(self._write_seconds):
                 refused = await self._together.write(redacted)
         self._on_written({event.root_plan_id for event in events})

@@ -42,6 +42,8 @@ class ProjectStore:
 
     reader: TraceReader
     writer: TraceWriter
+    recorder_writer: TraceWriter
+    """For a recorder of this process; see `PostgresWriter.for_recorder`."""
     watch: RunWatch
     keys: ApiKeys
     settings: SettingsOfProject
@@ -199,4 +201,12 @@ class ProjectStores:
         )
         self._writers.append(writer)
         projection = None if projectors is None else PostgresProjection(project, projectors)
-        return ProjectStore(reader, writer, watch, ApiKeys(project), settings, projection)
+        return ProjectStore(
+            reader,
+            writer,
+            writer.for_recorder(),
+            watch,
+            ApiKeys(project),
+            settings,
+            projection,
+        )
