@@ -7,6 +7,7 @@ up to which the run is rolled up: so writers need to do nothing more. See decisi
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -20,6 +21,7 @@ from tracer.storage.engine import Pool, PoolConnection, store_errors
 from tracer.storage.looker import Looker, look_after_each, rested
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.tables import ALWAYS
+from tracer.storage.upserts import column_type
 
 LOOK_SECONDS = 60.0
 """The pause between two passes."""
@@ -155,11 +157,14 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
     found = set(await _rows(connection, _FOUND, given))
     changed = {(run, hour) for run, hour, *_ in stored ^ found}
     if changed:
-        new = sorted((row for row in found if row[:2] in changed), key=lambda row: row[:3])
-        for key in changed:
-            await connection.execute(_REMOVE, [project_id, *key])
-        for number, row in enumerate(new):
-            await connection.execute(_ADD, [project_id, number, *row])
+        given["changed_runs"], given["changed_hours"] = map(list, zip(*changed, strict=True))
+        new = (row for row in found if row[:2] in changed)
+        given["groups"] = json.dumps(
+            [dict(zip(_TYPES, (number, *row), strict=True)) for number, row in enumerate(new)],
+            default=str,
+        )
+        await connection.execute(_REMOVE, given)
+        await connection.execute(_ADD, given)
         given["hours"] = sorted({hour for _, hour in changed})
         await connection.execute(_REMOVE_HOURS, given)
         await connection.execute(_ADD_HOURS, given)
@@ -197,18 +202,15 @@ ORDER BY recorded_at, root_plan_id LIMIT %(most)s"""
 
 _RUNS = f"{_RUN} WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)"
 
-# Hours and arrays as text: Python's datetime does not have every year, and a list has no hash.
-_TYPES = {
-    "latest_at": "timestamptz",
-    "failed_at": "timestamptz",
-    "buckets": "smallint[]",
-    "bucket_counts": "bigint[]",
-}
+_KEY = ("number", "root_plan_id", "hour", "tool_name")
+_TYPES = {name: column_type("run_group", name) for name in (*_KEY, *FIGURES)}
+# Python's datetime does not have every year, and a list has no hash.
+_TEXTS = {name for name, type_ in _TYPES.items() if type_.endswith(("ZONE", "[]"))}
 
 
 def _hashable(hour: str, name: str) -> str:
-    """Return the columns of a group, whose hour and tool are in these columns."""
-    columns = (f"{each}::text" if each in _TYPES else each for each in FIGURES)
+    """Return the columns of a group but its number; two name the columns of its key."""
+    columns = (f"{each}::text" if each in _TEXTS else each for each in FIGURES)
     return f"root_plan_id, {hour}::text, {name}, {', '.join(columns)}"
 
 
@@ -226,13 +228,17 @@ SELECT {_hashable("at", "name")}
 FROM ({figures(_OF_RUNS, ("root_plan_id", "at", "name"))}) AS found"""
 
 _REMOVE = """
-DELETE FROM run_group
-WHERE project_id = %s AND root_plan_id = %s AND hour = %s::timestamptz"""
+DELETE FROM run_group AS kept
+USING unnest(%(changed_runs)s::uuid[], %(changed_hours)s::text[]::timestamptz[])
+    AS changed (run, hour)
+WHERE kept.project_id = %(project_id)s AND kept.root_plan_id = changed.run
+    AND kept.hour = changed.hour AND kept.root_plan_id = ANY(%(runs)s)"""
 
 _ADD = f"""
-INSERT INTO run_group (project_id, number, root_plan_id, hour, tool_name, {", ".join(FIGURES)})
-VALUES (%s, %s, %s, %s::timestamptz, %s, {
-    ", ".join(f"%s::{_TYPES[column]}" if column in _TYPES else "%s" for column in FIGURES)
+INSERT INTO run_group (project_id, {", ".join(_TYPES)})
+SELECT %(project_id)s, {", ".join(f"{name}::{type_}" for name, type_ in _TYPES.items())}
+FROM json_to_recordset(%(groups)s) AS new ({
+    ", ".join(f"{name} {'text' if name in _TEXTS else type_}" for name, type_ in _TYPES.items())
 })"""
 
 _OF_HOURS = "project_id = %(project_id)s AND hour = ANY(%(hours)s::text[]::timestamptz[])"

@@ -13,7 +13,7 @@ import type {
   SpanPage,
   StepNode,
   ToolHistory,
-  ToolStats,
+  ToolStatsList,
 } from './shapes'
 
 let onNotIdentified = () => {}
@@ -68,10 +68,8 @@ interface StatsQuery {
 }
 
 /** Reads how the calls of every tool went. */
-export async function readToolStats(query: StatsQuery): Promise<Outcome<ToolStats[]>> {
-  const params = { query }
-  const answer = await outcomeOf(client.GET('/api/stats/tools', { params }))
-  return answer.ok ? { ok: true, value: answer.value.items } : answer
+export function readToolStats(query: StatsQuery): Promise<Outcome<ToolStatsList>> {
+  return outcomeOf(client.GET('/api/stats/tools', { params: { query } }))
 }
 
 export function readToolHistory(name: string, query: StatsQuery): Promise<Outcome<ToolHistory>> {

@@ -310,8 +310,9 @@ export interface paths {
          * Read Tool Stats
          * @description Read how the calls of each tool went.
          *
-         *     Counts are exact. Percentiles are durations that there were, or within 1 % of them where hours
-         *     take part that are summed up, which are those that ended more than 26 hours ago.
+         *     Calls are counted by the hour in the background. `asOf` is the time up to which older hours
+         *     contain all changes; newer ones are counted when asked. Percentiles are durations that occurred,
+         *     or within 1 % of them if older hours contribute.
          */
         get: operations["read_tool_stats"];
         put?: never;
@@ -333,7 +334,7 @@ export interface paths {
          * Read Tool History
          * @description Read how the calls of one tool went over time, with the slowest and the latest failures.
          *
-         *     Counts are exact, and percentiles as in the statistics of all tools.
+         *     Calls are counted as in the statistics of all tools.
          */
         get: operations["read_tool_history"];
         put?: never;
@@ -3196,6 +3197,7 @@ export interface components {
          * ToolHistorySchema
          * @description How the calls of one tool went over time.
          * @example {
+         *       "asOf": "2026-11-21T22:21:30.104296Z",
          *       "bucketSeconds": 3600,
          *       "buckets": [
          *         {
@@ -3278,11 +3280,17 @@ export interface components {
              * @description The ten failed calls that ended last.
              */
             latestFailures: components["schemas"]["NamedCallSchema"][];
+            /**
+             * Asof
+             * @description The same as in the statistics of all tools.
+             */
+            asOf: string | null;
         };
         /**
          * ToolStatsList
          * @description Every tool that was called, by name.
          * @example {
+         *       "asOf": "2026-11-21T22:21:30.104296Z",
          *       "items": [
          *         {
          *           "abandoned": 1,
@@ -3306,6 +3314,12 @@ export interface components {
         ToolStatsList: {
             /** Items */
             items: components["schemas"]["ToolStatsSchema"][];
+            /**
+             * Asof
+             * @description Calls that started more than two hours before this moment are counted as of this moment; null
+             *     if all calls were counted when asked.
+             */
+            asOf: string | null;
         };
         /**
          * ToolStatsSchema
