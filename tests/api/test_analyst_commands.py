@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
+import pytest
 
-from tests.api.commands import Result, Tracer, tracer_process
+from tests.api.commands import Tracer
+from tests.api.commands import tracer as in_process
 from tests.citus_databases import without_analysts
+from tests.databases import open_directory
+from tracer.storage.embedded_postgres import start_embedded_postgres
 
 
 @without_analysts
@@ -35,17 +41,43 @@ def test_analysts_are_added_listed_and_removed(
 
 
 @without_analysts
-def test_psql_opens_a_shell_that_reads_one_project(database_url: str, tmp_path: Path) -> None:
-    def psql(*arguments: str) -> Result:
-        return tracer_process(tmp_path, "psql", *arguments, TRACER_DATABASE_URL=database_url)
+def test_psql_opens_a_shell_that_reads_one_project(
+    database_url: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def psql(*arguments: str) -> tuple[int, str, str]:
+        done = in_process(tmp_path, "psql", *arguments, TRACER_DATABASE_URL=database_url)
+        return (done.code, *capfd.readouterr())
 
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute("INSERT INTO project VALUES (2, 'ward', now())")
-    done = psql("--project", "ward", "--", "-Atc", "SELECT name FROM project; DELETE FROM run")
-    assert (done.code, done.stdout) == (1, "ward\n"), done.stderr
-    assert "permission denied" in done.stderr
-    assert psql("--", "-c", "SELECT 1").code == 0
-    listed = tracer_process(
-        tmp_path, "analysts", "list", "--json", TRACER_DATABASE_URL=database_url
-    )
-    assert json.loads(listed.stdout) == []
+        code, answer, error = psql(
+            "--project", "ward", "--", "-Atc", "SELECT name FROM project; DELETE FROM run"
+        )
+        assert (code, answer) == (1, "ward\n"), error
+        assert "permission denied" in error
+        assert psql("--", "-Atc", "SELECT 7")[:2] == (0, "7\n")
+        assert owner.execute("SELECT FROM analyst").fetchall() == []
+
+
+def test_the_printed_line_opens_psql_on_the_embedded_postgres(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    query = " -Atc 'SELECT current_user, count(*) FROM trace.runs'"
+    with open_directory() as directory:
+        home = directory / "a home"
+        with start_embedded_postgres(home):  # as `tracer serve` does
+            added = in_process(home, "analysts", "add", "ana's role")
+            assert added.code == 0, added.stderr
+            line = added.stdout.strip() + query
+            assert _shell(line) == (0, "ana's role|0\n", "")
+            assert "password" in _shell(re.sub(r":[^:@]+@", "@", line))[2]
+            assert in_process(home, "analysts", "remove", "ana's role").code == 0
+            assert _shell(line)[0] == 2
+        assert in_process(home, "psql", "--", "-Atc", "SELECT count(*) FROM trace.runs").code == 0
+        assert capfd.readouterr().out == "0\n"
+
+
+def _shell(line: str) -> tuple[int, str, str]:
+    """Run a line in a shell without a terminal, and return its exit code and its output."""
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, start_new_session=True)
+    return done.returncode, done.stdout, done.stderr

@@ -92,6 +92,63 @@ def test_last_user_stops_the_server(used_home: Path, caplog: pytest.LogCaptureFi
     assert _is_down(second.url)
 
 
+def _can_log_in(url: str, role: str, password: str = "") -> bool:
+    try:
+        psycopg.connect(url, user=role, password=password).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def test_roles_need_their_password(used_home: Path) -> None:
+    with start_embedded_postgres(used_home) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE ROLE ana LOGIN PASSWORD 'right'")
+        assert _can_log_in(server.url, "ana", "right")
+        assert not _can_log_in(server.url, "ana", "wrong")
+        assert not _can_log_in(server.url, "ana")
+
+
+@as_root
+def test_other_users_of_the_machine_need_a_password(used_home: Path) -> None:
+    with start_embedded_postgres(used_home) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE ROLE ana LOGIN PASSWORD 'right'")
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgid(65534)
+                os.setuid(65534)
+                logins = [("postgres", ""), ("ana", "wrong"), ("ana", "right")]
+                found = [_can_log_in(server.url, *login) for login in logins]
+                os._exit(0 if found == [False, False, True] else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+TRUST = "local all all trust\n"
+"""The rules of access that older versions created a cluster with."""
+
+
+def test_trust_of_an_older_version_ends_at_the_next_start(used_home: Path) -> None:
+    rules = used_home / f"postgres-{embedded_postgres.MAJOR_VERSION}" / "data" / "pg_hba.conf"
+    rules.write_text(TRUST)
+    with start_embedded_postgres(used_home) as server:
+        with psycopg.connect(server.url) as connection:
+            connection.execute("CREATE ROLE ana LOGIN")
+        assert not _can_log_in(server.url, "ana")
+        # As if the running server were one of an older version.
+        rules.write_text(TRUST)
+        with psycopg.connect(server.url) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+        while not _can_log_in(server.url, "ana"):  # the server reloads a moment later
+            pass
+        with start_embedded_postgres(used_home):
+            while _can_log_in(server.url, "ana"):
+                pass
+
+
 USE_AND_BE_KILLED = """
 import os, sys
 from pathlib import Path

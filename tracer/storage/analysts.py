@@ -54,7 +54,7 @@ TERMINATION_MS = 5000
 """How long to wait for a terminated session to end."""
 
 _URL_PARAMETERS = {"sslmode", "sslrootcert", "channel_binding", "hostaddr", "target_session_attrs"}
-"""Parameters that an analyst's address copies from the owner's, in addition to host and database."""
+"""Parameters that an analyst's address copies from the owner's, with host and database."""
 
 log = get_logger(__name__)
 
@@ -304,8 +304,8 @@ SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
 WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^(lo_.*|loread|lowrite)$'
     AND has_function_privilege('public', oid, 'EXECUTE') AND pg_has_role(proowner, 'USAGE')"""
 
-# Other memberships and rights would let a role read other projects. A role that cannot log in may be
-# the program's own, which would then read the analyst's project from every other.
+# Other memberships and rights would let a role read other projects. A role that cannot log in may
+# be the program's own, which would then read the analyst's project from every other.
 _GAP = f"""
 SELECT NOT role.rolcanlogin OR role.rolsuper OR role.rolbypassrls OR role.rolreplication
     OR role.rolcreaterole

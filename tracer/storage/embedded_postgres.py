@@ -39,12 +39,21 @@ NO_PROCESS = 2**31 - 1  # above what any system hands out
 WAY_OUT = "or set TRACER_DATABASE_URL to a Postgres of yours."
 
 SERVER_SETTINGS = {
-    "listen_addresses": "",  # the socket alone: no port to collide, nothing open to other users
-    "unix_socket_permissions": "0700",
+    "listen_addresses": "",  # the socket alone: no port to collide
+    "unix_socket_permissions": "0777",  # an analyst may be another user of the machine
     # An error's statement, detail and context may quote payloads, which belong in no log.
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
 }
+
+
+ACCESS_RULES = """\
+# Tracer writes this file whenever it starts. Users of the machine that pg_ident.conf names may
+# connect as the superuser, without a password. All other roles need their password.
+local all,replication postgres peer map=tracer
+local all all scram-sha-256
+"""
+"""The content of `pg_hba.conf`."""
 
 
 class EmbeddedPostgres:
@@ -154,11 +163,12 @@ class _Cluster:
         # A socket's path has about a hundred bytes, and PostgreSQL splits it at commas.
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
         directory = Path(tempfile.gettempdir()) / f"tracer-postgres-{name}"
-        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.mkdir(mode=0o711, exist_ok=True)
         status = directory.lstat()
         owners = {os.geteuid(), self.service.pw_uid if self.service else os.geteuid()}
         if status.st_uid not in owners or not stat.S_ISDIR(status.st_mode):
-            raise PermissionError(f"{directory} belongs to somebody else")
+            raise PermissionError(f"{directory} belongs to another user")
+        directory.chmod(0o711)  # mkdir obeys the umask; older versions used 0700
         self._give_away(directory)
         return directory
 
@@ -186,7 +196,8 @@ class _Cluster:
         unfinished = self.directory / "data.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         # The built-in locale sorts by code point and is the same on every machine.
-        options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C"]
+        options = ["--auth-local=peer", "--auth-host=reject", "--username=postgres"]
+        options += ["--encoding=UTF8", "--locale=C"]
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         initdb = self._run("initdb", "--pgdata", str(unfinished), *options)
         if initdb.returncode:
@@ -194,7 +205,10 @@ class _Cluster:
         unfinished.rename(self.data)
 
     def ensure_running(self, settings: Mapping[str, str]) -> None:
+        are_rules_new = self._write_access_rules()
         if self._answers():
+            if are_rules_new:  # an older version started it
+                self._run("pg_ctl", "reload", "--pgdata", str(self.data))
             return
         log.info("embedded_postgres_starts", directory=str(self.directory))
         self._forget_dead_server()
@@ -226,6 +240,40 @@ class _Cluster:
             *("pg_ctl", "stop", "--mode=fast", "--wait", f"--timeout={STOP_SECONDS}"),
             *("--pgdata", str(self.data)),
         )
+
+    def _write_access_rules(self) -> bool:
+        """Write the rules of access, and return whether the files changed.
+
+        Raises:
+            StoreUnavailable: The user that this process runs as has no name.
+        """
+        try:
+            name = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError as error:
+            raise StoreUnavailable(
+                f"The embedded Postgres identifies users by name, and the user {os.geteuid()} has "
+                f"none. Add the user to /etc/passwd, {WAY_OUT}"
+            ) from error
+        names = sorted({name, "root"})
+        users = "".join(f'tracer "{each}" postgres\n' for each in names)
+        return self._write_data("pg_hba.conf", ACCESS_RULES) | self._write_data(
+            "pg_ident.conf", users
+        )
+
+    def _write_data(self, name: str, content: str) -> bool:
+        """Replace a file among the data at once, and return whether its content changed."""
+        path, new = self.data / name, self.data / f"{name}.new"
+        if path.exists() and path.read_text() == content:
+            return False
+        new.unlink(missing_ok=True)
+        # As root: follow no link that the server's user may have put there.
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(file, "w") as output:
+            if self.service:
+                os.fchown(file, self.service.pw_uid, self.service.pw_gid)
+            output.write(content)
+        new.rename(path)
+        return True
 
     def _forget_dead_server(self) -> None:
         """Unname a killed server whose process id lives on: as a zombie, or as another program.
@@ -288,7 +336,10 @@ class _Cluster:
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
             path.chmod(0o711 if self.service else 0o700)  # whatever the umask is
-        self.directory.mkdir(mode=0o700, exist_ok=True)
+        self.directory.mkdir(exist_ok=True)
+        self.directory.chmod(
+            0o711
+        )  # its files have their own modes
         self._give_away(self.directory)
 
     def _give_away(self, path: Path) -> None:
