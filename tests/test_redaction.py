@@ -292,7 +292,7 @@ def test_duplicate_keys_and_number_forms_are_unchanged() -> None:
         "password=x " * 2_000_000,
         json.dumps([{"password": "x"}] * 20_000),
         json.dumps({"body": json.dumps([f"ghp_{'a' * 30}"] * 20_000)}),
-        "token_count=5 token: " * 100_000,
+        "token_count=5 token: " * 300_000,
     ],
     ids=["text", "keys of JSON", "values of nested JSON", "candidates"],
 )

@@ -27,7 +27,7 @@ _NO_CODE = "masked"
 
 
 Change = Callable[[str, str], str]
-"""Returns what is stored of the text of a field, by the field's name."""
+"""Returns the text to store for the text of a field, by the field's name."""
 
 
 def masking(redaction: Redaction) -> Change:
@@ -59,7 +59,7 @@ def may_hold_secret(events: Sequence[Event], redaction: Redaction) -> bool:
 
 
 def changed_event(event: Event, change: Change) -> Event:
-    """Return an event with its texts changed; the event itself if none is."""
+    """Return an event with its texts changed; the event itself if none changes."""
     changed: Event = _changed(event, change)
     return changed
 

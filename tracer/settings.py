@@ -170,7 +170,7 @@ class Settings(BaseSettings):
     )
     redact_values: Annotated[SecretStr, AfterValidator(_check_patterns)] = Field(
         default=SecretStr(""),
-        description="More regular expressions of what is a secret, separated by spaces.",
+        description="More regular expressions of secrets, in RE2's syntax, separated by spaces.",
     )
 
     @property

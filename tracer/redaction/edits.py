@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tracer.redaction.masks import A_MASK, MASK
 
-MAX_WORK = 100_000
+MAX_WORK = 300_000
 """The most work on one text. A candidate for a secret counts as 1, a mask as `MASK_WORK`."""
 
-MASK_WORK = 10
+MASK_WORK = 30
 
 MAX_SECRETS = MAX_WORK // MASK_WORK
 """The most secrets that are masked in one text. A text with more is replaced as a whole."""

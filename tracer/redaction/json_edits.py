@@ -57,7 +57,7 @@ def json_edits(
     """Return the edits of a JSON text, in order, and how many tokens were read.
 
     Args:
-        text: The text, of which `is_json` is true.
+        text: A text for which `is_json` is true.
         rule_of: Returns the rule that a key falls under; None if its value is no secret by the key.
         string_edits: Returns the edits of a string's value, or of a number as text.
         hints: Places in order, without overlaps. Strings and numbers are examined if one of the

@@ -37,7 +37,7 @@ _STEMS = tuple(
         *("cookie", "credential"),
     )
 )
-"""Expressions for what is in every such key but a token's, if only in one word of it."""
+"""Expressions that match a part of every such key, except those of tokens."""
 
 _TOKEN_STEM = rf"token(?:[^a-z_.-]|[_.-]?(?:{_OF_TOKENS})|$)"
 

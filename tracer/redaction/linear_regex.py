@@ -40,7 +40,7 @@ class LinearRegex:
         return self._regex.search(data) is not None
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield where the matches are, in order: the first group if there is one, else all of it.
+        """Yield where the matches are, in order: the first group if there is one, or the whole.
 
         Lone surrogates match nothing.
         """

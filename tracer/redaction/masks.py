@@ -1,4 +1,4 @@
-"""Masks: what stands in a text in place of a secret, or of a payload that is not stored."""
+"""Masks replace secrets in a text, and payloads that are not stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Patterns of secrets that are recognized by their form, whatever they are called.
 
-The expressions are data for `LinearRegex`. `source` says who defines the form. Where an expression
-cannot say all, `is_secret` examines what it found.
+The expressions are data for `LinearRegex`. `source` is the document that defines
+the form. `is_secret` checks a match if the expression alone cannot.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ValuePattern(NamedTuple):
     """An expression that matches every text with such a secret, also if the text is JSON in which
     other characters are escaped; None: `expression`."""
     is_secret: Check | None = None
-    """Examines what was found; None: it is a secret."""
+    """Checks a match; None: every match is a secret."""
     captures: bool = True
     """Whether `(…)` in the expression is the part to mask."""
 
@@ -182,6 +182,6 @@ def _hint_of(expression: str) -> str:
     hint = _PARTS.sub(lambda part: "" if part[0] in _ANCHORS else part[0], expression)
     try:
         LinearRegex(hint)
-    except ValueError:  # such as `^*`, of which `*` is left
+    except ValueError:  # such as `^*`, whose `*` remains alone
         return ""
-    return rf"{hint}|\\[bfnrtu]"  # what an escape stands for may be a part of the secret
+    return rf"{hint}|\\[bfnrtu]"  # the escaped character may belong to the secret

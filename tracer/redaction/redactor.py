@@ -19,11 +19,11 @@ from tracer.redaction.masks import not_kept, payload_mark
 from tracer.redaction.patterns import VALUE_PATTERNS, ValuePattern
 from tracer.redaction.text_rules import MAX_KEY_CHARACTERS, key_edits, value_edits
 
-MAX_TOTAL_WORK = 1_000_000
+MAX_TOTAL_WORK = 3_000_000
 """The most work on all texts of one write, in the unit of `edits.MAX_WORK`: seconds at most."""
 
-_TOKENS_PER_WORK = 8
-"""How many tokens of JSON take as long as one candidate for a secret."""
+_TOKENS_PER_WORK = 16
+"""How many tokens of JSON count as one candidate for a secret."""
 
 _MAX_NESTED = 10
 """How many JSON texts may be inside each other's strings. The quotes of ten take a kilobyte."""

@@ -53,7 +53,7 @@ def key_edits(
 
 
 def _key_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return where the key begins and ends that a part of it is in."""
+    """Return the start and end of the key that contains a part."""
     before = text[max(0, start - MAX_KEY_CHARACTERS) : start]
     after = text[end : end + MAX_KEY_CHARACTERS]
     return (
@@ -122,7 +122,7 @@ _AFTER_STRING = re.compile(r"\s{0,20}(?:[,:}\]]|$)")
 
 
 def _closes(text: str, quote: re.Match[str]) -> bool:
-    """Return whether the quote after `key=` ends the text that this stands in: no value begins."""
+    """Return whether the quote after `key=` ends the surrounding string, and begins no value."""
     is_outermost = text[:1] in ("{", "[") and quote[0] == '"'
     return is_outermost or _AFTER_STRING.match(text, quote.end()) is not None
 
@@ -135,7 +135,7 @@ def _bare_value(text: str, at: int, form: re.Pattern[str], masked: str) -> Edit 
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return where the text ends that an opening quote begins, be it within JSON within JSON."""
+    """Return the end of the string that begins at `start`, also if it is JSON within JSON."""
     slashes, quote = len(opening) - 1, opening[-1]
     for found in _QUOTES.finditer(text, start):
         before = len(found[1] or "")
@@ -149,7 +149,7 @@ def _end_of_string(text: str, start: int, opening: str) -> int:
 
 
 def _end_of_structure(text: str, start: int, key_quote: str) -> int:
-    """Return where the object or array ends that begins there."""
+    """Return the end of the object or array that begins at `start`."""
     slashes, within, depth = len(key_quote) - 1, "", 0
     for found in _QUOTES_OR_BRACKETS.finditer(text, start):
         quote = found[2]

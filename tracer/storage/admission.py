@@ -1,6 +1,6 @@
-"""What a store keeps of what is written: no secrets, and no more of payloads than is wanted.
+"""Redaction in a store: secrets are masked, and payloads shortened by the project's policy.
 
-It comes before the merging: versions of a record are masked one by one, and so their order still
+This comes before the merge. Each version of a record is masked by itself, so the order of versions
 does not matter.
 """
 
@@ -24,7 +24,7 @@ from tracer.text import storable
 
 
 class Admission:
-    """Redacts what is written to a store."""
+    """Redacts events, spans and records before a store merges them."""
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         """Mask secrets with `redaction`; None: the standard one."""

@@ -4922,12 +4922,16 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Unprocessable Entity */
+            /** @description Unprocessable Entity: a `google.rpc.Status` in the request's encoding. */
             422: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
