@@ -9,16 +9,23 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
 
-from api import conditional, problems, viewer
-from api.accounting import Accounting
+from api import problems, viewer
 from api.event_schemas import event_components
+from api.fast_routes import FAST_ROUTES
 from api.freshness import BehindHeader
-from api.gate import Access, Gate
 from api.intake import Intake
 from api.live import DEFAULT_SETTINGS, StreamSettings
 from api.live_schemas import live_components
 from api.metrics import Metrics
+from api.middleware.authentication import Access, Authentication
+from api.middleware.body_limit import BodyLimit
+from api.middleware.errors import ErrorResponses
+from api.middleware.etags import ETags
+from api.middleware.rate_limit import RateLimit, RateLimits
+from api.middleware.request_log import RequestLog
+from api.middleware.security_headers import SecurityHeaders
 from api.own_spans import OwnSpans
 from api.placed_spans import KnownPlaces
 from api.routes import (
@@ -45,7 +52,6 @@ from api.routes import (
 )
 from api.routes.parameters import name_lineage, refuse_unknown_parameters
 from api.security_schemes import tell_security
-from api.straight_ways import StraightWays
 from tracer.assembly import Parts
 
 ROUTES = (
@@ -76,6 +82,7 @@ def create_app(
     parts: Parts | None = None,
     intake: Intake | None = None,
     access: Access | None = None,
+    limits: RateLimits | None = None,
     spans: OwnSpans | None = None,
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
 ) -> FastAPI:
@@ -84,10 +91,15 @@ def create_app(
     Args:
         parts: What it serves; None only to read the OpenAPI document.
         intake: What bounds the requests that record; one of its own unless given.
-        access: Who is let in; unless given, whom the parts know.
+        access: Who may call the server; by default the callers that the parts know.
+        limits: Rate limits; None: there are none.
         spans: Makes the server's own spans; unless given, there are none.
         stream_settings: Limits and waiting times of the event streams of runs.
     """
+    if access is None:
+        access = Access(callers=None if parts is None else parts.callers)
+    spans = spans or OwnSpans()
+    counts = Metrics()
     app = FastAPI(
         title="Tracer",
         version="1",
@@ -98,23 +110,28 @@ def create_app(
         # FastAPI's own would tell whatever traces this process what was looked for and sent.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         generate_unique_id_function=_operation_id,
+        # The outermost first.
+        middleware=[
+            Middleware(RequestLog, metrics=counts, spans=spans),
+            Middleware(SecurityHeaders),
+            Middleware(BehindHeader),
+            Middleware(ErrorResponses),
+            Middleware(Authentication, access=access),
+            Middleware(RateLimit, limits=limits),
+            Middleware(BodyLimit),
+            Middleware(ETags),
+        ],
     )
     app.state.parts = parts
     app.state.intake = intake or Intake()
-    if access is None:
-        access = Access(callers=None if parts is None else parts.callers)
-    app.state.spans = spans = spans or OwnSpans()
+    app.state.spans = spans
     app.state.stream_settings = stream_settings
-    app.state.metrics = counts = Metrics()
+    app.state.metrics = counts
     app.state.places = KnownPlaces()
     if parts is not None and parts.stores is not None:
         parts.stores.on_group = counts.note_commit
-    app.add_middleware(StraightWays)  # behind the gate
-    app.add_middleware(BehindHeader)
-    app.add_middleware(Gate, access=access)
-    app.add_middleware(Accounting, metrics=counts, spans=spans)  # before the gate: the outermost
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
-    conditional.install(app)
+    app.router.routes[:0] = FAST_ROUTES
     app.include_router(health.router)
     for module in ROUTES:
         app.include_router(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, FastAPI, Header, Request, Response
+from fastapi import Depends, Header, Request, Response
 
 import tracer
 from api.freshness import freshness_of
@@ -26,7 +26,7 @@ NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
 
 
 class NotModified(Exception):
-    """The client has what would be answered."""
+    """The client has the response already; `ETags` answers 304."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Known:
             revisions: The runs that it is read from.
 
         Raises:
-            NotModified: The client has it; the application answers 304.
+            NotModified: The client has it; the middleware `ETags` answers 304.
         """
         if freshness_of(self._request).behind is not None:
             headers = {"Cache-Control": "private, no-store"}
@@ -95,18 +95,3 @@ async def _known(
 
 
 KnownAnswers = Annotated[Known, Depends(_known)]
-
-
-def install(app: FastAPI) -> None:
-    """Make `app` answer what is known with 304."""
-
-    async def known(request: Request, error: Exception) -> Response:
-        assert isinstance(error, NotModified)
-        return not_modified(error)
-
-    app.add_exception_handler(NotModified, known)
-
-
-def not_modified(error: NotModified) -> Response:
-    """Return the response that tells that the client has what would be answered."""
-    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=error.headers)

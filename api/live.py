@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
-from api.gate import CheckCaller
+from api.middleware.authentication import CheckCaller
 from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
 from tracer.storage.run_watch import RunWatch
 from tracer.store import RunChanges, TraceReader

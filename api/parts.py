@@ -11,10 +11,10 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 
 from api.freshness import Freshness, freshness_of, up_to_date
-from api.gate import CheckCaller
 from api.intake import Intake
 from api.live import StreamSettings
 from api.metrics import Metrics
+from api.middleware.authentication import CheckCaller
 from api.own_spans import OwnSpans
 from api.placed_spans import KnownPlaces
 from tracer.access import Caller, Scope

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
-from api.accounting import account_of, note_problem
+from api.middleware.request_log import log_entry, note_problem
 from tracer import errors
 from tracer.logs import get_logger
 
@@ -167,9 +167,9 @@ def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
         return problem_response(status, code, detail, headers)
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        # Outside of the accounting, which the error passed on its way.
-        account = account_of(request.scope)
-        request_id = "" if account is None else account.request_id
+        # The request log is further in: it has seen the error, and adds no header any more.
+        entry = log_entry(request.scope)
+        request_id = "" if entry is None else entry.request_id
         log.error("request_crashed", request_id=request_id, exc_info=error)
         return problem_response(
             HTTPStatus.INTERNAL_SERVER_ERROR,

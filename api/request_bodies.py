@@ -40,7 +40,7 @@ def admitted_body(
     """Yield a body in parts, decompressed, and the request's share of the memory while inside.
 
     Args:
-        request: The request, admitted by the gate.
+        request: The request, with its caller.
         intake: The recording requests in progress.
         max_bytes: The largest size that is accepted, both compressed and decompressed.
 

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from api import problems
-from api.gate import COOKIE, SIGN_IN
+from api.middleware.authentication import COOKIE, SIGN_IN
 from api.parts import Allowed
 from tracer.access import Scope
 

@@ -16,11 +16,11 @@ import uvicorn
 
 from api.app import create_app
 from api.first_key import first_key_notice
-from api.gate import Access, is_loopback
 from api.header_limits import HeaderLimits
+from api.middleware.authentication import Access, is_loopback
+from api.middleware.rate_limit import RateLimits
 from api.own_spans import OwnSpans, own_spans
 from api.proxies import VARIABLE, behind_proxies
-from api.shares import Shares
 from api.terminal import said
 from tracer import assembly
 from tracer.assembly import Parts
@@ -123,14 +123,14 @@ async def _serving(
 ) -> AsyncIterator[Task[None]]:
     """Serve while inside; give the task that ends when the server does."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
-    shares = Shares(settings.requests_per_second, settings.bytes_per_second)
-    app = create_app(parts, access=Access(parts.callers, hosts, shares), spans=spans)
+    limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
+    app = create_app(parts, access=Access(parts.callers, hosts), limits=limits, spans=spans)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
         http=HeaderLimits,
         proxy_headers=False,  # `behind_proxies` is stricter
         log_config=None,
-        access_log=False,  # `api.accounting` says more, and less
+        access_log=False,  # `RequestLog` writes one without paths
         # A browser's open connections must not hold the end up.
         timeout_graceful_shutdown=DRAIN_SECONDS,
         server_header=False,

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Request, Response
 
 from api.access_schemas import CallerSchema, SignInRequest
-from api.gate import COOKIE, SIGN_IN
+from api.middleware.authentication import COOKIE, SIGN_IN
 from api.parts import Known, WhoCalls
 from api.problems import documented
 from tracer.storage.callers import SIGNED_IN

@@ -12,7 +12,7 @@ import orjson
 import psycopg
 import pytest
 
-from api.gate import COOKIE
+from api.middleware.authentication import COOKIE
 from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored

@@ -16,9 +16,9 @@ import pytest
 
 from api import live
 from api.app import create_app
-from api.gate import nothing_to_check
 from api.live import DEFAULT_SETTINGS, StreamSettings
 from api.live_schemas import RunChanges as RunChangesSchema
+from api.middleware.authentication import nothing_to_check
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
 from tests.sample_runs import sample_run

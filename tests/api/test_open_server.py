@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from api.app import create_app
-from api.gate import Access, is_loopback
-from api.shares import BURST_SECONDS, Shares
+from api.middleware.authentication import Access, is_loopback
+from api.middleware.rate_limit import BURST_SECONDS, RateLimits
 from tests.api import ward
 from tests.api.conftest import serving_parts
 from tracer.assembly import parts
@@ -86,22 +86,22 @@ def test_loopback_addresses_are_recognized() -> None:
 
 def test_a_share_is_used_up_and_comes_back_and_belongs_to_one_key() -> None:
     now = 0.0
-    shares = Shares(2, 1_000, lambda: now)
+    limits = RateLimits(2, 1_000, lambda: now)
     for _ in range(int(2 * BURST_SECONDS)):
-        shares.admit("one")
+        limits.admit("one")
     with pytest.raises(TooFast) as refusal:
-        shares.admit("one")
-    shares.admit("other")
+        limits.admit("one")
+    limits.admit("other")
     now += refusal.value.retry_after + 0.5
-    shares.admit("one")
+    limits.admit("one")
 
 
 def test_a_share_of_bytes_may_be_overdrawn_once_and_is_waited_for() -> None:
     now = 0.0
-    shares = Shares(100, 10, lambda: now)
-    shares.admit("one")(100)
+    limits = RateLimits(100, 10, lambda: now)
+    limits.admit("one")(100)
     with pytest.raises(TooFast) as refusal:
-        shares.admit("one")
+        limits.admit("one")
     assert refusal.value.retry_after == pytest.approx(5.1)
     now += 5.5
-    shares.admit("one")
+    limits.admit("one")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from api.accounting import request_id
+from api.middleware.request_log import request_id
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run

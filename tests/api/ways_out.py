@@ -16,8 +16,8 @@ import httpx2
 import psycopg
 from psycopg import sql
 
-from api.gate import nothing_to_check
 from api.live import run_events
+from api.middleware.authentication import nothing_to_check
 from api.openapi import openapi_document
 from tests.api.run_stream import flattened
 from tests.citus_databases import workers_of

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api.gate import is_loopback
+from api.middleware.authentication import is_loopback
 from api.tree_json import tree_json
 from tests.citus_databases import (
     drop_cluster_database,

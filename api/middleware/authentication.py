@@ -1,0 +1,162 @@
+"""Authentication: the `Host` header, the caller and the origin of a request.
+
+It runs before anything of the body is read. Public paths are listed here, so that a new path is
+closed by default. The scope that a route needs is declared at the route (`api.parts`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.viewer import is_of_the_viewer
+from tracer.access import Caller
+from tracer.errors import NotAllowed, NotIdentified, UnknownHost
+from tracer.storage.callers import EVERYBODY, Callers
+
+SIGN_IN = "/api/sign-in"
+COOKIE = "tracer_sign_in"
+
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
+"""Paths without a caller, besides the viewer's files. None of them returns data of a project."""
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+CheckCaller = Callable[[], Awaitable[None]]
+"""Authenticates the caller of a long response again. Raises `NotIdentified` if the key was revoked,
+the sign-in has expired, or the first key was created since, and `StoreUnavailable`."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may call the server, and under which names."""
+
+    callers: Callers | None = None
+    """Finds callers; None admits every request, for tests in one process."""
+    hosts: frozenset[str] | None = None
+    """Accepted host names besides those of this machine; None accepts any if keys are needed."""
+
+
+class Authentication:
+    """Middleware that gives each request its `Caller`, or rejects it."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request.
+
+        Raises:
+            UnknownHost: The server has another name.
+            NotIdentified: There is no valid key or sign-in.
+            NotAllowed: A page of another site sent the request.
+        """
+        if scope["type"] == "http":
+            await self._authenticate(Request(scope))
+        await self._app(scope, receive, send)
+
+    async def _authenticate(self, request: Request) -> None:
+        callers = self._access.callers
+        if callers is None:
+            request.state.caller, request.state.check_caller = EVERYBODY, nothing_to_check
+            return
+        path = request.scope["path"]  # `request.url` takes as long as all the rest
+        if path in PUBLIC_PATHS or is_of_the_viewer(path):
+            self._check_host(request, are_keys_needed=True)
+            return
+        are_keys_needed = await callers.are_keys_needed()
+        self._check_host(request, are_keys_needed)
+        if is_sign_in(request.scope):
+            _check_site(request)
+            return
+        request.state.caller = await _find_caller(request, callers, are_keys_needed)
+        request.state.check_caller = partial(_check_caller, request, callers)
+
+    def _check_host(self, request: Request, are_keys_needed: bool) -> None:
+        """Raise `UnknownHost` if the host name is not the server's.
+
+        This is against DNS rebinding on servers without keys: a page changes its own name's address
+        to this machine's. Browsers send keys and cookies only to the name that they belong to.
+        """
+        hosts = self._access.hosts
+        if hosts is None and are_keys_needed:
+            return
+        name, is_this_machine = _host_name(request.headers.get("host", ""))
+        if not is_this_machine and name not in (hosts or ()):
+            raise UnknownHost()
+
+
+def is_sign_in(scope: Scope) -> bool:
+    """Return whether a request signs in, and so has no caller yet."""
+    return bool(scope["path"] == SIGN_IN and scope["method"] == "POST")
+
+
+async def _find_caller(request: Request, callers: Callers, are_keys_needed: bool) -> Caller:
+    """Return the caller by key, else by cookie. Raises `NotIdentified` and `NotAllowed`."""
+    kind, _, key = request.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and are_keys_needed:
+        return await callers.by_key(key.strip())
+    if not are_keys_needed:
+        _check_site(request)
+        return EVERYBODY
+    cookie = request.cookies.get(COOKIE)
+    if cookie is None:
+        raise NotIdentified()
+    caller = await callers.by_sign_in(cookie)
+    _check_site(request, is_site_required=True)
+    return caller
+
+
+async def _check_caller(request: Request, callers: Callers) -> None:
+    await _find_caller(request, callers, await callers.are_keys_needed())
+
+
+async def nothing_to_check() -> None:
+    """Accept every caller."""
+
+
+def _check_site(request: Request, is_site_required: bool = False) -> None:
+    """Raise `NotAllowed` if a browser sends a change for a page of another site.
+
+    Args:
+        request: The request.
+        is_site_required: Whether to reject a request that names no site. Programs send none.
+    """
+    if request.method in SAFE_METHODS:
+        return
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        is_ours = site in ("same-origin", "none")
+    elif origin is not None:
+        is_ours = urlsplit(origin).netloc == request.headers.get("host")
+    else:
+        is_ours = not is_site_required
+    if not is_ours:
+        raise NotAllowed("A page of another site may not do that.")
+
+
+@lru_cache(maxsize=256)
+def _host_name(host: str) -> tuple[str, bool]:
+    """Return the name in a `Host` header, or "", and whether it is this machine's."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:  # half of an address in brackets
+        name = ""
+    return name, is_loopback(name)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a name or an address always belongs to this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

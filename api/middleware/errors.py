@@ -1,0 +1,22 @@
+"""Answers errors that other middleware or plain routes raise with problem details."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.problems import error_response
+from tracer.errors import TracerError
+
+
+class ErrorResponses:
+    """Middleware that answers a `TracerError` from further in."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        try:
+            await self._app(scope, receive, send)
+        except TracerError as error:
+            await error_response(scope, error)(scope, receive, send)

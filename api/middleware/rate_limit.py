@@ -1,0 +1,117 @@
+"""Rate limits of each key in one server process, as token buckets.
+
+The library `limits` is not used. It has no token bucket, its moving window stores an entry for each
+unit (here for each byte), its fixed window lets twice the rate through, and its clock is fixed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+
+from cachetools import LRUCache
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.middleware.authentication import is_sign_in
+from tracer.access import Caller
+from tracer.errors import TooFast
+
+BURST_SECONDS = 5.0
+"""The size of a full bucket: the tokens of so many seconds."""
+
+MAX_CLIENTS = 10_000
+"""The number of clients with a bucket. The one that was idle longest loses its own."""
+
+
+class TokenBucket:
+    """A bucket of tokens that may be overdrawn once."""
+
+    def __init__(self, per_second: float, seconds: Callable[[], float]) -> None:
+        self._per_second = per_second
+        self._seconds = seconds
+        self._tokens = per_second * BURST_SECONDS
+        self._filled_at = seconds()
+
+    def wait(self) -> float:
+        """Return in how many seconds there is a token; 0 if there is one now."""
+        now = self._seconds()
+        tokens = self._tokens + (now - self._filled_at) * self._per_second
+        self._tokens = min(tokens, self._per_second * BURST_SECONDS)
+        self._filled_at = now
+        return 0.0 if self._tokens > 0 else (1 - self._tokens) / self._per_second
+
+    def spend(self, tokens: float) -> None:
+        """Take tokens out, even if there are fewer."""
+        self._tokens -= tokens
+
+
+class RateLimits:
+    """The buckets of requests and of bytes of each client."""
+
+    def __init__(
+        self,
+        requests_per_second: float,
+        bytes_per_second: float,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rates = (requests_per_second, bytes_per_second)
+        self._seconds = seconds
+        self._buckets = LRUCache[Hashable, tuple[TokenBucket, TokenBucket]](MAX_CLIENTS)
+
+    def admit(self, client: Hashable) -> Callable[[int], None]:
+        """Count a request, and return a function that counts bytes of its body.
+
+        Args:
+            client: Identifies the client.
+
+        Raises:
+            TooFast: One of the client's buckets is empty.
+        """
+        buckets = self._buckets.get(client)
+        if buckets is None:
+            requests, sent = (TokenBucket(rate, self._seconds) for rate in self._rates)
+            buckets = self._buckets[client] = (requests, sent)
+        requests, sent = buckets
+        wait = max(requests.wait(), sent.wait())
+        if wait > 0:
+            raise TooFast(retry_after=wait)
+        requests.spend(1)
+        return sent.spend
+
+
+class RateLimit:
+    """Middleware that rejects the requests of clients without tokens."""
+
+    def __init__(self, app: ASGIApp, limits: RateLimits | None) -> None:
+        """Create the middleware; without `limits` it admits every request."""
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request.
+
+        Raises:
+            TooFast: The client has no tokens.
+        """
+        client = None if self._limits is None else _client(scope)
+        if self._limits is None or client is None:
+            await self._app(scope, receive, send)
+            return
+        count = self._limits.admit(client)
+
+        async def counted() -> Message:
+            message = await receive()
+            count(len(message.get("body", b"")))
+            return message
+
+        await self._app(scope, counted, send)
+
+
+def _client(scope: Scope) -> Hashable | None:
+    """Return the key of a request, or the address of a sign-in; None for other requests."""
+    if scope["type"] != "http":
+        return None
+    if is_sign_in(scope):
+        return ("address", scope["client"] and scope["client"][0])
+    caller = scope.get("state", {}).get("caller")
+    return caller.key_id if isinstance(caller, Caller) else None

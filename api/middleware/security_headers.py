@@ -1,0 +1,36 @@
+"""Security headers of responses."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+"""The defaults. There are no CORS headers, so that pages of other origins cannot read responses."""
+
+_RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
+
+
+class SecurityHeaders:
+    """Middleware that adds each of `HEADERS` that a response lacks."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name for name, _ in message["headers"]}
+                missing = [each for each in _RAW_HEADERS if each[0] not in present]
+                message["headers"] = [*message["headers"], *missing]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
