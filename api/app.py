@@ -91,8 +91,8 @@ def create_app(
     Args:
         parts: What it serves; None only to read the OpenAPI document.
         intake: What bounds the requests that record; one of its own unless given.
-        access: Who may call the server; by default the callers that the parts know.
-        limits: Rate limits; None: there are none.
+        access: The callers that may use the server; by default those that the parts know.
+        limits: The rate limits; None disables them.
         spans: Makes the server's own spans; unless given, there are none.
         stream_settings: Limits and waiting times of the event streams of runs.
     """

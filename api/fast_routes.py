@@ -20,6 +20,7 @@ from api.parts import (
     Allowed,
     intake_of,
     metrics_of,
+    own_spans_of,
     parts_of,
     projection_for,
     reader_for,
@@ -63,7 +64,7 @@ _PAYLOADS = {b"": plans.DEFAULT_PAYLOADS} | {f"payloads={each}".encode(): each f
 async def _record_traces(request: Request) -> Response:
     caller = await _RECORDING(request)
     parts = await parts_of(request)
-    writer = await writer_for(request, parts, caller)
+    writer = await writer_for(parts, caller, await own_spans_of(request))
     projection = await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
     return await traces.record_traces(request, writer, projection, intake, metrics)
@@ -72,8 +73,8 @@ async def _record_traces(request: Request) -> Response:
 async def _read_tree(request: Request) -> Response:
     plan_id = request.path_params["planId"]
     tell_lineage(plan_id=plan_id)
-    caller = await _READING(request)
-    reader = await reader_for(request, await parts_of(request), caller)
+    caller, parts = await _READING(request), await parts_of(request)
+    reader = await reader_for(request, parts, caller, await own_spans_of(request))
     known = Known(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
     return await plans.read_tree(plan_id, reader, known, freshness_of(request), payloads=payloads)

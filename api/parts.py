@@ -5,8 +5,9 @@ Whoever asks for one has to be allowed to: the scope that a route needs follows 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query, Request
 
@@ -55,14 +56,28 @@ Reading = Annotated[Caller, Depends(Allowed(Scope.READ))]
 Administering = Annotated[Caller, Depends(Allowed(Scope.ADMIN))]
 
 
-async def parts_of(request: Request) -> Parts:
-    """Return what the server is made of."""
-    parts = request.app.state.parts
-    assert isinstance(parts, Parts)
-    return parts
+Value = TypeVar("Value")
 
+
+def _from_state(name: str, kind: type[Value]) -> Callable[[Request], Awaitable[Value]]:
+    """Return a dependency that returns an attribute of the application's state."""
+
+    async def from_state(request: Request) -> Value:
+        value = getattr(request.app.state, name)
+        assert isinstance(value, kind)
+        return value
+
+    return from_state
+
+
+parts_of = _from_state("parts", Parts)
+intake_of = _from_state("intake", Intake)
+metrics_of = _from_state("metrics", Metrics)
+own_spans_of = _from_state("spans", OwnSpans)
 
 AllParts = Annotated[Parts, Depends(parts_of)]
+Spans = Annotated[OwnSpans, Depends(own_spans_of)]
+"""Makes the server's own spans."""
 
 
 async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
@@ -74,20 +89,15 @@ async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
     return await parts.stores.of(caller.project_id)
 
 
-def _spans(request: Request) -> OwnSpans:
-    spans = request.app.state.spans
-    assert isinstance(spans, OwnSpans)
-    return spans
-
-
-async def _projected_reader(request: Request, parts: AllParts, caller: Reading) -> TraceReader:
-    return _spans(request).around((await _store(parts, caller)).reader)
+async def _projected_reader(parts: AllParts, caller: Reading, spans: Spans) -> TraceReader:
+    return spans.around((await _store(parts, caller)).reader)
 
 
 async def reader_for(
     request: Request,
     parts: AllParts,
     caller: Reading,
+    spans: Spans,
     fresh: Annotated[
         bool,
         Query(
@@ -98,7 +108,7 @@ async def reader_for(
     ] = False,
 ) -> TraceReader:
     """Return what reads the caller's project, runs and records with their newest spans."""
-    store, spans, freshness = await _store(parts, caller), _spans(request), freshness_of(request)
+    store, freshness = await _store(parts, caller), freshness_of(request)
     freshness.is_wanted = fresh
     projection = None if store.projection is None else spans.around(store.projection)
     return up_to_date(spans.around(store.reader), projection, freshness)
@@ -117,9 +127,9 @@ async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
     return (await _store(parts, caller)).reader
 
 
-async def writer_for(request: Request, parts: AllParts, caller: Recording) -> TraceWriter:
-    """Return what writes into the caller's project."""
-    return _spans(request).around((await _store(parts, caller)).writer)
+async def writer_for(parts: AllParts, caller: Recording, spans: Spans) -> TraceWriter:
+    """Return the writer of the caller's project."""
+    return spans.around((await _store(parts, caller)).writer)
 
 
 async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
@@ -157,32 +167,6 @@ async def _check_caller(request: Request) -> CheckCaller:
     return check
 
 
-async def intake_of(request: Request) -> Intake:
-    """Return the requests in hand."""
-    intake = request.app.state.intake
-    assert isinstance(intake, Intake)
-    return intake
-
-
-async def metrics_of(request: Request) -> Metrics:
-    """Return the server's counters."""
-    metrics = request.app.state.metrics
-    assert isinstance(metrics, Metrics)
-    return metrics
-
-
-async def _stream_settings(request: Request) -> StreamSettings:
-    settings = request.app.state.stream_settings
-    assert isinstance(settings, StreamSettings)
-    return settings
-
-
-async def _places(request: Request) -> KnownPlaces:
-    places = request.app.state.places
-    assert isinstance(places, KnownPlaces)
-    return places
-
-
 Reader = Annotated[TraceReader, Depends(reader_for)]
 """Reads runs and records. Projects their pending spans first."""
 ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
@@ -203,5 +187,5 @@ CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
 Launcher = Annotated[RunLauncher, Depends(_launcher)]
 RecordingIntake = Annotated[Intake, Depends(intake_of)]
 Measures = Annotated[Metrics, Depends(metrics_of)]
-LiveSettings = Annotated[StreamSettings, Depends(_stream_settings)]
-Places = Annotated[KnownPlaces, Depends(_places)]
+LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]
+Places = Annotated[KnownPlaces, Depends(_from_state("places", KnownPlaces))]

@@ -24,7 +24,7 @@ SIGN_IN = "/api/sign-in"
 COOKIE = "tracer_sign_in"
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json"})
-"""Paths without a caller, besides the viewer's files. None of them returns data of a project."""
+"""Paths that need no caller, like the viewer's files. None of them returns data of a project."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
@@ -35,12 +35,12 @@ the sign-in has expired, or the first key was created since, and `StoreUnavailab
 
 @dataclass(frozen=True)
 class Access:
-    """Who may call the server, and under which names."""
+    """The callers that may use the server, and the names that it has."""
 
     callers: Callers | None = None
     """Finds callers; None admits every request, for tests in one process."""
     hosts: frozenset[str] | None = None
-    """Accepted host names besides those of this machine; None accepts any if keys are needed."""
+    """Accepted host names in addition to this machine's; None accepts any if keys are needed."""
 
 
 class Authentication:
@@ -55,7 +55,7 @@ class Authentication:
 
         Raises:
             UnknownHost: The server has another name.
-            NotIdentified: There is no valid key or sign-in.
+            NotIdentified: The request has no valid key or sign-in.
             NotAllowed: A page of another site sent the request.
         """
         if scope["type"] == "http":

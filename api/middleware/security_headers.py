@@ -12,7 +12,7 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""The defaults. There are no CORS headers, so that pages of other origins cannot read responses."""
+"""The defaults. Responses have no CORS headers, so that pages of other origins cannot read them."""
 
 _RAW_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
