@@ -112,7 +112,8 @@ def added_up(rows: str, keys: Sequence[str]) -> str:
             array_agg(filled ORDER BY bucket) AS bucket_counts
         FROM (
             SELECT {by}, bucket, sum(filled)::bigint AS filled
-            FROM part, unnest(buckets, bucket_counts) AS each (bucket, filled)
-            GROUP BY {by}, bucket
+            FROM (
+                SELECT {by}, unnest(buckets) AS bucket, unnest(bucket_counts) AS filled FROM part
+            ) AS each GROUP BY {by}, bucket
         ) AS by_bucket GROUP BY {by}
     ) AS histogram USING ({by})"""

@@ -66,13 +66,17 @@ def tool_history(runs: Sequence[Records], name: str, within: TimeRange) -> ToolH
         _named(
             sorted(
                 (call for call in calls if _duration(call) is not None),
-                key=lambda call: (_duration(call), call.tool_call_id),
+                key=lambda call: (_duration(call), _moment(call), call.tool_call_id),
             )
         ),
         _named(
             sorted(
                 (call for call in calls if call.status is Status.FAILED),
-                key=lambda call: (call.finished_at or _moment(call), call.tool_call_id),
+                key=lambda call: (
+                    call.finished_at or _moment(call),
+                    _moment(call),
+                    call.tool_call_id,
+                ),
             )
         ),
     )

@@ -8,6 +8,7 @@ from tracer.lineage import Payloads
 from tracer.records import Kind
 from tracer.storage.call_figures import DURATION, FAILED_AT
 from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
+from tracer.storage.tables import START
 from tracer.text import preview
 from tracer.tool_stats import NamedCall
 
@@ -15,6 +16,9 @@ _NAMED = f"""
 SELECT tool_call_id, root_plan_id, {SHOWN_STATUS} AS status, started_at,
     {DURATION} AS duration_ms, error_type,
     {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
+
+# By start first, so that the hours with the greatest figures are enough to look in.
+_LATER = f"{START} DESC, tool_call_id DESC"
 
 HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
 """Which calls may be the slowest."""
@@ -26,12 +30,12 @@ def slowest(calls: str) -> str:
     Args:
         calls: Where they are from: the end of a query.
     """
-    return f"{_NAMED} {calls} ORDER BY duration_ms DESC, tool_call_id DESC LIMIT %(most)s"
+    return f"{_NAMED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
 
 
 def latest_failures(calls: str) -> str:
     """Return the same for those that failed last; `calls` are those that failed."""
-    return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, tool_call_id DESC LIMIT %(most)s"
+    return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
 def named(row: dict[str, Any]) -> NamedCall:

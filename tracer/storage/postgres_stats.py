@@ -6,7 +6,7 @@ since then, the edges of a range, and everything if there are no roll-ups yet co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -145,7 +145,7 @@ class _Source:
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
             AND {START} < %(until)s::text::timestamptz"""
         since, until = _interval(within.since, within.until)
-        [row] = await self._rows(query, [], since=since, until=until)
+        [row] = await self._rows(query, since=since, until=until)
         return row["first"], row["latest"]
 
     async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
@@ -157,14 +157,14 @@ class _Source:
             at: The column `at` of a call that started at `{}`.
             values: Values that these name.
         """
-        calls = calls_of(self._from_calls(), at)
+        calls = calls_of(self._from_calls(self.live), at)
         if self.stored is None:
             query = exact_figures(calls, key)
         else:
             columns = ", ".join(FIGURES)
             hours = f"SELECT {of_hour}, {columns} FROM {self._from_hours()}"
             query = added_up(f"{hours} UNION ALL {figures(calls, [key])}", [key])
-        return await self._rows(f"{query} ORDER BY {key}", self.live, **values)
+        return await self._rows(f"{query} ORDER BY {key}", **values)
 
     async def named(
         self, query: Callable[[str], str], condition: str, figure: str
@@ -176,33 +176,35 @@ class _Source:
             condition: Selects the calls that can be named.
             figure: The column of `tool_hour` by which the hours of these calls are found.
         """
-        places = self.live
+        intervals = self.live
         if self.stored is not None:
-            # Each of these hours has one of the greatest, so no other hour has a greater one.
+            # Each of these hours has a call that comes before all calls of any other hour.
             hours = f"""
             SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
             FROM {self._from_hours()} AND {figure} IS NOT NULL
-            ORDER BY {figure} DESC FETCH FIRST %(most)s ROWS WITH TIES"""
-            found = await self._rows(hours, [], most=LISTED)
-            places = [*places, *((row["since"], row["until"]) for row in found)]
-        calls = query(self._from_calls(condition))
-        return [named(row) for row in await self._rows(calls, places, most=LISTED)]
+            ORDER BY {figure} DESC, hour DESC LIMIT %(most)s"""
+            found = await self._rows(hours, most=LISTED)
+            intervals = [*intervals, *((row["since"], row["until"]) for row in found)]
+        calls = query(f"{self._from_calls(intervals)} AND {condition}")
+        return [named(row) for row in await self._rows(calls, most=LISTED)]
 
-    def _from_calls(self, condition: str = "true") -> str:
-        return f"""FROM unnest(%(sinces)s::text[]::timestamptz[], %(untils)s::text[]::timestamptz[])
-            AS place (since, until)
-        JOIN act_tool_info ON {START} >= place.since AND {START} < place.until
-        WHERE {self.calls} AND {condition}"""
+    def _from_calls(self, intervals: Sequence[Interval]) -> str:
+        """Return the end of a query for the calls that started in one of some intervals."""
+        # Literals, since a join with the intervals would not use the index of starts.
+        started = " OR ".join(
+            f"{START} >= '{since}'::timestamptz AND {START} < '{until}'::timestamptz"
+            for since, until in intervals
+        )
+        return f"FROM act_tool_info WHERE {self.calls} AND ({started})"
 
     def _from_hours(self) -> str:
         of_tool = is_text("tool_name", "name") if "name" in self.calls.values else "true"
         return f"""tool_hour WHERE project_id = %(project_id)s AND {of_tool}
             AND hour >= %(first)s::text::timestamptz AND hour < %(last)s::text::timestamptz"""
 
-    async def _rows(self, query: str, places: list[Interval], **values: Any) -> list[Row]:
+    async def _rows(self, query: str, **values: Any) -> list[Row]:
         first, last = self.stored or (None, None)
         values |= self.calls.values | {"first": first, "last": last}
-        values |= {"sinces": [each[0] for each in places], "untils": [each[1] for each in places]}
         cursor = self.connection.cursor(row_factory=dict_row)
         await cursor.execute(query, values)
         return await cursor.fetchall()

@@ -26,11 +26,12 @@ from tracer.storage.upserts import column_type
 LOOK_SECONDS = 60.0
 """The pause between two passes."""
 
-RUNS_AT_ONCE = 1_000
+RUNS_AT_ONCE = 500
 """The most runs that one transaction rolls up."""
 
-CALLS_AT_ONCE = 20_000
-"""The most tool calls that these have, unless a single run has more."""
+CALLS_AT_ONCE = 5_000
+"""The most tool calls that these have, unless a single run has more. Their groups are compared on
+the event loop, which takes some 30 ms."""
 
 _LEAST = UUID(int=0)
 
