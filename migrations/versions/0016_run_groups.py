@@ -1,6 +1,6 @@
 """Replace the roll-ups of old hours: each run remembers which hours it contributes to.
 
-The roll-up job computes everything anew. The generated column rewrites `run`, in 26 s for each
+The roll-up job fills the new tables. The generated column rewrites `run`, in 26 s for each
 million of runs on two busy cores; writers wait meanwhile.
 """
 
@@ -61,7 +61,7 @@ def downgrade() -> None:
     op.execute("DROP TABLE tool_hour; DROP TABLE run_group")
     op.execute("ALTER TABLE run DROP is_summed, DROP summed_revision")
     op.execute("ALTER TABLE project DROP summed_at")
-    # The older server computes its roll-ups anew.
+    # The older server fills these tables.
     script = op.get_context().script
     assert script is not None
     script.get_revision("0012").module.upgrade()

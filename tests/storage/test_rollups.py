@@ -1,4 +1,4 @@
-"""Hourly roll-ups: statistics are those of the calls, whatever happens, and nobody is blocked."""
+"""Hourly roll-ups: statistics equal a count of the calls after any change, and do not block."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_hours_are_counted_as_of_the_last_pass_and_new_ones_live(
 ) -> None:
     assert (await reader.read_tool_stats(EVER)).as_of is None
     await record_call(writer, Moments())
-    assert await calls(reader) == 1  # there are no roll-ups yet
+    assert await calls(reader) == 1  # before the first pass
     before = utc_now()
     await rolled_up(pool)
     as_of = (await reader.read_tool_stats(EVER)).as_of

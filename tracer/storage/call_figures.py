@@ -1,4 +1,4 @@
-"""The SQL that counts tool calls, and that adds up what was counted before.
+"""The SQL that counts tool calls, and that adds up earlier counts.
 
 Counts add up, and so do histograms of durations: live calls, the groups of runs and the hours of a
 project combine to the same figures.

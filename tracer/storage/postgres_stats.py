@@ -1,7 +1,7 @@
 """Statistics of tool calls, in SQL.
 
-Whole hours come from the roll-ups (`tracer.storage.rollups`), as of `project.summed_at`. The hours
-since then, the edges of a range, and everything if there are no roll-ups yet come from the calls.
+Whole hours come from the roll-ups (`tracer.storage.rollups`), as of `project.summed_at`. Newer hours
+and the edges of a range come from the calls. Before the first pass, everything comes from them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _figures(row: Row) -> Row:
 
 @dataclass(frozen=True)
 class _Source:
-    """Where the statistics of a range of time come from."""
+    """The sources of the statistics of a range of time."""
 
     connection: PoolConnection
     calls: Where
@@ -139,7 +139,7 @@ class _Source:
         return _Source(self.connection, self.calls, [_interval(within.since, within.until)])
 
     async def ends(self, within: TimeRange) -> tuple[datetime | None, datetime | None]:
-        """Return when the first and the latest of the calls started; None if there are none."""
+        """Return when the first and the latest of the calls started, or None."""
         query = f"""
         SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
         WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
@@ -190,7 +190,8 @@ class _Source:
 
     def _from_calls(self, intervals: Sequence[Interval]) -> str:
         """Return the end of a query for the calls that started in one of some intervals."""
-        # Literals, since a join with the intervals would not use the index of starts.
+        # A join with the intervals would not use the index of starts. The literals are moments in
+        # ISO format, never a client's text.
         started = " OR ".join(
             f"{START} >= '{since}'::timestamptz AND {START} < '{until}'::timestamptz"
             for since, until in intervals

@@ -1,4 +1,4 @@
-"""The tables of the hourly roll-ups: what each run adds to an hour, and the sum of all runs."""
+"""The tables of the hourly roll-ups: the contribution of each run, and the sum of all runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Figures(SQLModel):
 
 
 class RunGroupRow(_Figures, table=True):
-    """What the calls of one run add to one tool and hour."""
+    """The contribution of one run to the statistics of one tool and hour."""
 
     __tablename__ = "run_group"
     __table_args__ = (

@@ -1,8 +1,8 @@
 """Hourly roll-ups of tool statistics, which a job brings up to date every minute.
 
-`run_group` contains what each run contributes to each tool and hour, `tool_hour` the sum of all
-runs. Whoever changes a record raises its run's revision, and `run.summed_revision` is the revision
-up to which the run is rolled up: so writers need to do nothing more. See decision 28.
+`run_group` contains the contribution of each run to each tool and hour, `tool_hour` the sum of all
+runs. Each change of a record raises the revision of its run, and `run.summed_revision` is the
+revision up to which the run is rolled up: so writers need to do nothing more. See decision 28.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ async def _rolled_up(connection: PoolConnection, project_id: int, runs: list[_Ch
         given["hours"] = sorted({hour for _, hour in changed})
         await connection.execute(_REMOVE_HOURS, given)
         await connection.execute(_ADD_HOURS, given)
-    # Last, and in the order in which writers lock runs: none waits for long, and there is no
-    # deadlock.
+    # Last, so that writers wait for a few milliseconds at most. In the order in which writers lock
+    # runs, so that there is no deadlock.
     for run in sorted(runs):
         mark = {"project_id": project_id, "run": run.root_plan_id, "revision": run.revision}
         await connection.execute(_MARK, mark)
