@@ -110,7 +110,8 @@ openapi: setup #: Write docs/openapi.json, docs/events.schema.json and the viewe
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 
-data: setup #: Write docs/data.md, and the answers in docs/queries.md, anew
+data: setup #: Bring views.sql up to date with fields; write docs/data.md and docs/queries.md
+	$(BIN)/python -m scripts.views
 	$(BIN)/python -m tests.analysts
 
 bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEFORE=REV to compare

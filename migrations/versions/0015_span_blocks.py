@@ -77,7 +77,6 @@ def downgrade() -> None:
         " 'otel_block holds spans that the older schema cannot hold; export the runs first';"
         " END IF; END $$"
     )
-    op.execute("DROP VIEW IF EXISTS trace.behind, trace.blocks")
     op.execute("DROP TABLE pending_run; DROP TABLE otel_block")
     for table in RECORDS:
         op.execute(f"ALTER TABLE {table} DROP digest")

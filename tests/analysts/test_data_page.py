@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import psycopg
 
+from scripts.views import updated_views
 from tests.analysts.data_page import COLUMNS, PAGE, RELATIONS, data_page
-from tracer.storage.analyst_views import ANALYST_VIEWS
+from tracer.storage.views import VIEWS_FILE
 
 
 def test_the_data_dictionary_is_that_of_the_database(database_url: str) -> None:
@@ -17,5 +18,22 @@ def test_every_view_and_every_column_of_it_is_explained(database_url: str) -> No
         views = connection.execute(RELATIONS, ["trace", "v"]).fetchall()
         columns = [each for view in views for each in connection.execute(COLUMNS, view[:1])]
 
-    assert [view[1] for view in views] == sorted(view.name for view in ANALYST_VIEWS)
+    assert len(views) == 12
     assert [each for each in (*views, *columns) if not each[2]] == []
+
+
+def test_the_views_are_up_to_date_with_the_definitions_of_fields() -> None:
+    views = VIEWS_FILE.read_text(encoding="utf-8")
+    assert updated_views(views) == views, "run `make data`"
+
+
+def test_a_new_field_is_added_to_its_view_with_its_comment() -> None:
+    views = VIEWS_FILE.read_text(encoding="utf-8")
+    column = "    call.late_result,\n"
+    start = views.index("COMMENT ON COLUMN trace.tool_calls.late_result IS ")
+    text = views[start : views.index("\n", start) + 1]
+    older = views.replace(column, "", 1).replace(text, "", 1)
+    added = updated_views(older)
+    assert ",\n    call.late_result\nFROM act_tool_info AS call\n" in added
+    assert text in added
+    assert len(added) == len(views)

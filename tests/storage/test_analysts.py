@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,7 +22,7 @@ from tracer.errors import BadRequest, ConfigurationError
 from tracer.otel.span_fields import root_plan_id
 from tracer.storage.analysts import READER_ROLE, add_analyst, list_analysts, remove_analyst
 from tracer.storage.engine import Pool, open_pool
-from tracer.storage.migrate import upgrade
+from tracer.storage.migrate import downgrade, upgrade
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool
@@ -182,6 +183,20 @@ async def test_a_removed_analyst_loses_its_open_session_and_cannot_log_in(
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(ward.url)
     assert await list_analysts(pool) == []
+
+
+async def test_open_transactions_and_temporary_views_of_analysts_delay_no_migration(
+    ward: Ward,
+) -> None:
+    with psycopg.connect(ward.owner_url) as owner:
+        owner.execute("DELETE FROM otel_block")  # the older schema cannot hold blocks
+    with closing(psycopg.connect(ward.url)) as analyst:
+        analyst.execute("CREATE TEMP VIEW mine AS SELECT * FROM trace.runs")
+        analyst.commit()
+        analyst.execute("SELECT FROM mine")
+        await asyncio.to_thread(downgrade, ward.owner_url, "0014")
+        await asyncio.to_thread(upgrade, ward.owner_url)
+    assert ward.ask("SELECT count(*) FROM trace.runs") == [(2,)]
 
 
 async def test_access_stays_revoked_if_the_role_cannot_be_dropped(ward: Ward, pool: Pool) -> None:

@@ -12,7 +12,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from sqlalchemy import text
 
 from tests.citus_databases import workers_of
@@ -30,6 +30,7 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.program_role import POLICY, raise_wall
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.tables import METADATA
+from tracer.storage.views import create_views, drop_views
 
 
 def test_migrating_up_and_down_leaves_nothing(empty_database_url: str) -> None:
@@ -195,9 +196,10 @@ OLD_CALLS = [
 """Texts of an older version, and whether it stored a copy as `jsonb`."""
 
 
-def test_views_are_the_same_after_the_jsonb_copies_are_dropped(empty_database_url: str) -> None:
-    upgrade(empty_database_url)
-    downgrade(empty_database_url, "0013")
+def test_texts_of_older_versions_are_cast_if_they_were_stored_as_jsonb(
+    empty_database_url: str,
+) -> None:
+    upgrade(empty_database_url, "0013")
     with psycopg.connect(empty_database_url) as connection:
         connection.execute(
             "INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, tags,"
@@ -212,43 +214,54 @@ def test_views_are_the_same_after_the_jsonb_copies_are_dropped(empty_database_ur
             " %(text)s, CASE WHEN %(fits)s THEN %(text)s::text::jsonb END FROM run",
             [{"text": text, "fits": fits} for text, fits in OLD_CALLS],
         )
-        connection.execute(
-            "CREATE VIEW patients AS SELECT arguments_json ->> 'a' AS a FROM trace.tool_calls"
+        query = (
+            "SELECT arguments, arguments_json::text, result_json::text FROM {} ORDER BY arguments,"
+            " arguments_json::text"
         )
-    before = _rows_of_views(empty_database_url)
-    assert len(before["trace.tool_calls"]) == len(before["patients"]) == len(OLD_CALLS)
-
+        before = connection.execute(query.format("act_tool_info").encode()).fetchall()
     upgrade(empty_database_url)
 
-    # Later migrations add views.
-    assert _rows_of_views(empty_database_url).items() >= before.items()
     with psycopg.connect(empty_database_url) as connection:
-        flags = connection.execute(
-            "SELECT arguments, arguments_fit, result_fit FROM act_tool_info"
-        ).fetchall()
-        assert sorted(flags, key=repr) == sorted(
-            ((text, fits, fits) for text, fits in OLD_CALLS), key=repr
-        )
+        assert connection.execute(query.format("trace.tool_calls").encode()).fetchall() == before
     downgrade(empty_database_url, "0013")
-    assert _rows_of_views(empty_database_url) == before
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute(query.format("act_tool_info").encode()).fetchall() == before
 
 
-def _rows_of_views(url: str) -> dict[str, list[str]]:
-    """Return the rows of each view in the order of their text."""
-    with psycopg.connect(url) as connection:
-        names = connection.execute(
-            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'v'"
-            " AND relnamespace IN ('trace'::regnamespace, 'public'::regnamespace)"
-        ).fetchall()
-        return {
-            name: sorted(
-                row
-                for (row,) in connection.execute(
-                    sql.SQL("SELECT row::text FROM {} AS row").format(sql.SQL(name))
-                )
-            )
-            for (name,) in names
-        }
+def test_an_upgrade_names_views_that_depend_on_those_that_it_replaces(
+    empty_database_url: str,
+) -> None:
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        owner.execute("UPDATE alembic_version SET version_num = '0014'")
+        owner.execute("CREATE VIEW patients AS SELECT subject FROM trace.runs")
+        before = _views(owner)
+        with pytest.raises(ConfigurationError, match=r"view patients depends on view trace\.runs"):
+            upgrade(empty_database_url)
+        assert _views(owner) == before
+
+
+def test_replacing_the_views_keeps_the_rights_on_them(
+    empty_database_url: str, guest_url: str
+) -> None:
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url, autocommit=True) as owner:
+        guest = sql.Identifier(str(conninfo_to_dict(guest_url)["user"]))
+        owner.execute(sql.SQL("GRANT SELECT ON trace.runs, trace.plans TO {}").format(guest))
+        owner.execute("GRANT SELECT ON trace.runs TO PUBLIC")
+        before = _views(owner)
+        with migrating_connection(empty_database_url) as connection, connection.begin():
+            grants = drop_views(connection)
+            create_views(connection, grants)
+        assert _views(owner) == before
+
+
+def _views(connection: psycopg.Connection) -> list[tuple[object, ...]]:
+    """Return the views with their definitions and rights."""
+    return connection.execute(
+        "SELECT relname, pg_get_viewdef(oid), relacl::text FROM pg_class"
+        " WHERE relnamespace = to_regnamespace('trace') AND relkind = 'v' ORDER BY relname"
+    ).fetchall()
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])

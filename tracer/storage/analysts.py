@@ -115,6 +115,16 @@ def allow_analysts(connection: Connection) -> None:
         connection.execute(text(f"REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC"))
 
 
+def end_analyst_sessions(connection: Connection) -> None:
+    """End the sessions of analysts, which may lock tables and views in open transactions.
+
+    Sessions that the user may not end, because it is no superuser and did not create their roles,
+    continue.
+    """
+    if connection.scalar(text("SELECT to_regclass('analyst') IS NOT NULL")):
+        connection.execute(text(_END_ALL_SESSIONS), {"milliseconds": TERMINATION_MS})
+
+
 async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
     """Let a role read one project, and nothing else. Create the role if it does not exist.
 
@@ -319,6 +329,11 @@ FROM pg_roles AS role WHERE role.rolname = %s"""
 _END_SESSIONS = """
 SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity
 WHERE usename = %s AND (datname = current_database() OR %s) AND pg_has_role(usesysid, 'USAGE')"""
+
+_END_ALL_SESSIONS = """
+SELECT pg_terminate_backend(pid, :milliseconds)
+FROM pg_stat_activity JOIN analyst ON usename = role_name
+WHERE datname = current_database() AND pg_has_role(usesysid, 'USAGE')"""
 
 _OWNED = """
 SELECT pg_describe_object(classid, objid, objsubid) FROM pg_shdepend

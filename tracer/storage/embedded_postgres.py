@@ -337,9 +337,7 @@ class _Cluster:
             path.mkdir(exist_ok=True)
             path.chmod(0o711 if self.service else 0o700)  # whatever the umask is
         self.directory.mkdir(exist_ok=True)
-        self.directory.chmod(
-            0o711
-        )  # its files have their own modes
+        self.directory.chmod(0o711)  # its files have their own modes
         self._give_away(self.directory)
 
     def _give_away(self, path: Path) -> None:

@@ -22,11 +22,11 @@ from sqlalchemy.schema import SetColumnComment, SetTableComment
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
 from tracer.storage import citus
-from tracer.storage.analyst_views import make_views
-from tracer.storage.analysts import allow_analysts
+from tracer.storage.analysts import allow_analysts, end_analyst_sessions
 from tracer.storage.engine import PoolConnection, connection_options, store_errors
 from tracer.storage.program_role import raise_wall
 from tracer.storage.tables import METADATA
+from tracer.storage.views import create_views, drop_views
 
 MINIMUM_SERVER_VERSION = 180_000
 
@@ -49,6 +49,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
     """
     with _locked(url, lock_seconds) as (connection, config):
         before = MigrationContext.configure(connection).get_current_revision()
+        grants = _without_views(connection) if before != head() else []
         command.upgrade(config, revision)
         after = MigrationContext.configure(connection).get_current_revision()
         if after == head():
@@ -56,7 +57,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
             raise_wall(connection)
             if after != before or is_spread:
                 _comment(connection)
-                make_views(connection)
+                create_views(connection, grants)
             if citus.is_there(connection):
                 citus.let_program_in(connection)
             else:  # Citus takes no policy that looks into another table
@@ -64,9 +65,16 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Migrate down to `revision`; `base` leaves nothing of ours, the records included."""
-    with _locked(url) as (_, config):
+    """Migrate down to `revision` and drop the views; `base` also drops all records."""
+    with _locked(url) as (connection, config):
+        _without_views(connection)
         command.downgrade(config, revision)
+
+
+def _without_views(connection: Connection) -> list[str]:
+    """Drop the views, and return statements that restore the rights on them."""
+    end_analyst_sessions(connection)
+    return drop_views(connection)
 
 
 async def check_schema(connection: PoolConnection) -> None:
