@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
@@ -53,6 +54,12 @@ from api.routes import (
 from api.routes.parameters import name_lineage, refuse_unknown_parameters
 from api.security_schemes import tell_security
 from tracer.assembly import Parts
+
+COMPRESSION_LEVEL = 1
+"""zlib's fastest. Level 6 makes trees a quarter smaller and takes three times as long."""
+
+MIN_COMPRESSED_BYTES = 1_400
+"""A smaller body fits in one packet anyway."""
 
 ROUTES = (
     events,
@@ -119,6 +126,9 @@ def create_app(
             Middleware(Authentication, access=access),
             Middleware(RateLimit, limits=limits),
             Middleware(BodyLimit),
+            Middleware(
+                GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES, compresslevel=COMPRESSION_LEVEL
+            ),
             Middleware(ETags),
         ],
     )

@@ -77,7 +77,8 @@ async def _read_tree(request: Request) -> Response:
     reader = await reader_for(request, parts, caller, await own_spans_of(request))
     known = Known(request, Response(), request.headers.get("if-none-match"))
     payloads = _PAYLOADS[request.scope["query_string"]]
-    return await plans.read_tree(plan_id, reader, known, freshness_of(request), payloads=payloads)
+    fresh = freshness_of(request)
+    return await plans.read_tree(plan_id, request, reader, known, fresh, payloads=payloads)
 
 
 FAST_ROUTES = (

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
 from api.diff_schemas import DIFF_EXAMPLE, RunDiff
-from api.large_answers import JsonInParts
+from api.disconnection import until_client_leaves
 from api.parts import Reader
 from api.problems import documented
 from api.tree_json import tree_json
@@ -35,6 +35,7 @@ _DIFF: dict[int | str, dict[str, Any]] = {
 async def diff_runs(
     a: Annotated[UUID, Path(description="The root plan of the left run.")],
     b: Annotated[UUID, Path(description="The root plan of the right run.")],
+    request: Request,
     reader: Reader,
     known: KnownAnswers,
 ) -> Response:
@@ -45,9 +46,12 @@ async def diff_runs(
     """
     revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
     headers = known.check(*revisions)
-    left, right = [await reader.read_tree(run_id, Payloads.DIGEST) for run_id in (a, b)]
+    left, right = [
+        await until_client_leaves(request, reader.read_tree(run_id, Payloads.DIGEST))
+        for run_id in (a, b)
+    ]
     written = await asyncio.to_thread(_written, left, str(a), right, str(b))
-    return JsonInParts([written], headers=headers)
+    return Response(written, headers=headers, media_type="application/json")
 
 
 def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -9,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 
-from api.large_answers import in_parts
 from api.parts import Reader
 from api.problems import documented
 from api.routes.parameters import RootPlanId
@@ -32,6 +32,9 @@ _MEDIA_TYPES = {
     Format.OTLP_JSON: ("application/json", "otlp.json"),
 }
 """The media type of each format, and how its files end."""
+
+_PART_BYTES = 2**18
+"""Each part costs a trip to a thread."""
 
 _EXAMPLE = (
     f'{{"kind":"run","rootPlanId":"{PLAN_ID}","status":"succeeded",'
@@ -85,10 +88,23 @@ async def export_run(
     media_type, ending = _MEDIA_TYPES[form]
     run = await reader.read_whole_run(root_plan_id)
     return StreamingResponse(
-        in_parts(exported(run, form)),  # each is a trip to a thread
+        _in_parts(exported(run, form)),
         media_type=media_type,
         headers={
             "Content-Disposition": f'attachment; filename="{root_plan_id}.{ending}"',
             "Vary": "Accept",
         },
     )
+
+
+def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what the pieces make up, in parts of at least `_PART_BYTES`."""
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= _PART_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    yield b"".join(gathered)

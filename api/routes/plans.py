@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from api.conditional import NOT_MODIFIED, KnownAnswers
-from api.large_answers import JsonInParts
+from api.disconnection import until_client_leaves
 from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.parts import Fresh, Reader
 from api.problems import documented
 from api.routes.parameters import PlanId
 from api.schemas import BehindSchema, ParentActToolCall, PlanWithParent
-from api.tree_json import tree_parts
+from api.tree_json import tree_json
 from api.tree_schemas import TREE_EXAMPLE, PlanNode
-from tracer.lineage import Payloads, build_tree
+from tracer.lineage import Payloads, TreeRows, build_tree
 from tracer.records import Kind
 
 router = APIRouter(prefix="/api/plans", tags=["plans"])
@@ -51,6 +52,7 @@ async def read_plan(
 )
 async def read_tree(
     plan_id: PlanId,
+    request: Request,
     reader: Reader,
     known: KnownAnswers,
     fresh: Fresh,
@@ -69,11 +71,18 @@ async def read_tree(
     """Read the hierarchy from any plan down."""
     if known.is_anything:
         known.check(await reader.read_revision(Kind.PLAN, plan_id))
-    rows = await reader.read_tree(plan_id, payloads)
+    rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
     headers = known.check(rows.revision)
-    # In a thread: others need not wait while a large tree is built.
-    top = await asyncio.to_thread(build_tree, rows, str(plan_id), depth)
-    top.behind = None
+    behind = None
     if fresh.behind is not None:
-        top.behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")
-    return JsonInParts(tree_parts(top), headers=headers)
+        behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")
+    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, behind)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _tree_json(
+    rows: TreeRows, plan_id: str, depth: int | None, behind: Mapping[str, Any] | None
+) -> bytes:
+    top = build_tree(rows, plan_id, depth)
+    top.behind = behind
+    return tree_json(top)

@@ -38,12 +38,16 @@ def reader(pool: Pool) -> PostgresReader:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every query that a cursor is given from now on; what keeps connections going aside."""
     statements: list[str] = []
-    execute = psycopg.AsyncCursor.execute
 
-    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
-        if str(query) and not str(query).startswith(FRAME):
-            statements.append(str(query))
-        return await execute(self, query, *arguments, **options)
+    def counting(execute: Any) -> Any:
+        # An asynchronous one returns an awaitable.
+        def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+            if str(query) and not str(query).startswith(FRAME):
+                statements.append(str(query))
+            return execute(self, query, *arguments, **options)
 
-    monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+        return counted
+
+    for cursor in (psycopg.AsyncCursor, psycopg.Cursor):
+        monkeypatch.setattr(cursor, "execute", counting(cursor.execute))
     return statements

@@ -37,9 +37,9 @@ async def until_waiting(url: str, sessions: int) -> None:
     await _until(lambda: waiting(url), sessions)
 
 
-async def until_asleep(url: str) -> None:
-    """Return when one session of a database is in `pg_sleep`."""
-    await _until(lambda: _found(url, _ASLEEP), 1)
+async def until_asleep(url: str, sessions: int = 1) -> None:
+    """Return when so many sessions of a database are in `pg_sleep`."""
+    await _until(lambda: _found(url, _ASLEEP), sessions)
 
 
 async def _found(url: str, query: str) -> list[int]:

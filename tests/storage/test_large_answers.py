@@ -1,4 +1,4 @@
-"""Answers of many pieces, which a thread takes in: whole, failing, given up."""
+"""Answers of many rows, read in a worker thread: complete, failing, cancelled."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.storage.lock_waits import until_asleep
-from tracer.storage.engine import Pool, borrowed, open_pool
+from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep
+from tracer.storage.engine import Pool, open_pool
 
 ROWS = 2_000
 MUCH = "SELECT repeat('x', 1000) FROM generate_series(1, %s)"
@@ -17,8 +17,9 @@ AND_A_FAULT = f"{MUCH} UNION ALL SELECT (1 / (random() * 0)::int)::text"
 
 
 async def answer(pool: Pool, query: str) -> list[tuple[object, ...]]:
-    async with borrowed(pool, seconds=None) as connection:
-        return await (await connection.execute(query.encode(), [ROWS])).fetchall()
+    return await pool.large_reads.run(
+        lambda connection: connection.execute(query.encode(), [ROWS]).fetchall()
+    )
 
 
 async def test_concurrent_large_answers_are_complete(database_url: str) -> None:
@@ -29,23 +30,22 @@ async def test_concurrent_large_answers_are_complete(database_url: str) -> None:
     assert {row for each in answers for row in each} == {("x" * 1000,)}
 
 
-async def test_a_fault_amid_a_large_answer_is_told_and_costs_no_connection(
-    database_url: str,
-) -> None:
-    async with open_pool(database_url, max_size=1) as pool, borrowed(pool) as connection:
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            await connection.execute(AND_A_FAULT.encode(), [ROWS])
-        assert await (await connection.execute("SELECT 1")).fetchall() == [(1,)]
+async def test_failure_amid_a_large_answer_is_raised(database_url: str) -> None:
+    async with open_pool(database_url, answer_seconds=60) as pool:
+        for _ in range(5):  # more often than there are connections
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await answer(pool, AND_A_FAULT)
+        assert len(await answer(pool, MUCH)) == ROWS
 
 
 @pytest.mark.parametrize(
     "times", [2, *(pytest.param(times, marks=pytest.mark.thorough) for times in (1, 3))]
 )
-async def test_a_large_answer_that_is_given_up_leaves_the_pool_as_good_as_new(
+async def test_cancelled_read_ends_its_query_and_blocks_no_other(
     database_url: str, times: int
 ) -> None:
-    async with open_pool(database_url, max_size=1) as pool:
-        for _ in range(2):  # each finds the session of the one before ended
+    async with open_pool(database_url, answer_seconds=60) as pool:
+        for _ in range(5):  # more often than there are threads
             reading = asyncio.create_task(answer(pool, AND_NO_END))
             await until_asleep(database_url)
             for _ in range(times):
@@ -53,4 +53,42 @@ async def test_a_large_answer_that_is_given_up_leaves_the_pool_as_good_as_new(
                 await asyncio.sleep(0)
             with pytest.raises(asyncio.CancelledError):
                 await reading
+            await until_asleep(database_url, 0)
         assert len(await answer(pool, MUCH)) == ROWS
+
+
+async def test_read_that_takes_too_long_ends_its_query(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_pool(database_url, answer_seconds=60) as pool:
+        await answer(pool, MUCH)
+        monkeypatch.setattr("tracer.storage.engine.READ_SECONDS", 0.5)
+        with pytest.raises(TimeoutError):
+            await answer(pool, AND_NO_END)
+        await until_asleep(database_url, 0)
+
+
+async def test_reads_that_wait_for_a_thread_are_not_sent_after_they_are_cancelled(
+    database_url: str,
+) -> None:
+    async with open_pool(database_url, answer_seconds=60) as pool:
+        readings = [asyncio.create_task(answer(pool, AND_NO_END)) for _ in range(20)]
+        await until_asleep(database_url, 3)
+        for reading in readings:
+            reading.cancel()
+        async with asyncio.timeout(PLENTY_SECONDS):
+            await asyncio.wait(readings)
+        await until_asleep(database_url, 0)
+        assert len(await answer(pool, MUCH)) == ROWS
+
+
+async def test_connections_that_the_server_closed_are_replaced(database_url: str) -> None:
+    async with open_pool(database_url, answer_seconds=60) as pool:
+        await asyncio.gather(*(answer(pool, MUCH) for _ in range(20)))
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        answers = await asyncio.gather(*(answer(pool, MUCH) for _ in range(20)))
+    assert [len(each) for each in answers] == [ROWS] * 20

@@ -15,7 +15,6 @@ from tracer.records import Kind
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.row_records import AT_ONCE
 
 
 async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
@@ -33,19 +32,19 @@ async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(
     assert counts == {(3, True): 5, (300, True): 5, (3, False): 6, (300, False): 6}
 
 
-async def test_tree_with_more_rows_than_one_fetch_is_whole_and_in_order(
+async def test_tree_of_many_rows_is_whole_and_in_order(
     writer: PostgresWriter, reader: PostgresReader
 ) -> None:
-    for size in (AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE):
-        run = Moments()
-        calls = [run.call_started(number, tool_call_id=new_id()) for number in range(size)]
-        await writer.write([run.plan_started(), *calls])
-        rows = await read_tree(reader, run.root, Payloads.FULL)
-        found = [UUID(row["toolCallId"]) for row in rows.tool_calls]
-        whole = await reader.read_whole_run(run.root)
+    run = Moments()
+    calls = [run.call_started(number, tool_call_id=new_id()) for number in range(1_500)]
+    await writer.write([run.plan_started(), *calls])
 
-        assert found == [call.tool_call_id for call in calls], size
-        assert len(whole.records[Kind.TOOL_CALL]) == size
+    rows = await read_tree(reader, run.root, Payloads.FULL)
+    whole = await reader.read_whole_run(run.root)
+
+    found = [UUID(row["toolCallId"]) for row in rows.tool_calls]
+    assert found == [call.tool_call_id for call in calls]
+    assert len(whole.records[Kind.TOOL_CALL]) == len(calls)
 
 
 async def test_a_whole_run_takes_as_many_queries_at_any_size(

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import select
+import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import psycopg
-from psycopg import errors, waiting
+from psycopg import errors
 from psycopg.abc import RV, PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import PipelineStatus
 from psycopg.types.array import ListBinaryDumper
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from sqlalchemy.exc import DBAPIError
 
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
@@ -34,6 +36,9 @@ LEFT_BY_READERS = 0.4
 """The part of a pool that those who read leave to others: a few slow searches at once would keep
 everybody from recording, and their keys from being looked up."""
 
+LARGE_READS = 3
+"""How many reads of many rows run at once. More would only wait for Python's interpreter lock."""
+
 _VANISHED = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -42,11 +47,10 @@ _VANISHED = {
 }
 """After how long a machine that says nothing at all counts as gone: TCP alone waits for hours."""
 
-PIECES = 4
-"""After how many pieces it pays to hand over to a thread."""
-
 INTERVAL = 0.1
-"""psycopg's own: after how many seconds without an answer it looks whether it was given up."""
+"""psycopg's own: after how many seconds without an answer it checks whether it was cancelled."""
+
+T = TypeVar("T")
 
 _SCHEMA_ERRORS = (
     errors.UndefinedTable,
@@ -66,62 +70,116 @@ _OUTAGES = (
 )
 
 
-@dataclass(frozen=True)
-class _Unfinished:
-    """What a generator waits for that has more to take in."""
-
-    state: waiting.Wait
-
-
 class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
-    """A connection whose large answers are taken in by a thread.
-
-    They come in pieces of 16 kB at most. To wait for one costs the event loop more than taking it
-    in; in a thread it is one call of the system.
-    """
+    """An asynchronous connection of a pool."""
 
     async def wait(
         self, gen: PQGen[RV], interval: float = INTERVAL, timeout: float | None = None
     ) -> RV:
-        """Carry out what the driver does, as its own `wait`."""
+        """Run one of the driver's generators, and close it if the caller is cancelled."""
         try:
-            return await self._carry_out(gen, interval, timeout)
+            return await super().wait(gen, interval, timeout)
         finally:
-            # Left to the garbage collector, who is cancelled at the end of a pipeline leaves words
-            # on the error output: of a connection that was closed, or of one still being asked.
+            # At the end of a pipeline the driver leaves it to the garbage collector, which prints
+            # the error that the generator raises.
             with suppress(psycopg.Error, RuntimeError):
                 gen.close()
 
-    async def _carry_out(self, gen: PQGen[RV], interval: float, timeout: float | None) -> RV:
-        done = await super().wait(_begin(gen), interval, timeout)
-        if not isinstance(done, _Unfinished):
-            return done
-        given_up = threading.Event()
-        rest = asyncio.ensure_future(
-            asyncio.to_thread(
-                waiting.wait, _rest(gen, done.state, given_up), self.pgconn.socket, interval
-            )
-        )
-        try:
-            await asyncio.wait([rest])
-        except asyncio.CancelledError:
-            ending = asyncio.create_task(self._end(rest, given_up))
-            while not ending.done():  # nobody else may touch the connection meanwhile
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait([ending])
-            raise
-        return rest.result()
 
-    async def _end(self, rest: asyncio.Future[Any], given_up: threading.Event) -> None:
-        """End what a thread takes in, with the connection where Postgres does not answer."""
-        with suppress(psycopg.Error):
-            await self.cancel_safe(timeout=ANSWER_SECONDS)
-        await asyncio.wait([rest], timeout=ANSWER_SECONDS)
-        if not rest.done():
-            given_up.set()
-            await asyncio.wait([rest])
-            self.pgconn.finish()
-        rest.exception()  # nobody asks for it
+SyncConnection = psycopg.Connection[tuple[Any, ...]]
+
+
+class _LargeRead(Generic[T]):
+    """A read that runs in a worker thread."""
+
+    def __init__(
+        self, pool: ConnectionPool[SyncConnection], read: Callable[[SyncConnection], T]
+    ) -> None:
+        self._pool = pool
+        self._read = read
+        self._connection: SyncConnection | None = None
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+        """Held to cancel, so that the connection cannot be lent to another read meanwhile."""
+
+    def run(self) -> T:
+        """Return what the read returns. Runs in the worker thread."""
+        connection = _live_sync_connection(self._pool)
+        try:
+            with self._lock:
+                if self._is_cancelled:
+                    raise InterruptedError
+                self._connection = connection
+            return self._read(connection)
+        finally:
+            with self._lock:
+                self._connection = None
+            self._pool.putconn(connection)
+
+    def cancel(self) -> None:
+        """Cancel the query, and end the connection in case the server does not answer."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._connection is None or self._connection.closed:
+                return
+            with suppress(psycopg.Error):
+                self._connection.cancel_safe(timeout=ANSWER_SECONDS)
+            # The driver's `close` would free memory that the worker thread uses.
+            with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class LargeReads:
+    """Runs reads of many rows in worker threads, each over a synchronous connection.
+
+    Threads and connections are started when they are first needed.
+    """
+
+    def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
+        """Take what the connections are opened with, and how many seconds to wait for one."""
+        self._threads = ThreadPoolExecutor(LARGE_READS, thread_name_prefix="large-read")
+        self._connections = ConnectionPool(
+            kwargs=dict(options),
+            connection_class=SyncConnection,
+            open=False,
+            min_size=0,
+            max_size=LARGE_READS,
+            timeout=answer_seconds,
+            reconnect_timeout=answer_seconds,
+            configure=_configure_sync,
+            num_workers=1,
+        )
+
+    async def run(self, read: Callable[[SyncConnection], T]) -> T:
+        """Return what `read` returns. If the caller is cancelled, the query is cancelled.
+
+        Raises:
+            TimeoutError: It took longer than `READ_SECONDS`.
+        """
+        large_read = _LargeRead(self._connections, read)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(READ_SECONDS):
+            try:
+                return await loop.run_in_executor(self._threads, large_read.run)
+            except asyncio.CancelledError:
+                loop.run_in_executor(None, large_read.cancel)  # not awaited
+                raise
+
+    def close(self) -> None:
+        """Wait for the reads that are running, and close the connections."""
+        self._threads.shutdown(cancel_futures=True)
+        self._connections.close()
+
+
+def _live_sync_connection(pool: ConnectionPool[SyncConnection]) -> SyncConnection:
+    """Lend a connection that the server has not closed."""
+    pool.open()
+    while True:
+        connection = pool.getconn()
+        if not _has_news(connection):
+            return connection
+        connection.close()
+        pool.putconn(connection)
 
 
 class Pool(AsyncConnectionPool[PoolConnection]):
@@ -129,8 +187,15 @@ class Pool(AsyncConnectionPool[PoolConnection]):
 
     options: Mapping[str, Any]
     """What its connections are opened with: `connection_options`."""
+    large_reads: LargeReads
+    """The worker threads for reads of many rows, with connections of their own."""
     connect_failure: BaseException | None = None
     """The error of the last attempt to connect. Set only if the pool is quiet."""
+
+    async def close(self, timeout: float = 5.0) -> None:
+        """Close all connections."""
+        await super().close(timeout)
+        await asyncio.to_thread(self.large_reads.close)
 
     async def getconn(self, timeout: float | None = None) -> PoolConnection:
         """Lend a connection. If none can be opened, the error's cause is the reason."""
@@ -143,38 +208,6 @@ class Pool(AsyncConnectionPool[PoolConnection]):
     def turns_to_read(self) -> asyncio.Semaphore:
         """As many as may read at once."""
         return asyncio.Semaphore(self.max_size - int(self.max_size * LEFT_BY_READERS))
-
-
-def _begin(gen: PQGen[RV]) -> PQGen[RV | _Unfinished]:
-    """Go on with a generator until it is done, or has taken in some pieces."""
-    pieces = 0
-    try:
-        state = next(gen)
-        while pieces < PIECES:
-            ready = yield state
-            pieces += ready == waiting.READY_R
-            state = gen.send(ready)
-    except StopIteration as end:
-        done: RV = end.value
-        return done
-    return _Unfinished(state)
-
-
-def _rest(gen: PQGen[RV], state: waiting.Wait, given_up: threading.Event) -> PQGen[RV]:
-    """Go on with a generator that waits for `state` until it is done.
-
-    Raises:
-        InterruptedError: It was given up.
-    """
-    try:
-        while True:
-            ready = yield state
-            if given_up.is_set():
-                raise InterruptedError
-            state = gen.send(ready)
-    except StopIteration as end:
-        done: RV = end.value
-        return done
 
 
 def libpq_url(url: str) -> str:
@@ -228,11 +261,10 @@ def open_pool(
     Raises:
         ConfigurationError: `url` is no address of a Postgres.
     """
+    options = connection_options(url, answer_seconds)
+    kwargs = {**options, **({} if has_sessions else {"prepare_threshold": None})}
     pool = Pool(
-        kwargs={
-            **connection_options(url, answer_seconds),
-            **({} if has_sessions else {"prepare_threshold": None}),
-        },
+        kwargs=kwargs,
         connection_class=PoolConnection,
         open=False,
         min_size=1,
@@ -245,7 +277,8 @@ def open_pool(
         # that is cancelled, perhaps twice, cannot lose one on the way.
         reset=_leave_pipeline,
     )
-    pool.options = connection_options(url, answer_seconds)
+    pool.options = options
+    pool.large_reads = LargeReads(kwargs, answer_seconds)
     if is_quiet:
         _quiet_pools[pool.name] = pool
     return pool
@@ -271,9 +304,6 @@ def _is_logged(record: logging.LogRecord) -> bool:
 logging.getLogger("psycopg.pool").addFilter(_is_logged)
 
 
-SyncConnection = psycopg.Connection[tuple[Any, ...]]
-
-
 def open_sync_connection(options: Mapping[str, Any]) -> SyncConnection:
     """Return a new connection for a thread or a process without an event loop.
 
@@ -281,9 +311,13 @@ def open_sync_connection(options: Mapping[str, Any]) -> SyncConnection:
         options: As `connection_options` returns them.
     """
     connection = psycopg.connect(**options)
-    connection.adapters.register_dumper(list, ListBinaryDumper)
-    connection.execute("SET TIME ZONE 'UTC'")
+    _configure_sync(connection)
     return connection
+
+
+def _configure_sync(connection: SyncConnection) -> None:
+    connection.adapters.register_dumper(list, ListBinaryDumper)  # see `_configure`
+    connection.execute("SET TIME ZONE 'UTC'")
 
 
 @contextmanager
@@ -415,7 +449,7 @@ async def _configure(connection: PoolConnection) -> None:
     await connection.execute("SET TIME ZONE 'UTC'")
 
 
-def _has_news(connection: PoolConnection) -> bool:
+def _has_news(connection: PoolConnection | SyncConnection) -> bool:
     """Return whether an idle connection has something to say: that the server closed it, mostly.
 
     Asking the server each time would cost every use a round trip.

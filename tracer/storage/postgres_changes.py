@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
-
-from psycopg.rows import args_row
 
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads, Revision
 from tracer.merge import RULES
-from tracer.nodes import ROWS
+from tracer.nodes import ROWS, Row
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import KIND_WORDS
-from tracer.storage.engine import PoolConnection
-from tracer.storage.postgres_tree import fetched_rows, rows_query
+from tracer.storage.engine import PoolConnection, SyncConnection
+from tracer.storage.postgres_tree import fetched_rows, rows_query, sent
 from tracer.storage.run_changes import changes_between
 from tracer.storage.tables import TABLES
 from tracer.store import RunChanges
 
 
-async def read_run_changes(
-    connection: PoolConnection, project_id: int, root_plan_id: UUID, after: int, limit: int
-) -> RunChanges:
-    """Return what changed in a run after a revision; see `TraceReader.read_changes`.
+def read_run_changes(
+    connection: SyncConnection, project_id: int, root_plan_id: UUID, after: int, limit: int
+) -> Callable[[], RunChanges]:
+    """Send the queries for what changed in a run after a revision; see `TraceReader.read_changes`.
 
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
@@ -31,23 +30,27 @@ async def read_run_changes(
         root_plan_id: The run.
         after: The revision.
         limit: How many changes there may be.
+
+    Returns:
+        A function that returns the changes. Call it after the end of the transaction. It raises
+        `RecordNotFound` if the run does not exist.
     """
     given = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
-    found = await connection.execute(_REVISION, given)
-    cursors = {}
-    # All are sent before the first is read: one round trip.
-    for kind, query in _CHANGED.items():
-        cursors[kind] = connection.cursor(row_factory=args_row(ROWS[kind]), binary=True)
-        await cursors[kind].execute(query, given, prepare=True)
-    removed = await connection.execute(_REMOVED, given)
-    row = await found.fetchone()
-    if row is None:
-        raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
-    changed = []
-    for kind, cursor in cursors.items():
-        changed += await fetched_rows(cursor, kind, Payloads.PREVIEW)
-    gone = [(Kind(kind), record_id) for kind, record_id in await removed.fetchall()]
-    return changes_between(after, row[0], changed, gone, limit)
+    found = connection.execute(_REVISION, given)
+    cursors = {kind: sent(connection, ROWS[kind], _CHANGED[kind], given) for kind in RECORDS}
+    removed = connection.execute(_REMOVED, given)
+
+    def changes() -> RunChanges:
+        row = found.fetchone()
+        if row is None:
+            raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
+        changed: list[Row] = []
+        for kind, cursor in cursors.items():
+            changed += fetched_rows(cursor, kind, Payloads.PREVIEW)
+        gone = [(Kind(kind), record_id) for kind, record_id in removed.fetchall()]
+        return changes_between(after, row[0], changed, gone, limit)
+
+    return changes
 
 
 async def read_run_revision(

@@ -43,9 +43,9 @@ from tracer.storage.postgres_changes import (
 from tracer.storage.postgres_leases import read_leases
 from tracer.storage.postgres_lists import list_of_runs, list_of_tool_calls, read_page
 from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_tools
-from tracer.storage.postgres_tree import ask_for_tree, payload_expressions
-from tracer.storage.postgres_whole_runs import read_spans_of_run, whole_run
-from tracer.storage.project_pool import ProjectPool, reading, snapshot
+from tracer.storage.postgres_tree import payload_expressions, read_tree
+from tracer.storage.postgres_whole_runs import read_spans, read_whole_run
+from tracer.storage.project_pool import ProjectPool, read_many, reading, snapshot
 from tracer.storage.row_records import columns, select
 from tracer.storage.tables import ALWAYS, TABLES
 from tracer.store import (
@@ -112,9 +112,9 @@ class PostgresReader:
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
         with store_errors():
-            async with snapshot(self._project) as connection:
-                asked = await ask_for_tree(connection, self._project_id, plan_id, payloads)
-            return await asked.rows()
+            return await read_many(
+                self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
+            )
 
     async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
         """Return a step whole; see `TraceReader.read_step`."""
@@ -146,10 +146,10 @@ class PostgresReader:
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return what changed in a run; see `TraceReader.read_changes`."""
         with store_errors():
-            async with snapshot(self._project) as connection:
-                return await read_run_changes(
-                    connection, self._project_id, root_plan_id, after, limit
-                )
+            return await read_many(
+                self._project,
+                lambda c: read_run_changes(c, self._project_id, root_plan_id, after, limit),
+            )
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
         """Return a round whole; see `TraceReader.read_think_act`."""
@@ -180,7 +180,9 @@ class PostgresReader:
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
         """Return everything of a run; see `TraceReader.read_whole_run`."""
         with store_errors():
-            return await whole_run(self._project, root_plan_id)
+            return await read_many(
+                self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
+            )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
         """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
@@ -201,7 +203,9 @@ ORDER BY root_plan_id LIMIT 10"""
     ) -> list[Span]:
         """Return spans kept under a run; see `TraceReader.read_spans`."""
         with store_errors():
-            return await read_spans_of_run(self._project, root_plan_id, span_ids)
+            return await read_many(
+                self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
+            )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""

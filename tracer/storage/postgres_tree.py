@@ -1,14 +1,16 @@
-"""Reading a tree's rows from Postgres: five queries, and one more below a sub-plan."""
+"""Reading a tree's rows from Postgres: five queries, and one more below a sub-plan.
+
+Runs in a worker thread (`project_pool.read_many`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
-from psycopg import AsyncCursor
+from psycopg import Cursor
 from psycopg.rows import args_row
 from sqlalchemy import Enum, Uuid
 
@@ -19,8 +21,7 @@ from tracer.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
 from tracer.records import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.burial_statements import IN_NO_GRAVE
-from tracer.storage.engine import PoolConnection
-from tracer.storage.row_records import some_at_a_time
+from tracer.storage.engine import SyncConnection
 from tracer.storage.tables import ALWAYS, METADATA, TABLES
 from tracer.text import PREVIEW_BYTES, preview
 
@@ -58,60 +59,57 @@ _CUT = {
 }
 
 
-@dataclass(frozen=True)
-class AskedTree:
-    """A tree whose rows Postgres was asked for."""
+def read_tree(
+    connection: SyncConnection, project_id: int, plan_id: UUID, payloads: Payloads
+) -> Callable[[], TreeRows]:
+    """Send the queries for the rows of a plan and of everything below it.
 
-    cursors: dict[Kind, AsyncCursor[Any]]
-    payloads: Payloads
-    opener_id: UUID | None
-    """The call that opened the plan at the top."""
-    revision: Revision
+    Args:
+        connection: In a transaction in which every query sees the same state, and in a pipeline.
+        project_id: The project whose plan it is.
+        plan_id: The plan. If runs share the id, the first that is no placeholder.
+        payloads: How much of the long strings to read.
 
-    async def rows(self) -> TreeRows:
-        """Return the rows, once the transaction is over: its end came with them."""
-        rows = {
-            kind: await fetched_rows(cursor, kind, self.payloads)
-            for kind, cursor in self.cursors.items()
-        }
+    Returns:
+        A function that returns the rows. Call it after the end of the transaction.
+
+    Raises:
+        RecordNotFound: The plan does not exist.
+    """
+    given: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
+    found = connection.execute(_FIND, given, prepare=True).fetchone()
+    if found is None:
+        raise RecordNotFound("plan", plan_id)
+    run_id, opener_id, number, recorded_at = found
+    given |= {"run": run_id, "opener": opener_id}
+    if run_id != plan_id:
+        below = connection.execute(_PLANS_BELOW, given).fetchall()
+        given["plans"] = [each for (each,) in below]
+    queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
+    cursors = {kind: sent(connection, NODES[kind], queries[kind], given) for kind in queries}
+
+    def rows() -> TreeRows:
+        rows = {kind: fetched_rows(cursors[kind], kind, payloads) for kind in cursors}
         tree = TreeRows(
             plans=rows[Kind.PLAN],
             steps=rows[Kind.STEP],
             think_acts=rows[Kind.THINK_ACT],
             tool_calls=rows[Kind.TOOL_CALL],
-            revision=self.revision,
+            revision=Revision(run_id, number, recorded_at),
         )
-        if self.opener_id is not None:
-            _take_opener_out(tree, str(self.opener_id))
+        if opener_id is not None:
+            _take_opener_out(tree, str(opener_id))
         return tree
 
+    return rows
 
-async def ask_for_tree(
-    connection: PoolConnection, project_id: int, plan_id: UUID, payloads: Payloads
-) -> AskedTree:
-    """Ask for the rows of a plan and of everything below it.
 
-    Args:
-        connection: In a transaction in which every query sees the same state, and in a pipeline.
-        project_id: The project whose plan it is.
-        plan_id: The plan; where runs share the id, the first that is no placeholder.
-        payloads: How much of the long strings to read.
-    """
-    cursor = await connection.execute(_FIND, {"project_id": project_id, "plan": plan_id})
-    found = await cursor.fetchone()
-    if found is None:
-        raise RecordNotFound("plan", plan_id)
-    run_id, opener_id, number, recorded_at = found
-    given = {"project_id": project_id, "run": run_id, "opener": opener_id, "plan": plan_id}
-    if run_id != plan_id:
-        below = await connection.execute(_PLANS_BELOW, given)
-        given["plans"] = [each for (each,) in await below.fetchall()]
-    queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
-    cursors: dict[Kind, AsyncCursor[Any]] = {}
-    for kind, query in queries.items():
-        cursors[kind] = connection.cursor(row_factory=args_row(NODES[kind]), binary=True)
-        await cursors[kind].execute(query, given, prepare=True)
-    return AskedTree(cursors, payloads, opener_id, Revision(run_id, number, recorded_at))
+def sent(
+    connection: SyncConnection, row: type[SomeRow], query: str, given: dict[str, Any]
+) -> Cursor[SomeRow]:
+    """Send a query of `rows_query` in a pipeline. The cursor makes its rows when they are read."""
+    cursor = connection.cursor(row_factory=args_row(row), binary=True)
+    return cursor.execute(query, given, prepare=True)
 
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
@@ -125,11 +123,9 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
-async def fetched_rows(
-    cursor: AsyncCursor[SomeRow], kind: Kind, payloads: Payloads
-) -> list[SomeRow]:
-    """Return the rows that `rows_query` finds, as the tree has them: by (position, id)."""
-    rows = [row async for some in some_at_a_time(cursor) for row in some]
+def fetched_rows(cursor: Cursor[SomeRow], kind: Kind, payloads: Payloads) -> list[SomeRow]:
+    """Return the rows of a query of `rows_query` in the order of a tree: by (position, id)."""
+    rows = cursor.fetchall()
     # Postgres would sort by moving whole rows, and takes longer than for all the rest.
     rows.sort(key=attrgetter(RULES[kind].id_field))
     rows.sort(key=lambda row: _LAST if row.position is None else row.position)

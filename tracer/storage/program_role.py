@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Table, text
 from sqlalchemy.exc import DBAPIError
 
 from tracer.logs import get_logger
-from tracer.storage.engine import PoolConnection
+from tracer.storage.engine import PoolConnection, SyncConnection
 from tracer.storage.tables import METADATA
 
 PROGRAM_ROLE = "tracer_program"
@@ -52,7 +52,7 @@ class Standing:
     """Whether there is Citus: its workers have to be told of the role and the project."""
 
 
-_standings: WeakKeyDictionary[PoolConnection, Standing] = WeakKeyDictionary()
+_standings: WeakKeyDictionary[PoolConnection | SyncConnection, Standing] = WeakKeyDictionary()
 
 STANDING = f"""
 SELECT coalesce((
@@ -71,10 +71,46 @@ async def standing_of(connection: PoolConnection) -> Standing:
     standing = _standings.get(connection)
     if standing is None:
         [found] = await (await connection.execute(STANDING)).fetchall()
-        standing = Standing(*found)
-        if standing.is_walled:
-            _standings[connection] = standing
+        standing = _remembered(connection, Standing(*found))
     return standing
+
+
+def standing_of_sync(connection: SyncConnection) -> Standing:
+    """Return the same for a synchronous connection."""
+    standing = _standings.get(connection)
+    if standing is None:
+        [found] = connection.execute(STANDING).fetchall()
+        standing = _remembered(connection, Standing(*found))
+    return standing
+
+
+def _remembered(connection: PoolConnection | SyncConnection, standing: Standing) -> Standing:
+    if standing.is_walled:
+        _standings[connection] = standing
+    return standing
+
+
+def role_of(standing: Standing) -> str:
+    """Return the role of a project's transactions, for `SET ROLE`. `none` is the owner."""
+    return PROGRAM_ROLE if standing.is_walled else "none"
+
+
+def entering(standing: Standing, project_id: int | None) -> list[str]:
+    """Return the statements that restrict the rest of a transaction to a project, in order.
+
+    They contain their values: Citus passes on to its workers only what `SET LOCAL` sets, and that
+    takes no parameters.
+
+    Args:
+        standing: That of the connection.
+        project_id: The project; None: none, as the owner of the tables again.
+    """
+    if project_id is None:
+        return ["SET LOCAL ROLE none"]
+    return [
+        f"SET LOCAL ROLE {role_of(standing)}",
+        f"SET LOCAL tracer.project_id TO {int(project_id)}",
+    ]
 
 
 def raise_wall(connection: Connection) -> None:

@@ -7,31 +7,35 @@ a pooler may hand the connection on.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from psycopg import AsyncRawCursor
 
 from tracer.errors import TracerError
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.storage.engine import READ_SECONDS, Pool, PoolConnection, borrowed, borrowed_to_read
-from tracer.storage.program_role import PROGRAM_ROLE, standing_of
+from tracer.storage.engine import (
+    READ_SECONDS,
+    Pool,
+    PoolConnection,
+    SyncConnection,
+    borrowed,
+    borrowed_to_read,
+)
+from tracer.storage.program_role import entering, role_of, standing_of, standing_of_sync
+
+T = TypeVar("T")
 
 Statement = tuple[str, Sequence[Any]]
 """SQL for a raw cursor, and its parameters."""
 
 Row = tuple[Any, ...]
 
-OWNER = "none"
-"""What `SET ROLE` calls the user that the connection was opened as."""
-
 _ENTER = "SELECT set_config('role', $1, true), set_config('tracer.project_id', $2, true)"
-_BEGIN: Statement = ("BEGIN", ())
-_COMMIT: Statement = ("COMMIT", ())
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _CHECK_REFERENCES: Statement = ("SET CONSTRAINTS ALL IMMEDIATE", ())
-_CHANGE_ROLE = "SELECT set_config('role', %s, true)"
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,35 @@ def reading(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]
 
 def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection]:
     """Lend a connection whose statements all see one state of a project, and change nothing."""
-    return _reading(project, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return _reading(project, _SNAPSHOT)
+
+
+async def read_many(project: ProjectPool, read: Callable[[SyncConnection], Callable[[], T]]) -> T:
+    """Read many rows in a worker thread, in one transaction that sees one state of a project.
+
+    Args:
+        project: Whose rows it sees.
+        read: Sends the queries, in a pipeline. It returns a function that makes the result of
+            their rows, which is called after the transaction: its end comes with the rows.
+
+    Raises:
+        TimeoutError: It took longer than `READ_SECONDS`.
+    """
+
+    def within(connection: SyncConnection) -> T:
+        statements = [_SNAPSHOT, *entering(standing_of_sync(connection), project.walled_project_id)]
+        with connection.pipeline():
+            for each in statements:
+                connection.execute(each, prepare=False)
+            try:
+                result = read(connection)
+            except TracerError:  # such as RecordNotFound: the connection stays usable
+                connection.execute("COMMIT", prepare=False)
+                raise
+            connection.execute("COMMIT", prepare=False)
+        return result()
+
+    return await project.pool.large_reads.run(within)
 
 
 @asynccontextmanager
@@ -103,10 +135,10 @@ async def _begun(
     connection: PoolConnection, project: ProjectPool, begin: str
 ) -> AsyncIterator[None]:
     """Pipeline a transaction of a project. Whoever ends the pipeline early does not end that."""
-    entering = await _entering(connection, project)
+    standing = await standing_of(connection)
     async with connection.pipeline():
-        await connection.execute(begin, prepare=False)
-        await _executing(connection, entering)
+        for each in (begin, *entering(standing, project.walled_project_id)):
+            await connection.execute(each, prepare=False)
         yield
 
 
@@ -141,18 +173,6 @@ async def committed(connection: PoolConnection, statements: Iterable[Statement])
     return [await _rows(each) for each in cursors[:-1]]
 
 
-@asynccontextmanager
-async def as_owner(connection: PoolConnection) -> AsyncIterator[None]:
-    """Be the tables' owner inside, whom policies do not hold; the project stays named.
-
-    Args:
-        connection: In a transaction of a project.
-    """
-    await connection.execute(_CHANGE_ROLE, [OWNER])
-    yield
-    await connection.execute(_CHANGE_ROLE, [await _role(connection)])
-
-
 async def executed(project: ProjectPool, statements: Iterable[Statement]) -> list[list[Row]]:
     """Execute statements in one transaction of a project and one round trip.
 
@@ -164,13 +184,15 @@ async def executed(project: ProjectPool, statements: Iterable[Statement]) -> lis
         The rows that each answered.
     """
     async with borrowed(project.pool, seconds=None) as connection:
-        first = await _entering(connection, project)
-        last = [_CHECK_REFERENCES]
-        # A pipeline without BEGIN is one transaction, which nothing in here ends early; but Citus
-        # would take each statement for one. What its references break is told by a statement: the
-        # driver loses a connection whose commit fails.
-        if (await standing_of(connection)).is_spread:
-            first, last = [_BEGIN, *first], [*last, _COMMIT]
+        standing = await standing_of(connection)
+        # A statement reports broken references: the driver loses a connection at a commit.
+        last: list[Statement] = [_CHECK_REFERENCES]
+        if standing.is_spread:  # Citus commits each statement of a pipeline without BEGIN
+            begin = ["BEGIN", *entering(standing, project.walled_project_id)]
+            first: list[Statement] = [(each, ()) for each in begin]
+            last.append(("COMMIT", ()))
+        else:  # three statements fewer: a tenth of the processor time of a small write
+            first = [(_ENTER, [role_of(standing), str(project.walled_project_id)])]
         async with connection.pipeline():
             cursors = await _executing(connection, (*first, *statements, *last))
         return [await _rows(each) for each in cursors[len(first) : -len(last)]]
@@ -190,19 +212,3 @@ async def _executing(
 
 async def _rows(cursor: AsyncRawCursor[Row]) -> list[Row]:
     return await cursor.fetchall() if cursor.description else []
-
-
-async def _entering(connection: PoolConnection, project: ProjectPool) -> list[Statement]:
-    role = await _role(connection)
-    if (await standing_of(connection)).is_spread:
-        # The workers hear of what is set by `SET LOCAL`, which takes no parameters.
-        project_id = int(project.walled_project_id)
-        return [
-            (f"SET LOCAL ROLE {role}", ()),
-            (f"SET LOCAL tracer.project_id TO {project_id}", ()),
-        ]
-    return [(_ENTER, [role, str(project.walled_project_id)])]
-
-
-async def _role(connection: PoolConnection) -> str:
-    return PROGRAM_ROLE if (await standing_of(connection)).is_walled else OWNER

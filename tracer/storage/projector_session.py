@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import RawCursor
 
 from tracer.storage.engine import SyncConnection
-from tracer.storage.program_role import PROGRAM_ROLE, STANDING, Standing
+from tracer.storage.program_role import Standing, entering, standing_of_sync
 
 
 class ProjectorSession:
@@ -18,16 +18,11 @@ class ProjectorSession:
     def __init__(self, connection: SyncConnection) -> None:
         """Take a connection to the database, as the owner of the tables."""
         self.connection = connection
-        self._standing: Standing | None = None
 
     @property
     def standing(self) -> Standing:
         """Whether policies hold, and whether the tables are spread by Citus."""
-        # No `cached_property`: before Python 3.12 it has one lock for all sessions of a process.
-        if self._standing is None:
-            [found] = self.connection.execute(STANDING).fetchall()
-            self._standing = Standing(*found)
-        return self._standing
+        return standing_of_sync(self.connection)
 
     def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, which takes its values as $1, $2, ..."""
@@ -51,8 +46,4 @@ class ProjectorSession:
 
     def become(self, project_id: int | None) -> None:
         """Enter a project, or be the tables' owner again, within a transaction."""
-        role = PROGRAM_ROLE if project_id is not None and self.standing.is_walled else "none"
-        settings = f"SET LOCAL ROLE {role}"
-        if project_id is not None:
-            settings += f"; SET LOCAL tracer.project_id TO {int(project_id)}"
-        self.connection.execute(settings)
+        self.connection.execute("; ".join(entering(self.standing, project_id)))

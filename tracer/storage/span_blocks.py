@@ -6,8 +6,7 @@ are in `otel_span`, one per row. Readers take both tables.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -15,7 +14,7 @@ from uuid import UUID
 from tracer.otel.blocks import unpack_block
 from tracer.otel.repacking import Block
 from tracer.otel.wire import bytes_field
-from tracer.storage.engine import PoolConnection
+from tracer.storage.engine import SyncConnection
 
 BLOCK_BYTES = 4_000_000
 """The largest uncompressed size of a block that combines others. One larger span exceeds it."""
@@ -62,25 +61,29 @@ def span_message(bodies: Iterable[bytes]) -> bytes:
     return b"".join(bytes_field(1, body) for body in bodies)
 
 
-async def messages_of(
-    connection: PoolConnection, project_id: int, root_plan_id: UUID
-) -> list[bytes]:
-    """Return the spans of a run as serialized `TracesData` messages, in any number of versions.
+def messages_of(
+    connection: SyncConnection, project_id: int, root_plan_id: UUID
+) -> Callable[[], list[bytes]]:
+    """Send the queries for the spans of a run.
 
     Args:
-        connection: In a transaction of the project whose statements see one snapshot.
+        connection: In a transaction of the project whose statements see one snapshot, and in a
+            pipeline.
         project_id: The project.
         root_plan_id: The run. A run without spans has no messages.
 
-    Raises:
-        UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
+    Returns:
+        A function that returns the spans as serialized `TracesData` messages, in any number of
+        versions. Call it after the end of the transaction. It raises `UnreadableBlock` if a block
+        is damaged, or if a newer version of the program wrote it.
     """
     given = {"project_id": project_id, "run": root_plan_id}
     blocks, rows = [
-        [body for (body,) in await (await connection.execute(query, given, binary=True)).fetchall()]
-        for query in (_BLOCKS, _SPAN_ROWS)
+        connection.execute(query, given, binary=True) for query in (_BLOCKS, _SPAN_ROWS)
     ]
-    return await asyncio.to_thread(_messages, blocks, rows)
+    return lambda: _messages(
+        [body for (body,) in blocks.fetchall()], [body for (body,) in rows.fetchall()]
+    )
 
 
 def _messages(blocks: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
