@@ -20,11 +20,6 @@ class LeaseTerms:
     silence: timedelta = timedelta(minutes=15)
     """A run's, for what no recorder is named for: OpenTelemetry spans mostly."""
 
-    @property
-    def pause(self) -> timedelta:
-        """How long a sign of life that was noted need not be noted again."""
-        return min(self.lease / 6, timedelta(seconds=10))
-
 
 DEFAULT_TERMS = LeaseTerms()
 

@@ -228,8 +228,10 @@ def merged_whole(kind: Kind, one: Fields, other: Fields) -> Fields:
     for name in LEAST[kind]:
         values = [fields[name] for fields in (one, other) if fields.get(name) is not None]
         whole[name] = min(values, default=None)
-    if kind is not Kind.RUN and whole["status"].is_ending:
-        whole["abandoned_at"] = None
+    times = [fields["abandoned_at"] for fields in (one, other) if fields.get("abandoned_at")]
+    whole.pop("abandoned_at", None)
+    if times and not whole["status"].is_ending:
+        whole["abandoned_at"] = min(times)
     if kind in INFERRED:
         whole["inferred"] = bool(one.get("inferred") or other.get("inferred"))
         evidence = [fields.get("inferred_from") or "" for fields in (one, other)]
@@ -237,11 +239,26 @@ def merged_whole(kind: Kind, one: Fields, other: Fields) -> Fields:
     return whole
 
 
-LEAST = {
-    kind: ("recorded_at", "cancel_requested_at" if kind is Kind.RUN else "abandoned_at")
-    for kind in Kind
+LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
+    Kind.RUN: ("recorded_at", "cancel_requested_at")
 }
-"""Times that no event says, of which the earlier stays; an ending takes away `abandoned_at`."""
+"""Times that no event contains, of which the earlier stays."""
+
+
+def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
+    """Return which recorders are dead in which runs, since when, by what exports say of records.
+
+    Returns:
+        The run, the recorder that a record names, and the record's `abandoned_at`; a pair of run
+        and recorder may come several times.
+    """
+    return [
+        (run_id, version.get("recorder_id"), version["abandoned_at"])
+        for kind in RECORDS
+        for (run_id, _), version in reduced[kind].items()
+        if version.get("abandoned_at") and version.get("status") in (Status.PENDING, Status.RUNNING)
+    ]
+
 
 INFERRED = {kind for kind, record in RECORDS.items() if "inferred" in record.model_fields}
 """The kinds of record that say whether their place was reconstructed."""

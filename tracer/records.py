@@ -285,7 +285,6 @@ FROM_ROOT_PLAN = (
     "reason",
     "started_at",
     "finished_at",
-    "abandoned_at",
     "recorder_id",
 )
 """The fields that a run copies from its root plan."""

@@ -130,7 +130,7 @@ def test_a_migration_that_waits_too_long_names_the_session_that_holds_the_lock(
 def test_a_migration_again_changes_nothing_and_spares_the_records(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
-            "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL, NULL,"
+            "INSERT INTO run VALUES (1, gen_random_uuid(), 'unknown', NULL, NULL, NULL,"
             " NULL, now(), 1, NULL, NULL, NULL, NULL, '{}', NULL, NULL, 0, 0, 0, 0, 0, 'events')"
         )
     upgrade(database_url)

@@ -15,7 +15,7 @@ from tests.store_contract.test_leases import by, in_flight, statuses
 from tracer.ids import new_id
 from tracer.leases import LeaseTerms
 from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_leases import PARTS_AT_ONCE, PostgresReaper
+from tracer.storage.postgres_leases import AT_ONCE, PostgresReaper
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.store import RunFilter
@@ -39,7 +39,7 @@ async def left_of_leases(pool: Pool) -> tuple[int, int]:
 @pytest.mark.thorough
 async def test_reapers_at_once_mark_each_run_once(store: Living, pool: Pool) -> None:
     recorder_id = new_id()
-    runs = [Moments() for _ in range(2 * PARTS_AT_ONCE + 50)]
+    runs = [Moments() for _ in range(2 * AT_ONCE + 50)]
     for run in runs:
         await store.record(*by(recorder_id, run.plan_started(0)))
     before = await store.reader.read_revisions([run.root for run in runs])
@@ -129,31 +129,15 @@ async def test_nothing_is_kept_of_recorders_that_left_nothing_open(
 
 
 @pytest.mark.thorough
-async def test_a_lease_is_kept_as_long_as_it_explains_something(store: Living, pool: Pool) -> None:
+async def test_lease_is_stored_until_its_last_run_is_deleted(store: Living, pool: Pool) -> None:
     recorder_id = new_id()
     run = await in_flight(store, recorder_id)
     await store.pass_time(100)
     assert await left_of_leases(pool) == (1, 1)
 
     await store.writer.delete_run(run.root)
-    another = new_id()
-    await store.writer.renew(another)
-    await store.pass_time(60)
+    await store.pass_time(3600)
     assert await left_of_leases(pool) == (0, 0)
-
-
-@pytest.mark.thorough
-async def test_a_life_is_noted_once_in_a_while(store: Living, asked: list[str]) -> None:
-    recorder_id, run = new_id(), Moments()
-
-    async def noted() -> int:
-        asked.clear()
-        await store.record(*by(recorder_id, run.call_started(store.clock.seconds)))
-        return sum("recorder_lease" in statement for statement in asked)
-
-    assert [await noted(), await noted()] == [1, 0]
-    store.clock.move(TERMS.pause.total_seconds())
-    assert [await noted(), await noted()] == [1, 0]
 
 
 async def test_leases_go_by_the_clock_of_the_database(pool: Pool) -> None:

@@ -14,10 +14,8 @@ from tests.citus_databases import on_one_postgres
 from tests.sample_runs import START, sample_run
 from tests.storage.lock_waits import until_waiting
 from tests.store_contract.moments import Moments
-from tests.trees import read_tree
 from tracer.events import Event, ToolCallFinished
 from tracer.ids import new_id
-from tracer.lineage import Payloads
 from tracer.records import Run
 from tracer.status import Status
 from tracer.storage.engine import Pool, open_pool
@@ -251,24 +249,6 @@ async def test_view_casts_the_text_that_wins_a_merge(pool: Pool, writer: Postgre
     assert await rows(pool, CAST_TEXTS) == [([2], [6])]
     await writer.write([run.call_started(arguments="[3"), run.call_finished(at=7, result="[7")])
     assert await rows(pool, CAST_TEXTS) == [(None, None)]
-
-
-async def test_an_ending_clears_what_said_that_its_recorder_had_died(
-    pool: Pool, writer: PostgresWriter, reader: PostgresReader
-) -> None:
-    run = Moments()
-    await writer.write([run.plan_started(), run.call_started()])
-    for table in ("run", "plan_execution_record", "act_tool_info"):
-        async with pool.connection() as connection:
-            await connection.execute(f"UPDATE {table} SET abandoned_at = now()")
-    assert (await reader.read_run(run.root)).shown_status == "abandoned"
-    assert (await reader.list_runs(RunFilter(status="abandoned"), 9, None)).items
-    assert not (await reader.list_runs(RunFilter(status="running"), 9, None)).items
-    tree = await read_tree(reader, run.root, Payloads.NONE)
-    assert {tree.plans[0]["status"], tree.tool_calls[0]["status"]} == {"abandoned"}
-    await writer.write([run.plan_finished(), run.call_finished()])
-    assert (await reader.read_run(run.root)).abandoned_at is None
-    assert (await reader.read_tool_call(run.call)).call.abandoned_at is None
 
 
 async def test_a_tombstone_keeps_nothing_but_keys(pool: Pool, writer: PostgresWriter) -> None:

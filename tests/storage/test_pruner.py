@@ -98,6 +98,7 @@ async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Poo
     )
     await judged(pool, died, days_ago(20))
     await renewed(pool, recorder_id, NOW)
+    await PostgresReaper(pool, clock=lambda: NOW).look_after_leases(NOW)
 
     assert (await pruned(pool, MONTH)).runs == 1
     assert await kept(pool) == {alive.root, dead.root}
@@ -116,6 +117,18 @@ async def test_run_with_pending_spans_is_kept_unless_its_projection_failed(pool:
 
     assert await kept(pool) == {pending}
     assert set((await left_of(pool, [failed, projected])).values()) == {0}
+
+
+async def test_open_run_is_not_pruned_before_its_recorder_is_judged(pool: Pool) -> None:
+    run, recorder_id = Moments(), new_id()
+    started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
+    await record(pool, started, at=days_ago(90))
+
+    # As after an outage: the lease expired, but nobody could hear the recorder.
+    assert (await pruned(pool, MONTH)).runs == 0
+
+    await judged(pool, recorder_id, days_ago(80))
+    assert (await pruned(pool, MONTH)).runs == 1
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
@@ -259,6 +272,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
     assert await rows(pool, leases) == [(1,)]
     await SettingsOfProject(ProjectPool(pool)).change(keep_days=30)
     await Pruner(pool, clock=lambda: NOW).look()
+    await PostgresReaper(pool, clock=lambda: NOW).look_after_leases(NOW)
     assert await rows(pool, leases) == [(0,)]
 
 

@@ -385,6 +385,24 @@ async def test_a_lease_says_why_a_record_is_abandoned(store: Living) -> None:
     assert (await store.reader.read_run(run.root)).abandoned_at == lease.expires_at
 
 
+async def test_last_heartbeat_is_never_earlier_than_last_record(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    for _ in range(3):
+        store.clock.move(7)
+        another = run.call_started(store.clock.seconds, tool_call_id=new_id())
+        await store.record(*by(recorder_id, another))
+
+        calls = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
+        (lease,) = await store.reader.read_leases(run.root)
+        assert lease.seen_at >= max(call.recorded_at for call in calls if call.recorded_at)
+
+    await store.pass_time(60)
+    (lease,) = await store.reader.read_leases(run.root)
+    assert (await store.reader.read_run(run.root)).abandoned_at == lease.expires_at
+    assert lease.seen_at == START + timedelta(seconds=21)
+
+
 async def test_a_run_that_is_not_there_has_no_leases(store: Living) -> None:
     with pytest.raises(RecordNotFound):
         await store.reader.read_leases(new_id())

@@ -6,6 +6,7 @@ All take `project_id`, and most the runs that they are about as `runs`. `now` is
 from __future__ import annotations
 
 from tracer.records import Kind
+from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.tables import ALWAYS, IS_BURIED, METADATA, TABLES, is_text
 
 _OF_PROJECT = "project_id = %(project_id)s"
@@ -29,7 +30,7 @@ _IS_OPEN = "finished_at IS NULL AND status < 'cancelled'"
 
 # An end that is yet to come was told by a wrong clock.
 _END = f"""CASE WHEN finished_at <= %(now)s THEN finished_at
-    WHEN {_IS_OPEN} AND abandoned_at IS NOT NULL THEN abandoned_at ELSE recorded_at END"""
+    ELSE coalesce({abandoned_at("run")}, recorded_at) END"""
 
 # A run with pending spans has no end yet. If its projection failed for good, its records decide:
 # otherwise no project could ever get rid of it.
@@ -40,9 +41,7 @@ _LIVES = f"""EXISTS (
 ) OR {_IS_OPEN} AND EXISTS (
     SELECT FROM recorder_run AS part
     WHERE part.root_plan_id = run.root_plan_id AND part.project_id = run.project_id
-        AND part.recorder_id IN (
-            SELECT recorder_id FROM recorder_lease
-            WHERE {_OF_PROJECT} AND seen_at + length > %(now)s))"""
+        AND part.abandoned_at IS NULL)"""
 
 TOO_OLD = f"""deleted_at IS NULL AND recorded_at < %(before)s AND {_END} < %(before)s
     AND NOT ({_LIVES})"""
@@ -116,7 +115,7 @@ def burying(which: str) -> str:
     """
     return f"""
     UPDATE run SET deleted_at = coalesce(deleted_at, %(now)s), revision = revision + 1,
-    status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL, abandoned_at = NULL,
+    status = 'unknown', reason = NULL, started_at = NULL, finished_at = NULL,
     recorder_id = NULL, title = NULL, agent_name = NULL, tags = '{{}}', masked = '{{}}',
     traceparent = NULL, cancel_requested_at = NULL, input_tokens = 0, output_tokens = 0,
     cost_usd = 0, tool_calls = 0, failures = 0, projected = 0, projection_version = 0,

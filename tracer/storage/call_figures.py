@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracer.storage.duration_buckets import bucket_of
+from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.tables import IS_FAILED, IS_OPEN, START
 
 DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"
@@ -60,7 +61,8 @@ def calls_of(source: str, at: str = "{}") -> str:
     SELECT call.*, coalesce(opened.sub_plans, 0) AS sub_plans
     FROM (
         SELECT root_plan_id, tool_call_id, name COLLATE "C" AS name, tool_type, status,
-            abandoned_at, {START} AS latest_at, {at.format(START)} AS at,
+            {abandoned_at("act_tool_info")} AS abandoned_at, {START} AS latest_at,
+            {at.format(START)} AS at,
             {DURATION} AS duration_ms, CASE WHEN {IS_FAILED} THEN {FAILED_AT} END AS failed_at
         {source}
     ) AS call LEFT JOIN LATERAL (

@@ -1,4 +1,8 @@
-"""The tables of who lives: the leases of recorders, and where to look when one runs out."""
+"""The tables of recorders: their leases, and the runs that they recorded.
+
+Whether a recorder is dead in a run is stored once, in `recorder_run.abandoned_at`. Records do not
+repeat it: `abandoned_at` and `shown_status` look it up.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,6 @@ from sqlalchemy import (
     Index,
     Interval,
     PrimaryKeyConstraint,
-    text,
 )
 from sqlmodel import Field, SQLModel
 
@@ -20,7 +23,7 @@ from tracer.records import MOMENT_TYPE, RecordConfig
 
 
 class RecorderLeaseRow(SQLModel, table=True):
-    """Until when a recorder counts as alive; gone with the last that it left abandoned."""
+    """How long a recorder counts as alive; deleted with its last row in `recorder_run`."""
 
     __tablename__ = "recorder_lease"
     __table_args__ = (
@@ -33,19 +36,19 @@ class RecorderLeaseRow(SQLModel, table=True):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that it records to."""
     recorder_id: UUID = Field(primary_key=True)
-    """The recorder; of what no recorder is named for, the run."""
+    """The recorder; the run itself, for spans and for events that name no recorder."""
     seen_at: datetime = Field(sa_type=MOMENT_TYPE)
-    """When it gave its last sign of life, by the database's clock."""
+    """The time of its last heartbeat or record, by the database's clock."""
     length: timedelta = Field(sa_type=Interval)
-    """How long that counts."""
+    """How long a heartbeat counts."""
     lag: timedelta | None = Field(default=None, sa_type=Interval)
-    """The least time between an event and its arrival: what took longer waited in a spool."""
-    due_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
-    """When to look after it: when it runs out, or came back. Null: it ran out, and was settled."""
+    """The least time between an event and its arrival; events that took longer were spooled."""
+    due_at: datetime = Field(sa_type=MOMENT_TYPE)
+    """When the reaper looks at it next."""
 
 
 class RecorderRunRow(SQLModel, table=True):
-    """A run that a recorder wrote to: where the reaper looks when its lease ran out."""
+    """A run that a recorder wrote to, and whether the recorder is dead in it."""
 
     __tablename__ = "recorder_run"
     __table_args__ = (
@@ -64,10 +67,50 @@ class RecorderRunRow(SQLModel, table=True):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     recorder_id: UUID = Field(primary_key=True)
-    """The recorder; of what no recorder is named for, the run."""
+    """The recorder; the run itself, for spans and for events that name no recorder."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
-    may_be_open: bool = Field(default=True, sa_column_kwargs={"server_default": text("true")})
-    """Whether it may have records in the run that are open and not abandoned."""
-    has_abandoned: bool = Field(default=False, sa_column_kwargs={"server_default": text("false")})
-    """Whether records of it were marked as abandoned since it was heard."""
+    abandoned_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    """When its lease expired: its open records in the run are abandoned. Null while it lives."""
+
+
+def whose(row: str, run: str) -> str:
+    """Return the `recorder_run.recorder_id` that a record belongs to, as SQL.
+
+    A run of spans stands for its recorder: its records may name one that wrote them elsewhere.
+
+    Args:
+        row: The record's row.
+        run: The row of its run.
+    """
+    return (
+        f"CASE {run}.source WHEN 'events' THEN coalesce({row}.recorder_id, {row}.root_plan_id)"
+        f" ELSE {row}.root_plan_id END"
+    )
+
+
+def is_unfinished(row: str) -> str:
+    """Return whether a record is abandoned if its recorder is dead, as SQL."""
+    return f"{row}.status IN ('pending', 'running')"
+
+
+def abandoned_at(row: str) -> str:
+    """Return when a record's recorder was found dead in its run, as SQL; null if it was not.
+
+    A subquery, since the CASE evaluates it for unfinished records only.
+
+    Args:
+        row: The row of a record or of a run.
+    """
+    return f"""CASE WHEN {is_unfinished(row)} THEN (
+        SELECT recorder.abandoned_at FROM run AS its_run
+        JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+            AND recorder.root_plan_id = its_run.root_plan_id
+            AND recorder.recorder_id = {whose(row, "its_run")}
+        WHERE its_run.project_id = {row}.project_id AND its_run.root_plan_id = {row}.root_plan_id
+    ) END"""
+
+
+def shown_status(row: str) -> str:
+    """Return a record's status as it is shown, as SQL: `abandoned` if its recorder is dead."""
+    return f"CASE WHEN {abandoned_at(row)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"

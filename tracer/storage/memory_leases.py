@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from tracer.leases import MOST_LATE, Lease, LeaseTerms
 from tracer.records import Kind
-from tracer.status import Status
-from tracer.storage.memory_runs import KeptRun
+from tracer.storage.memory_runs import KeptRun, is_unfinished
 from tracer.storage.signs_of_life import Signs
-from tracer.versions import Fields
 
 
 @dataclass
@@ -69,50 +67,64 @@ class MemoryLeases:
             self.renew(recorder_id, now, at)
 
     def of_run(self, run: KeptRun) -> list[Lease]:
-        """Return the leases of those who left something open in a run."""
-        whose = {_whose(run, fields) for _, _, fields in _open_records(run)}
-        found = [self._kept[each].lease for each in whose if each in self._kept]
+        """Return the leases of the recorders that have unfinished records in a run."""
+        found = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
         return sorted(found, key=lambda lease: lease.recorder_id)
 
     def look_after(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
-        """Mark what the dead left open in runs, and clear what is of the living."""
+        """Mark recorders as dead in the runs in which they left something unfinished, or as alive.
+
+        Args:
+            runs: The runs to look at.
+            since: A lease counts from this moment on at least.
+            now: The present moment.
+        """
         for run in runs:
-            self._look_after(run, since, now)
-
-    def _look_after(self, run: KeptRun, since: datetime, now: datetime) -> None:
-        changed = False
-        for kind, record_id, fields in list(_open_records(run)):
-            kept = self._kept.get(_whose(run, fields))
-            if kept is None:
-                continue
-            lease = kept.lease
-            is_dead = max(lease.seen_at, since) + lease.length <= now
-            abandoned_at = lease.expires_at if is_dead else None
-            is_excused = not is_dead and lease.expires_at <= now
-            if not is_excused and fields.get("abandoned_at") != abandoned_at:
-                changed = True
-                run.parts[kind][record_id] = {
-                    **fields,
-                    "abandoned_at": abandoned_at,
-                    "revision": run.fields["revision"] + 1,
-                }
-        run.fields["revision"] += changed
+            unfinished = _unfinished(run)
+            has_changed = False
+            for recorder_id in {*unfinished, *run.abandoned} & self._kept.keys():
+                lease = self._kept[recorder_id].lease
+                is_dead = max(lease.seen_at, since) + lease.length <= now
+                if not is_dead and lease.expires_at <= now:
+                    continue  # nobody looked until now
+                before = run.abandoned.pop(recorder_id, None)
+                after = lease.expires_at if is_dead and recorder_id in unfinished else None
+                if after is not None:
+                    run.abandoned[recorder_id] = after
+                if after != before and recorder_id in unfinished:
+                    _raise(run, unfinished[recorder_id])
+                    has_changed = True
+            run.fields["revision"] += has_changed
 
 
-def is_taken_up(kept: Fields, version: Fields) -> bool:
-    """Return whether another recorder than before writes a record now."""
-    before, now = kept.get("recorder_id"), version.get("recorder_id")
-    return now is not None and (before is None or now > before)
+def mark_dead(run: KeptRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
+    """Mark a recorder as dead in a run since a time, or since an earlier one.
+
+    Args:
+        run: The run.
+        recorder_id: The recorder that its records name; None if they name none.
+        abandoned_at: The time.
+    """
+    whose = run.whose({"recorder_id": recorder_id})
+    before = run.abandoned.get(whose)
+    if before is None or abandoned_at < before:
+        run.abandoned[whose] = abandoned_at
+        _raise(run, _unfinished(run).get(whose, ()))
+        run.fields["revision"] += 1
 
 
-def _open_records(run: KeptRun) -> Iterator[tuple[Kind, UUID, Fields]]:
+def _raise(run: KeptRun, places: Iterable[tuple[Kind, UUID]]) -> None:
+    """Give records the revision that comes after their run's."""
+    for kind, record_id in places:
+        fields = run.parts[kind][record_id]
+        run.parts[kind][record_id] = {**fields, "revision": run.fields["revision"] + 1}
+
+
+def _unfinished(run: KeptRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
+    """Return the unfinished records of a run by their recorders."""
+    found: dict[UUID, list[tuple[Kind, UUID]]] = {}
     for kind, part in run.parts.items():
         for record_id, fields in part.items():
-            if fields["status"] in (Status.PENDING, Status.RUNNING):
-                yield kind, record_id, fields
-
-
-def _whose(run: KeptRun, fields: Fields) -> UUID:
-    # Records of spans may name the recorder that wrote them elsewhere.
-    recorder_id: UUID | None = None if run.is_of_spans else fields.get("recorder_id")
-    return recorder_id or run.root_plan_id
+            if is_unfinished(fields):
+                found.setdefault(run.whose(fields), []).append((kind, record_id))
+    return found

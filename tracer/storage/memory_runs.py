@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -35,11 +36,26 @@ class KeptRun:
     is_agent_work: bool = True
     removed: dict[Removed, int] = field(default_factory=dict)
     """The records that a projection removed, and the revision that it made."""
+    abandoned: dict[UUID, datetime] = field(default_factory=dict)
+    """When recorders were found dead in the run; see `whose`."""
 
     def record(self, kind: Kind, record_id: UUID) -> Any:
         """Return one of the records below the run."""
         ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
-        return RECORDS[kind](**{**self.parts[kind][record_id], **ids})
+        fields = self.parts[kind][record_id]
+        return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})
+
+    def whose(self, fields: Fields) -> UUID:
+        """Return the recorder that a record belongs to; the run stands for an unknown one.
+
+        Records of spans may name the recorder that wrote them elsewhere.
+        """
+        recorder_id: UUID | None = None if self.is_of_spans else fields.get("recorder_id")
+        return recorder_id or self.root_plan_id
+
+    def abandoned_at(self, fields: Fields) -> datetime | None:
+        """Return when the recorder of an unfinished record was found dead, if it was."""
+        return self.abandoned.get(self.whose(fields)) if is_unfinished(fields) else None
 
     def records(self) -> Records:
         """Return all of them."""
@@ -61,6 +77,8 @@ class KeptRun:
         root_plan = self.parts[Kind.PLAN].get(self.root_plan_id, {})
         shown = {name: root_plan[name] for name in FROM_ROOT_PLAN if name in root_plan}
         totals = totals_of(self.parts)
+        if root_plan:
+            shown["abandoned_at"] = self.abandoned_at(root_plan)
         return Run(root_plan_id=self.root_plan_id, **shown, **totals, **self.fields)
 
     def put(self, changes: Changes) -> None:
@@ -82,6 +100,11 @@ class KeptRun:
         for kind, record_id in changes.removed:
             del self.parts[kind][record_id]
             self.removed[kind, record_id] = revision
+
+
+def is_unfinished(fields: Fields) -> bool:
+    """Return whether a record is abandoned if its recorder is dead."""
+    return fields["status"] in (Status.PENDING, Status.RUNNING)
 
 
 def why_no_events(kept: KeptRun | None) -> str | None:

@@ -22,7 +22,7 @@ from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id, run_ids_like
 from tracer.otel.spans import Span
 from tracer.pages import Page
-from tracer.record_json import ExportedRecord, merged_whole, reduce_records
+from tracer.record_json import ExportedRecord, dead_recorders, merged_whole, reduce_records
 from tracer.records import (
     RECORDS,
     ActToolInfo,
@@ -36,7 +36,7 @@ from tracer.status import Status
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
 from tracer.storage.ancestors import path_down_to
-from tracer.storage.memory_leases import MemoryLeases, is_taken_up
+from tracer.storage.memory_leases import MemoryLeases, mark_dead
 from tracer.storage.memory_lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
 from tracer.storage.memory_runs import KeptRun, bury, why_no_events, why_no_spans
 from tracer.storage.memory_spans import project_blocks, restored
@@ -120,7 +120,9 @@ class MemoryStore:
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
         """Bring exported records back; see `TraceRestorer.restore`."""
         accepted, refused = self._divided(self._admission.records(records))
-        self._write(reduce_records(accepted), merged_whole)
+        reduced = reduce_records(accepted)
+        self._write(reduced, merged_whole)
+        self._mark_dead(reduced)
         return WriteAnswer.without(refused, records)
 
     def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
@@ -159,7 +161,15 @@ class MemoryStore:
             if run is not None and run.is_of_spans and not run.is_deleted:
                 self._project(run)
                 self._restore(run, exported, now)
+        self._mark_dead(exported)
         return answer
+
+    def _mark_dead(self, exported: Reduced) -> None:
+        """Mark recorders as dead in runs by what an export says of their records."""
+        for run_id, recorder_id, abandoned_at in dead_recorders(exported):
+            run = self._runs.get(run_id)
+            if run is not None and not run.is_deleted:
+                mark_dead(run, recorder_id, abandoned_at)
 
     def _accept(
         self, traces: Sequence[TraceSpans], now: datetime, seen_at: datetime | None
@@ -253,16 +263,13 @@ class MemoryStore:
     ) -> None:
         part = run.parts[kind]
         kept = part.get(record_id)
-        if kept is not None and is_taken_up(kept, version):
-            kept = {**kept, "abandoned_at": None}
         changed = merge(kind, kept or {}, version)
+        changed.pop("abandoned_at", None)
         if kept is None:
             first = version.get("recorded_at") or now
             born = {"project_id": self._project_id, "recorded_at": first}
             part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
         elif changed != kept:
-            if changed["status"].is_ending:
-                changed["abandoned_at"] = None
             changed["revision"] = run.fields["revision"]
             part[record_id] = changed
 

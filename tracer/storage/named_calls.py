@@ -7,13 +7,13 @@ from typing import Any
 from tracer.lineage import Payloads
 from tracer.records import Kind
 from tracer.storage.call_figures import DURATION, FAILED_AT
-from tracer.storage.postgres_tree import SHOWN_STATUS, payload_expressions
+from tracer.storage.postgres_tree import payload_expressions
 from tracer.storage.tables import START
 from tracer.text import preview
 from tracer.tool_stats import NamedCall
 
 _NAMED = f"""
-SELECT tool_call_id, root_plan_id, {SHOWN_STATUS} AS status, started_at,
+SELECT tool_call_id, root_plan_id, status::text AS status, started_at,
     {DURATION} AS duration_ms, error_type,
     {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
 

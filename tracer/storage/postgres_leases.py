@@ -1,8 +1,8 @@
-"""Leases in Postgres: signs of life noted by whoever writes, and the reaper that reads them."""
+"""Leases in Postgres: writers renew them, and the reaper finds those that expired."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,72 +10,44 @@ from uuid import UUID
 
 from psycopg import AsyncRawCursor
 
-from tracer.clock import Clock, utc_now
+from tracer.clock import Clock
 from tracer.leases import Lease, LeaseTerms
-from tracer.records import RECORDS
-from tracer.storage import citus_leases
+from tracer.storage import lease_statements as sql
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
-from tracer.storage.lease_statements import (
-    COUNT_LEASES,
-    FORGET_LEASES,
-    FORGET_PARTS,
-    LEASES_OF_RUN,
-    MARK,
-    NOTE_PARTS,
-    NOTE_RUNS,
-    NOTE_SIGNS,
-    NOW,
-    RAISE_RUNS,
-    RENEW,
-    SETTLE,
-    SETTLE_SOME,
-    TAKE_PARTS,
-)
-from tracer.storage.project_pool import Row
-from tracer.storage.signs_of_life import Part, Signs
+from tracer.storage.project_pool import Statement
+from tracer.storage.signs_of_life import Signs
 
-PARTS_AT_ONCE = 100
-"""How many runs a reaper holds at once."""
+AT_ONCE = 100
+"""The most leases, and the most runs, that a transaction of the reaper locks."""
 
 
 class PostgresLeases:
-    """The part of a writer that keeps recorders' leases."""
+    """The part of a writer that renews recorders' leases."""
 
     def __init__(self, project_id: int, terms: LeaseTerms, clock: Clock | None = None) -> None:
-        """Begin with nothing noted.
+        """Take the project.
 
         Args:
-            project_id: Whose leases.
-            terms: How long they last.
-            clock: What they go by; None: the database's own clock.
+            project_id: The project of the recorders.
+            terms: How long leases last.
+            clock: The time of leases; None: the database's clock.
         """
         self._project_id = project_id
         self._terms = terms
         self._clock = clock
-        self._noted: set[Part] = set()
-        self._noted_since = datetime.min
 
     async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
         """Renew a recorder's lease; see `TraceWriter.renew`."""
-        cursor = AsyncRawCursor(connection)
         given = [[recorder_id], [None], [self._terms.lease]]
-        await cursor.execute(RENEW, [self._project_id, self._moment(), *given])
-        (row,) = await cursor.fetchall()
+        (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *given])
         return Lease(*row)
 
-    def new(self, signs: Signs) -> Signs:
-        """Return the signs of life that were not noted a moment ago."""
-        now = (self._clock or utc_now)().replace(tzinfo=None)
-        if not self._noted_since <= now < self._noted_since + self._terms.pause:
-            self._noted.clear()
-            self._noted_since = now
-        return {part: at for part, at in signs.items() if part not in self._noted}
+    def noting(self, signs: Signs) -> list[Statement]:
+        """Return the statements that note signs of life.
 
-    def noting(self, signs: Signs) -> list[tuple[str, list[Any]]]:
-        """Return what notes signs of life in the transaction that locked their runs.
-
-        The last statement returns the recorders that `remember` wants to know.
+        They belong into the transaction that locked the runs: so the last heartbeat of a recorder
+        is never earlier than its last record.
         """
         latest: dict[UUID, datetime | None] = {}
         for (recorder_id, _), at in signs.items():
@@ -87,33 +59,19 @@ class PostgresLeases:
             for recorder_id in latest
         ]
         recorders, run_ids = zip(*signs, strict=True)
-        moment = self._moment()
-        given = [self._project_id, moment, [*latest], [*latest.values()], lengths]
+        given = [self._project_id, self._moment(), [*latest], [*latest.values()], lengths]
         return [
-            (NOTE_RUNS, [self._project_id, [*recorders], [*run_ids]]),
-            (NOTE_SIGNS, [*given, self._terms.pause]),
+            (sql.NOTE_RUNS, [self._project_id, [*recorders], [*run_ids]]),
+            (sql.RENEW, given),
         ]
-
-    def remember(self, signs: Signs, answer: Iterable[Row]) -> None:
-        """Take note, after the commit, that signs need not be noted again for a moment.
-
-        Args:
-            signs: What was noted.
-            answer: What the last of the `noting` statements returned: the recorders whose leases do
-                not run out meanwhile.
-        """
-        lasting = {recorder_id for (recorder_id,) in answer}
-        self._noted.update(part for part in signs if part[0] in lasting)
 
     def _moment(self) -> datetime | None:
         return self._clock and self._clock()
 
 
 async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID) -> list[Lease]:
-    """Return the leases of those who left something open in a run, or may have."""
-    cursor = AsyncRawCursor(connection)
-    await cursor.execute(LEASES_OF_RUN, [project_id, run_id])
-    return [Lease(*row) for row in await cursor.fetchall()]
+    """Return the leases of the recorders that have unfinished records in a run, or may have."""
+    return [Lease(*row) for row in await _rows(connection, sql.LEASES_OF_RUN, [project_id, run_id])]
 
 
 @dataclass(frozen=True)
@@ -122,13 +80,13 @@ class LeaseCounts:
 
     alive: int
     expired: int
-    """Those whose recorders left something open, and are shown as dead."""
+    """Those of recorders that left something unfinished."""
 
 
 async def count_leases(pool: Pool) -> LeaseCounts:
     """Count the leases of all projects."""
     async with borrowed(pool) as connection:
-        ((alive, expired),) = await _rows(connection, COUNT_LEASES, [])
+        ((alive, expired),) = await _rows(connection, sql.COUNT_LEASES, [])
     return LeaseCounts(alive, expired)
 
 
@@ -141,102 +99,126 @@ class PostgresReaper:
         on_written: Callable[[Collection[UUID]], None] = lambda _: None,
         clock: Clock | None = None,
     ) -> None:
-        """Connect to the database.
+        """Take the database.
 
         Args:
             pool: Its connections, which see all projects.
-            on_written: Is told which runs changed.
-            clock: What leases go by; None: the database's own clock.
+            on_written: Is called with the runs that changed.
+            clock: The time of leases; None: the database's clock.
         """
         self._pool = pool
         self._on_written = on_written
         self._clock = clock
         self.abandoned = 0
-        """What recorders left open in a run and was marked, since the process began."""
+        """In how many runs recorders were found dead, since the process began."""
         self.cleared = 0
-        """The same that was cleared, since they came back."""
+        """In how many of them they came back."""
 
     async def now(self) -> datetime:
-        """Return what time it is; see `LeaseKeeping.now`."""
+        """Return the time of the clock of leases; see `LeaseKeeping.now`."""
         with store_errors():
             async with borrowed(self._pool) as connection:
-                ((now,),) = await _rows(connection, NOW, [self._moment()])
+                ((now,),) = await _rows(connection, sql.NOW, [self._moment()])
         assert isinstance(now, datetime)
         return now
 
     async def look_after_leases(self, since: datetime) -> None:
-        """Judge the dead and clear who came back; see `LeaseKeeping.look_after_leases`."""
+        """Mark recorders as dead or alive; see `LeaseKeeping.look_after_leases`."""
         with store_errors():
-            did_some = False
             while await self._do_some(since):
-                did_some = True
-            async with borrowed(self._pool) as connection:
-                if await self._settle(connection, since) or did_some:
-                    await forget_leases(connection)
+                pass
 
     async def _do_some(self, since: datetime) -> bool:
-        """Look after some parts of runs, and return whether there were any."""
+        """Look at some due leases, in one transaction; return whether it changed anything."""
         async with borrowed(self._pool) as connection, connection.transaction():
-            given: list[Any] = [self._moment(), since, PARTS_AT_ONCE]
-            if await is_spread_by(connection):
-                parts = await citus_leases.taken_parts(connection, *given)
-            else:
-                parts = await _rows(connection, TAKE_PARTS, given)
-            if not parts:
+            leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
+            if not leases:
                 return False
-            columns = [list(column) for column in zip(*parts, strict=True)]
-            changed = {
-                tuple(place)
-                for kind in RECORDS
-                for place in await _rows(connection, MARK[kind], columns)
-            }
-            is_changed = [tuple(part[:3]) in changed for part in parts]
-            if changed:
-                rows = [part for part, is_one in zip(parts, is_changed, strict=True) if is_one]
-                touched = [list(column) for column in zip(*rows, strict=True)]
-                await AsyncRawCursor(connection).execute(RAISE_RUNS, touched)
-            await AsyncRawCursor(connection).execute(NOTE_PARTS, [*columns, is_changed])
-            await AsyncRawCursor(connection).execute(FORGET_PARTS, columns)
-            recorders = list({recorder_id for _, _, recorder_id, _ in parts})
-            await self._settle(connection, since, recorders)
-        marked = sum(part[3] is not None for part in parts if tuple(part[:3]) in changed)
+            # Later statements see what the writers did that these locks waited for.
+            verdicts = _columns([lease[:3] for lease in leases])
+            runs = await _taken_runs(connection, verdicts)
+            changed = await _set_abandoned(connection, runs) if runs else set()
+            is_settled = len(runs) < AT_ONCE and await _settle(connection, leases, verdicts)
+        marked = sum(run[3] is not None for run in runs if run[:3] in changed)
         self.abandoned += marked
         self.cleared += len(changed) - marked
         if changed:
-            self._on_written({run_id for _, run_id, _ in changed})
-        return True
-
-    async def _settle(
-        self, connection: PoolConnection, since: datetime, recorders: list[UUID] | None = None
-    ) -> int:
-        """Say of due leases when to look after them again, and return of how many."""
-        if await is_spread_by(connection):
-            async with connection.transaction():
-                return await citus_leases.settle(connection, self._moment(), since, recorders)
-        cursor = AsyncRawCursor(connection)
-        given: list[Any] = [self._moment(), since]
-        if recorders is None:
-            await cursor.execute(SETTLE, given)
-        else:
-            await cursor.execute(SETTLE_SOME, [*given, recorders])
-        return cursor.rowcount
+            self._on_written({run_id for _, _, run_id in changed})
+        return bool(runs) or is_settled
 
     def _moment(self) -> datetime | None:
         return self._clock and self._clock()
 
 
-async def forget_leases(connection: PoolConnection) -> None:
-    """Delete settled leases that left nothing abandoned."""
-    if await is_spread_by(connection):
-        async with connection.transaction():
-            await citus_leases.forget_leases(connection)
-    else:
-        await connection.execute(FORGET_LEASES)
+_Row = tuple[Any, ...]
 
 
-async def _rows(
-    connection: PoolConnection, statement: str, given: list[Any]
-) -> list[tuple[Any, ...]]:
+async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
+    """Lock runs in which recorders died or came back, and return them; locked ones are skipped."""
+    given = [*verdicts, AT_ONCE]
+    if not await is_spread_by(connection):
+        return await _rows(connection, sql.TAKE_RUNS, given)
+    found = await _rows(connection, sql.FIND_RUNS, given)
+    for place in dict.fromkeys((run[0], run[2]) for run in found):
+        # A transaction cannot lock runs on two shards.
+        if await _rows(connection, sql.LOCK_RUN, [*place]):
+            return [run for run in found if (run[0], run[2]) == place]
+    return []
+
+
+async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_Row]:
+    """Store the verdicts on recorders in locked runs, and return where records changed by that."""
+    changed = {
+        place
+        for statement in sql.RAISE.values()
+        for place in await _rows(connection, statement, _columns(runs))
+    }
+    gone = [run[:3] for run in runs if run[3] is not None and run[:3] not in changed]
+    if places := list(dict.fromkeys((run[0], run[2]) for run in changed)):
+        await _execute(connection, sql.RAISE_RUNS, _columns(places))
+    await _execute(connection, sql.SET_ABANDONED, _columns(runs))
+    if gone:
+        await _execute(connection, sql.FORGET_RUNS, _columns(gone))
+    return changed
+
+
+async def _settle(
+    connection: PoolConnection, leases: list[_Row], verdicts: list[list[Any]]
+) -> bool:
+    """Postpone locked leases that need nothing more; delete expired ones without runs.
+
+    Returns:
+        Whether there were any.
+    """
+    with_runs: set[_Row] = set()
+    waiting: set[_Row] = set()
+    for *key, is_left in await _rows(connection, sql.FIND_LEFT, verdicts):
+        with_runs.add(tuple(key))
+        if is_left:
+            waiting.add(tuple(key))
+    gone: list[_Row] = []
+    settled: list[_Row] = []
+    for *key, expired_at, due_at in leases:
+        if expired_at is not None and tuple(key) not in with_runs:
+            gone.append(tuple(key))
+        elif tuple(key) not in waiting:
+            settled.append((*key, due_at))
+    if gone:
+        await _execute(connection, sql.FORGET_LEASES, _columns(gone))
+    if settled:
+        await _execute(connection, sql.SET_DUE, _columns(settled))
+    return bool(gone or settled)
+
+
+def _columns(rows: list[_Row]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+async def _execute(connection: PoolConnection, statement: str, given: list[Any]) -> None:
+    await AsyncRawCursor(connection).execute(statement, given)
+
+
+async def _rows(connection: PoolConnection, statement: str, given: list[Any]) -> list[_Row]:
     cursor = AsyncRawCursor(connection)
     await cursor.execute(statement, given)
     return await cursor.fetchall()

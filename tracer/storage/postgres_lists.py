@@ -19,6 +19,7 @@ from tracer.storage.agreements import SEARCHED, check_status, moment_of
 from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection
+from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.row_records import select
 from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES, is_text
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
@@ -225,7 +226,7 @@ def _add_status(listing: Listing, indexed: Where, shown: str | None) -> None:
     check_status(shown)
     if shown is None:
         return
-    is_abandoned = f"abandoned_at IS NOT NULL AND {IS_OPEN}"
+    is_abandoned = f"{abandoned_at(listing.table)} IS NOT NULL"
     if shown == Status.FAILED:
         indexed.add(IS_FAILED)
     elif shown == ABANDONED:

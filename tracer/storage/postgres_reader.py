@@ -34,6 +34,7 @@ from tracer.storage.engine import (
     borrowed,
     store_errors,
 )
+from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.migrate import check_schema
 from tracer.storage.postgres_changes import (
     read_run_changes,
@@ -350,6 +351,7 @@ _PREVIEW = ", ".join(
     f"{expression} AS {name}"
     for name, expression in (
         {name: name for name in ActToolInfo.model_fields}
+        | {"abandoned_at": abandoned_at(TABLES[Kind.TOOL_CALL])}
         | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
     ).items()
 )

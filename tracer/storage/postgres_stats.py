@@ -1,7 +1,7 @@
 """Statistics of tool calls, in SQL.
 
-Whole hours come from the roll-ups (`tracer.storage.rollups`), as of `project.summed_at`. Newer hours
-and the edges of a range come from the calls. Before the first pass, everything comes from them.
+Whole hours come from the roll-ups (`tracer.storage.rollups`), as of `project.summed_at`. Newer
+hours and the edges of a range come from the calls. Before the first pass, everything does.
 """
 
 from __future__ import annotations

@@ -22,18 +22,13 @@ from tracer.records import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import SyncConnection
+from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.tables import ALWAYS, METADATA, TABLES
 from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
 
 SomeRow = TypeVar("SomeRow", bound=Row)
-
-SHOWN_STATUS = (
-    "CASE WHEN abandoned_at IS NOT NULL AND status < 'cancelled'"
-    " THEN 'abandoned' ELSE status::text END"
-)
-"""The status as it is shown, as SQL."""
 
 # The first characters hold at least the first bytes; `preview` cuts between characters. Postgres
 # would count the characters of short strings too.
@@ -157,7 +152,8 @@ def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
     texts = payload_expressions(kind, payloads)
     message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
     made = texts | {
-        "status": SHOWN_STATUS,
+        "abandoned_at": "abandoned_at",
+        "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
         "cost_usd": "cost_usd::float8",
         "duration_ms": _DURATION,
         "masked": "nullif(masked, '{}')",  # nothing to read in nearly all rows
@@ -238,7 +234,10 @@ def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
         condition: Which of the run's rows.
     """
     row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
-    return f"SELECT {row} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {condition}"
+    table = TABLES[kind]
+    # OFFSET: evaluated once for both columns that need it.
+    recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
+    return f"SELECT {row} FROM {table}, {recorder} WHERE {_IN_RUN} AND {condition}"
 
 
 _OF_RUN = {

@@ -41,6 +41,7 @@ from tracer.storage.project_pool import ProjectPool, Statement, executed, in_pro
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.redaction_threads import in_redaction_thread
 from tracer.storage.restore_statements import restore_rows
+from tracer.storage.row_records import columns
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.upserts import LOCK_RUNS, merging
 from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
@@ -202,7 +203,7 @@ class PostgresWriter:
         known = KnownRecords() if await is_spread(self._project.pool) else self._known
         reduced = reduce_events(event for _, event in events)
         runs = {event.root_plan_id for _, event in events}
-        signs = self._leases.new(signs_of(event for _, event in events))
+        signs = signs_of(event for _, event in events)
         for run_id in runs:
             reduced[Kind.RUN].setdefault((run_id, run_id), {})
         news = known.news_of(reduced)
@@ -244,7 +245,7 @@ class PostgresWriter:
             reduced: The records; all runs, or none where all of them are there.
             runs: The runs that they are of.
             now: When new rows are recorded.
-            signs: Whose signs of life these are, as far as that is to be noted.
+            signs: Whose signs of life these are.
             rest: What to execute in the same transaction, after the merging.
         """
         batches = {kind: list(json_batches(kind, versions)) for kind, versions in reduced.items()}
@@ -276,8 +277,6 @@ class PostgresWriter:
         if signs:
             statements += self._leases.noting(signs)
         answers = await executed(self._project, statements)
-        if signs:
-            self._leases.remember(signs, answers[-1])
         return {run_id for (run_id,) in answers[first]}
 
     async def _refusals(
@@ -354,4 +353,4 @@ _WISH_CANCEL = f"""
 UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
 WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
 
-_RUN = f"SELECT {', '.join(Run.model_fields)} FROM run WHERE {_THE_RUN}"
+_RUN = f"SELECT {columns(Run)} FROM run WHERE {_THE_RUN}"

@@ -216,16 +216,12 @@ _RUN_COLUMNS = {
     "seconds": "float8",
     "span_bytes": "bigint",
     "settle_seconds": "float8",
-    "is_root_written": "boolean",
 }
 
 _RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
     "tags": "coalesce(given.tags, '{}')",
     "masked": "coalesce(given.masked, '{}')",
     "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
-    # The reaper marks the root plan and the run together.
-    "abandoned_at": "CASE WHEN given.is_root_written THEN given.abandoned_at"
-    " ELSE run.abandoned_at END",
     "revision": "given.revision",
     "projected": "given.projected",
     "projection_version": "given.projection_version",
@@ -271,10 +267,7 @@ def removing(kind: Kind) -> str:
 
 @cache
 def replacing(kind: Kind) -> str:
-    """Return what makes records of the runs $3 what the rows $2 contain.
-
-    Open records of the runs $4 stay abandoned: nobody gave a sign of life.
-    """
+    """Return what makes records of the runs $3 what the rows $2 contain."""
     table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
     types = {field: column_type(table, field) for field in (key, *fields)}
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}
@@ -285,10 +278,6 @@ def replacing(kind: Kind) -> str:
         values |= fit_values()
         given |= dict.fromkeys(fit_values(), "boolean")
     new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
-    new["abandoned_at"] = (
-        "CASE WHEN excluded.status < 'cancelled' AND kept.root_plan_id = ANY($4::uuid[])"
-        " THEN kept.abandoned_at ELSE excluded.abandoned_at END"
-    )
     return f"""
     INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})
     SELECT run.project_id, run.root_plan_id, given.{key}, run.revision, {", ".join(values.values())}
@@ -330,24 +319,22 @@ WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
 
 NOTE_SIGNS = (
     """
-INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id)
+INSERT INTO recorder_run (project_id, recorder_id, root_plan_id)
 SELECT $1, run_id, run_id FROM unnest($2::uuid[]) AS given (run_id) ORDER BY run_id
-ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE SET may_be_open = true
-WHERE NOT kept.may_be_open""",
+ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING""",
     """
 INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, due_at)
-SELECT $1, run_id, seen_at, $4::interval, seen_at + $4::interval
+SELECT $1, run_id, seen_at, $4::interval, seen_at
 FROM unnest($2::uuid[], $3::timestamptz[]) AS given (run_id, seen_at) ORDER BY run_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE
 SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length,
-    due_at = CASE WHEN kept.due_at > excluded.seen_at
-        THEN greatest(kept.seen_at, excluded.seen_at) + excluded.length
-        ELSE excluded.seen_at END""",
+    due_at = CASE WHEN kept.seen_at + kept.length > excluded.seen_at THEN kept.due_at
+        ELSE least(kept.due_at, excluded.seen_at) END""",
 )
 """Note that the locked runs $2, in which something is open, gave a sign of life at the moments $3.
 
-The run stands for its unknown recorder. The lease lasts for $4. A lease that had expired is due at
-once, so that the reaper clears what it marked.
+The run stands for its recorder. The lease lasts for $4. A lease that had expired is due at once, so
+that the reaper finds the run alive again.
 """
 
 # --- Failures ------------------------------------------------------------------------------------

@@ -42,12 +42,11 @@ SETTLE_SECONDS = 600.0
 
 _OPEN = (Status.PENDING, Status.RUNNING)
 _STATUS = {kind: PROJECTED_FIELDS[kind].index("status") for kind in RECORDS}
-_ABANDONED_AT = {kind: PROJECTED_FIELDS[kind].index("abandoned_at") for kind in RECORDS}
 _COST = PROJECTED_FIELDS[Kind.THINK_ACT].index("cost_usd")
 _USAGE = ("requested_model", "model", "input_tokens", "output_tokens")
 _USAGE_PLACES = [PROJECTED_FIELDS[Kind.THINK_ACT].index(name) for name in _USAGE]
 _RUN_COST = RUN_FIELDS.index("cost_usd")
-_COMPARED = [name for name in RUN_FIELDS if name not in ("cancel_requested_at", "abandoned_at")]
+_COMPARED = [name for name in RUN_FIELDS if name != "cancel_requested_at"]
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -164,7 +163,6 @@ class ProjectionWriter:
                 for run_id, record_id, *values in self._session.ask(
                     sql.READ_ROWS[kind], project_id, runs
                 ):
-                    values[_ABANDONED_AT[kind]] = None  # the reaper's, not the projection's
                     digest = _packed(kind, row_of(values))[1]
                     # As something that is not a digest: equal rows are given theirs.
                     found[run_id][kind][record_id.bytes] = _Missing(digest)
@@ -239,7 +237,7 @@ class ProjectionWriter:
             self._copy(project_id, writing)
         for kind in RECORDS:
             for batch in json_batches(kind, writing.changes[kind]):
-                self._session.ask(sql.replacing(kind), project_id, batch, runs, writing.silent)
+                self._session.ask(sql.replacing(kind), project_id, batch, runs)
             if writing.digests[kind]:
                 columns = map(list, zip(*writing.digests[kind], strict=True))
                 self._session.ask(sql.SET_DIGESTS[kind], project_id, *columns)
@@ -326,8 +324,6 @@ class _Writing:
         self.project_id = project_id
         self.runs: dict[tuple[UUID, UUID], Fields] = {}
         self.changed: list[UUID] = []
-        self.silent: list[UUID] = []
-        """The runs that are projected although no span of them arrived."""
         self.revisions: dict[UUID, int] = {}
         self.packed: dict[UUID, dict[Kind, dict[bytes, tuple[bytes, int]]]] = {}
         self.new: dict[Kind, list[tuple[UUID, bytes, datetime, Row, int]]] = {
@@ -357,7 +353,6 @@ class _Writing:
         attempt, stored, rows = each.attempt, each.stored, each.rows
         run_id = attempt.run_id
         later, arrivals = rows.later, stored.arrivals
-        is_root_written = False
         for kind, packed in each.packed.items():
             digests = known.get(kind, {})
             of_kind = rows.rows[kind]
@@ -368,7 +363,6 @@ class _Writing:
                         self.digests[kind].append((run_id, UUID(bytes=record_id), digest))
                     continue
                 is_changed = True
-                is_root_written |= record_id == rows.root_plan_id
                 at = arrivals[later.get(record_id, 0)]
                 if stored_digest is None:
                     self.new[kind].append((run_id, record_id, at, of_kind[record_id], digest))
@@ -381,8 +375,6 @@ class _Writing:
             if gone := digests.keys() - packed.keys():
                 is_changed = True
                 self.gone[kind] += [UUID(bytes=record_id) for record_id in gone]
-        if attempt.seen_at is None:
-            self.silent.append(run_id)
         if is_changed:
             revision += 1
             self.changed.append(run_id)
@@ -396,5 +388,4 @@ class _Writing:
             "seconds": each.seconds,
             "span_bytes": stored.size,
             "settle_seconds": _settle_seconds(stored, rows.spans),
-            "is_root_written": is_root_written and attempt.seen_at is not None,
         }

@@ -14,7 +14,6 @@ from tracer.clock import Clock
 from tracer.storage.engine import Pool, borrowed, store_errors
 from tracer.storage.looker import Looker, look_after_each, rested
 from tracer.storage.postgres_deletion import PostgresDeletion, Swept
-from tracer.storage.postgres_leases import forget_leases
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import SettingsOfProject
 
@@ -58,7 +57,6 @@ class Pruner(Looker):
         await look_after_each(self._pool, self._look_after, "project_not_pruned")
         with store_errors():
             async with borrowed(self._pool) as connection:
-                await forget_leases(connection)
                 await connection.execute("DELETE FROM sign_in WHERE expires_at <= now()")
 
     async def _look_after(self, project: ProjectPool) -> None:

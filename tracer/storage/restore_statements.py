@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+import orjson
+
 from tracer.merge import RULES, Reduced
-from tracer.record_json import INFERRED, LEAST
+from tracer.record_json import INFERRED, LEAST, dead_recorders
 from tracer.records import RECORDS, Kind
 from tracer.storage.json_rows import json_batches
+from tracer.storage.lease_statements import raising
+from tracer.storage.lease_tables import whose
 from tracer.storage.tables import TABLES
 from tracer.storage.upserts import column_type
 
@@ -30,7 +34,6 @@ _FIELDS = {kind: _given(kind) for kind in Kind}
 def _restore(kind: Kind) -> str:
     table, key = TABLES[kind], RULES[kind].id_field
     new = {field: f"least(kept.{field}, given.{field})" for field in LEAST[kind]}
-    new["abandoned_at"] = f"CASE WHEN kept.status < 'cancelled' THEN {new['abandoned_at']} END"
     if kind in INFERRED:
         new["inferred"] = "kept.inferred OR coalesce(given.inferred, false)"
         new["inferred_from"] = 'greatest(kept.inferred_from, given.inferred_from COLLATE "C")'
@@ -47,12 +50,9 @@ def _restore(kind: Kind) -> str:
 
 def _restore_run() -> str:
     new = {field: f"least(run.{field}, given.{field})" for field in LEAST[Kind.RUN]}
-    new["abandoned_at"] = "root.abandoned_at"
     return f"""
     UPDATE run SET {_assigned(new)}
     FROM json_to_recordset($2) AS given (root_plan_id uuid, {_columns(Kind.RUN)})
-    JOIN plan_execution_record AS root ON root.project_id = $1
-        AND root.root_plan_id = given.root_plan_id AND root.plan_id = given.root_plan_id
     WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}"""
 
 
@@ -63,6 +63,43 @@ def _assigned(values: dict[str, str]) -> str:
 def _columns(kind: Kind) -> str:
     return ", ".join(f"{name} {type_}" for name, type_ in _FIELDS[kind].items())
 
+
+# The recorders that are dead in runs, each since the earliest `abandoned_at` of its records.
+_DEAD = f"""(
+    SELECT run.project_id, {whose("record", "run")} AS recorder_id, run.root_plan_id,
+        min(record.abandoned_at) AS abandoned_at
+    FROM json_to_recordset($2) AS record
+        (root_plan_id uuid, recorder_id uuid, abandoned_at timestamptz)
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = record.root_plan_id AND {_OPEN}
+    GROUP BY 1, 2, 3 ORDER BY 2, 3
+) AS given"""
+
+_RESTORE_DEAD = (
+    *(
+        f"""{raising(kind, _DEAD, "run.revision")} AND NOT EXISTS (
+        SELECT FROM recorder_run AS part
+        WHERE part.recorder_id = given.recorder_id AND part.root_plan_id = given.root_plan_id
+            AND part.project_id = given.project_id AND part.abandoned_at <= given.abandoned_at)"""
+        for kind in RECORDS
+    ),
+    f"""
+    INSERT INTO recorder_run AS kept (project_id, recorder_id, root_plan_id, abandoned_at)
+    SELECT * FROM {_DEAD}
+    ON CONFLICT (recorder_id, root_plan_id, project_id) DO UPDATE
+    SET abandoned_at = least(kept.abandoned_at, excluded.abandoned_at)""",
+    """
+    UPDATE recorder_lease AS lease SET due_at = '-infinity'
+    FROM (
+        SELECT project_id, recorder_id FROM recorder_lease
+        WHERE project_id = $1 AND $3::text IS NOT NULL AND recorder_id IN (
+            SELECT unnest(ARRAY[record.recorder_id, record.root_plan_id])
+            FROM json_to_recordset($2) AS record (root_plan_id uuid, recorder_id uuid))
+        ORDER BY recorder_id FOR UPDATE
+    ) AS known
+    WHERE lease.recorder_id = known.recorder_id AND lease.project_id = known.project_id""",
+)
+"""Mark recorders as dead whose records the rows show as abandoned. If a recorder has a lease here,
+the reaper looks at it next."""
 
 _RESTORE = {**{kind: _restore(kind) for kind in RECORDS}, Kind.RUN: _restore_run()}
 """The statement of each kind, the run's last."""
@@ -83,3 +120,7 @@ def restore_rows(reduced: Reduced, now: datetime) -> Iterator[tuple[str, str]]:
         dated = {key: {"recorded_at": now, **version} for key, version in slim.items()}
         for rows in json_batches(kind, dated):
             yield statement, rows
+    names = ("root_plan_id", "recorder_id", "abandoned_at")
+    if dead := [dict(zip(names, each, strict=True)) for each in dead_recorders(reduced)]:
+        rows = orjson.dumps(dead).decode()
+        yield from ((statement, rows) for statement in _RESTORE_DEAD)

@@ -6,15 +6,23 @@ from typing import Any, TypeVar
 
 from psycopg.rows import dict_row
 
-from tracer.records import Record
+from tracer.records import RECORDS, Kind, Record, Run
 from tracer.storage.engine import PoolConnection
+from tracer.storage.lease_tables import abandoned_at
+from tracer.storage.tables import TABLES
 
 R = TypeVar("R", bound=Record)
 
 
 def columns(record: type[Record]) -> str:
-    """Return the columns that a record has a field for, as SQL."""
-    return ", ".join(record.model_fields)
+    """Return what fills the fields of a record, as SQL, from its table under its own name."""
+    return ", ".join(
+        f"{abandoned_at(_TABLES[record])} AS {name}" if name == "abandoned_at" else name
+        for name in record.model_fields
+    )
+
+
+_TABLES = {Run: TABLES[Kind.RUN]} | {record: TABLES[kind] for kind, record in RECORDS.items()}
 
 
 async def select(

@@ -13,6 +13,7 @@ plans, steps and calls refer to each other in a circle.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from sqlalchemy import (
@@ -139,6 +140,9 @@ _OF_THE_TRANSACTION = text("current_setting('tracer.project_id')::integer")
 
 
 class _Stored(SQLModel):
+    # `recorder_run` has it, once per recorder and run.
+    abandoned_at: ClassVar[None] = None
+
     project_id: int = Field(
         default=DEFAULT_PROJECT_ID,
         primary_key=True,
@@ -407,7 +411,7 @@ def _comment(row_class: type[SQLModel]) -> None:
     for parent in reversed(row_class.__mro__):
         if issubclass(parent, SQLModel):
             for name, field in parent.model_fields.items():
-                if field.description:
+                if field.description and name in table.columns:
                     table.columns[name].comment = field.description
 
 

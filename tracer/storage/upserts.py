@@ -215,12 +215,6 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
         text = FIT_COLUMNS[flag]
         is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
         singles[flag] = _either(is_greater, flag)
-    # Another recorder took it up, or it has ended.
-    singles["abandoned_at"] = (
-        "CASE WHEN greatest(kept.status, excluded.status) < 'cancelled'"
-        f" AND {singles['recorder_id']} IS NOT DISTINCT FROM kept.recorder_id"
-        " THEN kept.abandoned_at END"
-    )
     singles["revision"] = "excluded.revision"
     assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
     return f"""{_name(kind)} AS (

@@ -102,7 +102,7 @@ class Importer:
             self._imported.refuse(place, "The line of its run has not come before it.")
         elif source == "spans":
             self._imported.records += record.kind is not Kind.RUN
-            taken = {"status", *LEAST[record.kind]} & record.fields.keys()
+            taken = {"status", "abandoned_at", *LEAST[record.kind]} & record.fields.keys()
             said = {name: record.fields[name] for name in taken}
             self._projected.append(replace(record, fields=said))
         else:

@@ -54,7 +54,7 @@ Row = tuple[Any, ...]
 PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(
         field
-        for field in (*RULES[kind].fields, "abandoned_at", "inferred", "inferred_from")
+        for field in (*RULES[kind].fields, "inferred", "inferred_from")
         if field in record.model_fields
     )
     for kind, record in RECORDS.items()
