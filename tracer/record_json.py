@@ -242,15 +242,14 @@ def merged_whole(kind: Kind, one: Fields, other: Fields) -> Fields:
 LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
     Kind.RUN: ("recorded_at", "cancel_requested_at")
 }
-"""Times that no event contains, of which the earlier stays."""
+"""Times that no event contains. The earlier one wins."""
 
 
 def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
-    """Return which recorders are dead in which runs, since when, by what exports say of records.
+    """Return which recorders are dead in which runs, according to exported records.
 
     Returns:
-        The run, the recorder that a record names, and the record's `abandoned_at`; a pair of run
-        and recorder may come several times.
+        For each abandoned record the run, the recorder that it names, and its `abandoned_at`.
     """
     return [
         (run_id, version.get("recorder_id"), version["abandoned_at"])

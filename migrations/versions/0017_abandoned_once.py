@@ -24,7 +24,7 @@ def _of_run(table: str) -> str:
         AND run.deleted_at IS NULL"""
 
 
-# The reaper looks at all leases once: what it had left to do is not noted any more.
+# The reaper looks at all leases once: the flags said what it had left to do.
 UPGRADE = """
 ALTER TABLE recorder_run ADD abandoned_at timestamptz, DROP may_be_open, DROP has_abandoned;
 UPDATE recorder_lease SET due_at = now();

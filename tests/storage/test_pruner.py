@@ -124,7 +124,7 @@ async def test_open_run_is_not_pruned_before_its_recorder_is_judged(pool: Pool) 
     started = run.plan_started().model_copy(update={"recorder_id": recorder_id})
     await record(pool, started, at=days_ago(90))
 
-    # As after an outage: the lease expired, but nobody could hear the recorder.
+    # As after an outage: the lease expired while no heartbeat could arrive.
     assert (await pruned(pool, MONTH)).runs == 0
 
     await judged(pool, recorder_id, days_ago(80))

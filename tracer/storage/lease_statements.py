@@ -1,7 +1,7 @@
 """The SQL of leases, for raw cursors. Each takes the present moment; null: the database's clock.
 
 A lease lives while `seen_at + length` is in the future. Writers lock their runs before leases. The
-reaper locks leases before runs, but skips those that are locked. So there is no deadlock.
+reaper locks leases before runs, but skips locked ones: it cannot be part of a deadlock.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ WHERE due_at <= moment.now
 ORDER BY due_at LIMIT $3 FOR UPDATE OF lease SKIP LOCKED"""
 """Lock $3 due leases. Return when each expired (null: it lives), and when it is due again.
 
-$2 is the moment since which somebody has been looking: a lease counts from then on at least.
+A lease counts from the moment $2 on at least: before it, the reaper was away.
 """
 
 _LEASES = """unnest($1::integer[], $2::uuid[], $3::timestamptz[])
@@ -95,7 +95,7 @@ JOIN recorder_run AS part
 JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
 WHERE part.abandoned_at IS DISTINCT FROM lease.abandoned_at AND run.deleted_at IS NULL
 LIMIT $4"""
-"""Find $4 runs in which the recorders of locked leases have died or come back."""
+"""Find $4 runs whose verdict on the recorder of a locked lease is outdated."""
 
 TAKE_RUNS = f"{FIND_RUNS} FOR NO KEY UPDATE OF run SKIP LOCKED"
 """The same, and lock the runs."""
@@ -118,7 +118,7 @@ def raising(kind: Kind, given: str, revision: str) -> str:
     Args:
         kind: The kind of record.
         given: The recorders and runs, as the rows `given`.
-        revision: What the revision becomes, in terms of `run`.
+        revision: The new revision, as SQL with columns of `run`.
     """
     return f"""
     UPDATE {TABLES[kind]} AS kept SET revision = {revision}

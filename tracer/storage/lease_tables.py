@@ -77,7 +77,7 @@ class RecorderRunRow(SQLModel, table=True):
 def whose(row: str, run: str) -> str:
     """Return the `recorder_run.recorder_id` that a record belongs to, as SQL.
 
-    A run of spans stands for its recorder: its records may name one that wrote them elsewhere.
+    In a run of spans it is the run's id: its records may name recorders that wrote elsewhere.
 
     Args:
         row: The record's row.

@@ -86,7 +86,7 @@ class MemoryLeases:
                 lease = self._kept[recorder_id].lease
                 is_dead = max(lease.seen_at, since) + lease.length <= now
                 if not is_dead and lease.expires_at <= now:
-                    continue  # nobody looked until now
+                    continue  # the reaper was away
                 before = run.abandoned.pop(recorder_id, None)
                 after = lease.expires_at if is_dead and recorder_id in unfinished else None
                 if after is not None:

@@ -46,7 +46,7 @@ class KeptRun:
         return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})
 
     def whose(self, fields: Fields) -> UUID:
-        """Return the recorder that a record belongs to; the run stands for an unknown one.
+        """Return the recorder that a record belongs to, or the run's id if it is unknown.
 
         Records of spans may name the recorder that wrote them elsewhere.
         """

@@ -165,7 +165,7 @@ class MemoryStore:
         return answer
 
     def _mark_dead(self, exported: Reduced) -> None:
-        """Mark recorders as dead in runs by what an export says of their records."""
+        """Mark recorders as dead in runs if their exported records are abandoned."""
         for run_id, recorder_id, abandoned_at in dead_recorders(exported):
             run = self._runs.get(run_id)
             if run is not None and not run.is_deleted:

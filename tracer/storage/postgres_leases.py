@@ -112,7 +112,7 @@ class PostgresReaper:
         self.abandoned = 0
         """In how many runs recorders were found dead, since the process began."""
         self.cleared = 0
-        """In how many of them they came back."""
+        """In how many of them they reported again."""
 
     async def now(self) -> datetime:
         """Return the time of the clock of leases; see `LeaseKeeping.now`."""
@@ -134,7 +134,8 @@ class PostgresReaper:
             leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
             if not leases:
                 return False
-            # Later statements see what the writers did that these locks waited for.
+            # Each statement has a new snapshot: the next ones see all that was written before these
+            # locks were taken.
             verdicts = _columns([lease[:3] for lease in leases])
             runs = await _taken_runs(connection, verdicts)
             changed = await _set_abandoned(connection, runs) if runs else set()
@@ -154,7 +155,7 @@ _Row = tuple[Any, ...]
 
 
 async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
-    """Lock runs in which recorders died or came back, and return them; locked ones are skipped."""
+    """Lock and return runs whose verdict on a recorder is outdated; skip locked runs."""
     given = [*verdicts, AT_ONCE]
     if not await is_spread_by(connection):
         return await _rows(connection, sql.TAKE_RUNS, given)

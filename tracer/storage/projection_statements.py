@@ -333,8 +333,8 @@ SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length
 )
 """Note that the locked runs $2, in which something is open, gave a sign of life at the moments $3.
 
-The run stands for its recorder. The lease lasts for $4. A lease that had expired is due at once, so
-that the reaper finds the run alive again.
+The run's id is the recorder's. The lease lasts for $4. A lease that had expired is due at once, so
+that the reaper marks the run as alive.
 """
 
 # --- Failures ------------------------------------------------------------------------------------

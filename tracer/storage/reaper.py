@@ -1,4 +1,4 @@
-"""The reaper: sees to it that what the dead left open is shown as abandoned.
+"""The reaper finds recorders that died, so that their unfinished records are shown as abandoned.
 
 Every server has one. They share the work, and it does not matter which of them is alive.
 """
@@ -16,23 +16,23 @@ LOOK_SECONDS = 5.0
 
 
 class LeaseKeeping(Protocol):
-    """The side of a store that knows who lives."""
+    """The side of a store that finds dead recorders."""
 
     async def now(self) -> datetime:
-        """Return what time it is by the clock that leases go by.
+        """Return the time by the clock of leases.
 
         Raises:
             StoreUnavailable: The store does not answer.
         """
 
     async def look_after_leases(self, since: datetime) -> None:
-        """Mark what recorders left open whose leases ran out, and clear what of others is marked.
+        """Mark recorders as dead or alive in their runs, by their leases.
 
-        What is marked has the moment at which the lease ran out as its `abandoned_at`. Of each run
-        that changes the revision grows. Any number of callers may do this at once.
+        `abandoned_at` is when the lease expired. This raises the revisions of the recorder's
+        unfinished records and of their runs. Any number of callers may do it at once.
 
         Args:
-            since: A lease counts from this moment on at least: nobody could be heard before.
+            since: A lease counts from this moment on at least: no heartbeat could arrive before.
 
         Raises:
             StoreUnavailable: The store does not answer; what was done so far is done.
