@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -24,6 +25,7 @@ from tracer.status import Status
 from tracer.storage.engine import open_pool
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool
+from tracer.storage.rollups import roll_up_runs
 from tracer.store import SpanProjection, TraceWriter
 
 ROOT = Path(__file__).parents[2]
@@ -104,6 +106,7 @@ def empty_site(
 class Records:
     """Writes runs into a site's database, as a recorder elsewhere would."""
 
+    project_pool: ProjectPool
     writer: TraceWriter
     projection: SpanProjection
 
@@ -122,13 +125,20 @@ class Records:
 
     async def record(self, run: SampleRun) -> SampleRun:
         await self.write(*run.events)
+        await self.roll_up(run.root)
         return run
+
+    async def roll_up(self, run_id: UUID) -> None:
+        """Add a run to the statistics of its hours, as the server does within a minute."""
+        await roll_up_runs(self.project_pool, [run_id])
 
 
 @pytest.fixture(scope="session")
 async def records(site: Site) -> AsyncIterator[Records]:
     async with open_pool(site.database_url) as pool:
-        yield Records(PostgresWriter(ProjectPool(pool)), DatabaseProjection(pool.kwargs))
+        project_pool = ProjectPool(pool)
+        projection = DatabaseProjection(pool.kwargs)
+        yield Records(project_pool, PostgresWriter(project_pool), projection)
 
 
 @pytest.fixture(scope="session")

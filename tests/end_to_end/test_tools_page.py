@@ -40,6 +40,7 @@ async def _call(
             error=None if error is None else ErrorInfo(type="Broken", message=error),
         ),
     )
+    await records.roll_up(run.root)
     return call
 
 
