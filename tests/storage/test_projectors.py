@@ -102,6 +102,16 @@ async def test_zero_projectors_leave_the_work_to_others(database_url: str) -> No
     assert await pending(database_url) == runs
 
 
+async def test_advisory_locks_of_others_keep_no_projector_from_starting(
+    database_url: str,
+) -> None:
+    async with await AsyncConnection.connect(database_url) as other:
+        await other.execute("SELECT pg_advisory_lock(1953653091, 1)")
+        await accept(database_url, small_trace())
+        async with projectors(database_url, "thread"):
+            await until_projected(database_url)
+
+
 async def test_projector_ends_with_its_standard_input(database_url: str) -> None:
     process = await start_projector(database_url)
     input_of(process).close()

@@ -48,15 +48,13 @@ STABLE_SECONDS = 10.0
 RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
 """The pauses after failures in a row, such as a database that is away."""
 
-_LOCK = "1953653091, 1"  # the first half is "trac" in ASCII
+_JOIN = "SET application_name TO 'tracer projector'"
 
-# A shared lock never waits. It ends with the connection, so that it counts living projectors.
-_JOIN = f"SELECT pg_advisory_lock_shared({_LOCK})"
-
+# Not by an advisory lock, which any role could take to keep projectors out.
 COUNT_PROJECTORS = """
-SELECT count(*) FROM pg_locks
-WHERE locktype = 'advisory' AND granted AND classid = 1953653091 AND objid = 1 AND objsubid = 2
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = 'tracer projector' AND datname = current_database()
+    AND usename NOT IN (SELECT role_name FROM analyst)"""
 """Count the projectors of all servers that are connected to the database."""
 
 log = get_logger("tracer.storage.projector_process")  # as a process it is `__main__`
