@@ -15,7 +15,7 @@ from tracer.errors import BadRequest
 from tracer.ids import DEFAULT_PROJECT
 from tracer.settings import Settings
 from tracer.storage.admission import Admission
-from tracer.storage.postgres_deletion import PostgresDeletion, Swept
+from tracer.storage.postgres_deletion import PostgresDeletion, PurgeResult
 from tracer.storage.projects import SettingsOfProject
 
 
@@ -70,11 +70,11 @@ async def _prune(
     total = await deletion.count(kept)
     if dry_run:
         return {"wouldDelete": total}
-    done = Swept()
+    done = PurgeResult()
     with progress_bar() as progress:
         shown = progress.add_task(name, total=total)
-        async for swept in deletion.prune(kept):
-            done += swept
+        async for result in deletion.prune(kept):
+            done += result
             progress.update(shown, completed=done.runs, total=max(total, done.runs))
     return asdict(done)
 

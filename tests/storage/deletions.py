@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import AsyncIterator, Collection, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
+
+from tests.storage.lock_waits import until_waiting
 from tests.store_contract.moments import Moments
 from tracer.events import Event
 from tracer.ids import new_id
@@ -68,3 +73,25 @@ async def left_of(pool: Pool, run_ids: Collection[UUID]) -> dict[str, int]:
         count = f"SELECT count(*) FROM {table} WHERE root_plan_id = ANY(%s)"
         [(found[table],)] = await rows(pool, count, list(run_ids))
     return found
+
+
+@asynccontextmanager
+async def stopped_in_the_middle(
+    url: str, run_id: UUID, deletion: Coroutine[Any, Any, object]
+) -> AsyncIterator[None]:
+    """Begin a deletion, and lend it while it waits for a lock of the run's root plan.
+
+    At the end the deletion is interrupted, as if its process had died.
+    """
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute(
+            "SELECT FROM plan_execution_record WHERE plan_id = %s FOR UPDATE", [run_id]
+        )
+        deleting = asyncio.create_task(deletion)
+        try:
+            await until_waiting(url, 1)
+            yield
+        finally:
+            deleting.cancel()
+            with suppress(asyncio.CancelledError):
+                await deleting

@@ -1,8 +1,10 @@
-"""What is deleted is gone from every table, at once for readers, in pieces for the database."""
+"""A deleted run disappears for readers and writers at once, and then from every table."""
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,7 +13,7 @@ import pytest
 
 from tests.citus_databases import on_one_postgres
 from tests.otel.made_traces import made, spans_from
-from tests.storage.deletions import left_of, record, rich_run, rows
+from tests.storage.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
 from tests.storage.stored_spans import (
     LONG_AGO,
     make_pending,
@@ -25,9 +27,11 @@ from tests.trees import read_tree
 from tracer.errors import RecordNotFound
 from tracer.ids import new_id
 from tracer.lineage import Payloads
+from tracer.otel.blocks import traces_of
 from tracer.otel.span_fields import root_plan_id
 from tracer.project_settings import ProjectSettings
-from tracer.storage import burial_statements as sql
+from tracer.records import RECORDS
+from tracer.storage import deletion_sql as sql
 from tracer.storage.engine import Pool
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_reader import PostgresReader
@@ -35,19 +39,15 @@ from tracer.storage.postgres_sessions import PostgresSessions
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.rollups import roll_up
-from tracer.storage.tables import IS_BURIED
-from tracer.store import RunFilter, ToolCallFilter
+from tracer.storage.tables import TABLES
+from tracer.store import Erasure, RunFilter, ToolCallFilter
 from tracer.tool_stats import TimeRange
 from tracer.tools.hidden import User
 from tracer.tools.run_scope import conversation_of
 
-KEEP_ALL = ProjectSettings()
 
-
-@pytest.mark.parametrize(
-    "rows_at_once", [3, *(pytest.param(rows, marks=pytest.mark.thorough) for rows in (1, 1_000))]
-)
-async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, rows_at_once: int) -> None:
+@pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])
+async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, max_rows: int) -> None:
     run, events = rich_run()
     await record(pool, *events)
     trace = spans_from(*(made(each, "a tool") for each in range(1, 7)))
@@ -67,7 +67,7 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, rows_at
     before = await left_of(pool, [run.root, of_spans])
     assert all(before.values()), f"a table with nothing of the runs: {before}"
 
-    deletion = PostgresDeletion(ProjectPool(pool), rows_at_once=rows_at_once)
+    deletion = PostgresDeletion(ProjectPool(pool), max_rows=max_rows)
     done = [await deletion.erase_run(each) for each in (run.root, of_spans)]
 
     assert set((await left_of(pool, [run.root, of_spans])).values()) == {0}
@@ -76,36 +76,6 @@ async def test_nothing_is_left_of_a_deleted_run_in_any_table(pool: Pool, rows_at
     assert sum(each.spans for each in done) == 2 * len(trace)
     named = ("plan_execution_record", "agent_execution_record", "think_act_record", "act_tool_info")
     assert sum(each.records for each in done) == sum(before[table] for table in named)
-
-
-@pytest.mark.thorough
-async def test_what_lies_below_a_run_is_looked_through_for_circles_once(
-    pool: Pool, asked: list[str]
-) -> None:
-    run, events = rich_run(calls=40)
-    await record(pool, *events)
-    asked.clear()
-
-    deletion = PostgresDeletion(ProjectPool(pool), rows_at_once=10)
-    assert (await deletion.erase_run(run.root)).left == 0
-
-    cuts = [each for each in asked if each in map(sql.counting, sql.CUTS)]
-    links = 40 + 41  # of plans, and of calls within the batch
-    assert len(cuts) <= len(sql.CUTS) * (links // 10 + 1)
-
-
-@pytest.mark.thorough
-@on_one_postgres
-async def test_circles_are_looked_for_along_an_index_that_leaves_out_what_is_cut(
-    pool: Pool,
-) -> None:
-    async with in_project(ProjectPool(pool)) as connection:
-        await connection.execute("SET LOCAL enable_seqscan = off")
-        for cut in sql.CUTS:
-            cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {cut}", GIVEN)
-            [[plan]] = await cursor.fetchall()
-            conditions = [str(node.get("Index Cond")) for node in nodes(plan[0]["Plan"])]
-            assert any("revision > " in each for each in conditions)
 
 
 async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None:
@@ -121,40 +91,68 @@ async def test_a_tombstone_holds_nothing_of_whom_the_run_was(pool: Pool) -> None
     assert tombstone["status"] == "unknown"
 
 
-@pytest.mark.thorough
-async def test_half_a_run_is_shown_to_nobody_and_whoever_prunes_next_deletes_it(
-    pool: Pool, reader: PostgresReader, writer: PostgresWriter
+@pytest.mark.parametrize("max_rows", [3, 1_000])
+async def test_run_is_gone_for_everybody_while_its_rows_are_deleted(
+    pool: Pool,
+    reader: PostgresReader,
+    writer: PostgresWriter,
+    database_url: str,
+    max_rows: int,
 ) -> None:
     run, events = rich_run(calls=8)
     other, others = rich_run(calls=0)
     await record(pool, *events, *others)
-    dying = PostgresDeletion(ProjectPool(pool), rows_at_once=3)
-    # As whoever is killed does: it buries, deletes some, and never comes back.
-    await dying._bury(sql.THE_RUN, {"run": run.root})
-    for _ in range(4):
-        assert await dying._sweep(sql.WAITING, None, set()) is not None
-    left = await left_of(pool, [run.root])
-    assert left["plan_execution_record"] > 1
-    assert left["act_tool_info"] > 1
+    deletion = PostgresDeletion(ProjectPool(pool), max_rows=max_rows)
+    async with stopped_in_the_middle(database_url, run.root, deletion.erase_run(run.root)):
+        left = await left_of(pool, [run.root])
+        assert left["plan_execution_record"] > 1
+        if max_rows == 3:
+            assert left["act_tool_info"] == 0
 
-    for read in readings(reader, run):
+        for read in readings(reader, run):
+            with pytest.raises(RecordNotFound):
+                await read
+        calls = (await reader.list_tool_calls(ToolCallFilter(), 100, None)).items
+        assert {call.root_plan_id for call in calls} == {other.root}
+        listed = (await reader.list_runs(RunFilter(), 100, None)).items
+        assert [each.root_plan_id for each in listed] == [other.root]
+        stats = (await reader.read_tool_stats(TimeRange(None, None))).items
+        assert {each.name: each.calls for each in stats} == {"batch": 1, "measure": 1}
+        assert await reader.read_messages(run.root) == {}
+
+        # These would never return if they waited for the deletion.
+        late = await writer.write([run.plan_started(), run.call_finished(), other.call_finished()])
+        assert [(each.index, each.code) for each in late.refused] == [
+            (0, "run_deleted"),
+            (1, "run_deleted"),
+        ]
+        trace = spans_from(made(1, "a tool"))
+        of_run = [replace(each, trace_id=run.root.bytes) for each in trace]
+        spans = await writer.write_spans(traces_of(of_run))
+        assert [each.code for each in spans.refused] == ["run_deleted"]
         with pytest.raises(RecordNotFound):
-            await read
-    calls = (await reader.list_tool_calls(ToolCallFilter(), 100, None)).items
-    assert {call.root_plan_id for call in calls} == {other.root}
-    listed = (await reader.list_runs(RunFilter(), 100, None)).items
-    assert [each.root_plan_id for each in listed] == [other.root]
-    stats = (await reader.read_tool_stats(TimeRange(None, None))).items
-    assert {each.name: each.calls for each in stats} == {"batch": 1, "measure": 1}
-    assert await reader.read_messages(run.root) == {}
-    late = await writer.write([run.call_finished()])
-    assert [each.code for each in late.refused] == ["run_deleted"]
+            await writer.delete_run(run.root)
 
-    async with aclosing(PostgresDeletion(ProjectPool(pool)).prune(KEEP_ALL)) as pruning:
-        swept = [each async for each in pruning]
-    assert [each.runs for each in swept] == [1]
+    assert (await left_of(pool, [run.root]))["plan_execution_record"] > 0
+    assert await pruned(PostgresDeletion(ProjectPool(pool))) == [1]
     assert set((await left_of(pool, [run.root])).values()) == {0}
-    assert (await read_tree(reader, other.root, Payloads.NONE)).plans != []
+    assert len((await read_tree(reader, other.root, Payloads.NONE)).plans) == 1
+
+
+async def test_pruner_skips_a_run_whose_rows_another_process_deletes(
+    pool: Pool, database_url: str
+) -> None:
+    run, events = rich_run()
+    await record(pool, *events)
+    deletion = PostgresDeletion(ProjectPool(pool))
+    async with stopped_in_the_middle(database_url, run.root, deletion.erase_run(run.root)):
+        assert await pruned(PostgresDeletion(ProjectPool(pool))) == []
+
+
+async def pruned(deletion: PostgresDeletion) -> list[int]:
+    """Return how many runs each transaction of a pruner finished, if the project keeps all."""
+    async with aclosing(deletion.prune(ProjectSettings())) as pruning:
+        return [result.runs async for result in pruning]
 
 
 def readings(reader: PostgresReader, run: Moments) -> list[Any]:
@@ -256,30 +254,88 @@ async def test_tombstone_of_a_failed_projection_says_nothing_of_it(pool: Pool) -
     assert not any(tombstone[name] for name in (*named, "next_projection_at"))
 
 
-@pytest.mark.thorough
-async def test_erasing_again_goes_on_with_what_was_interrupted(pool: Pool) -> None:
-    run, events = rich_run(subject="p-1")
+async def test_erasing_a_subject_again_continues_an_interrupted_erasure(
+    pool: Pool, database_url: str
+) -> None:
+    run, events = rich_run(subject="p-1", session_id="s-1")
     await record(pool, *events)
-    dying = PostgresDeletion(ProjectPool(pool), rows_at_once=3)
-    await dying._bury(sql.OF_SUBJECT, {"subject": "p-1"}, with_sessions=True)
+    sessions = PostgresSessions(ProjectPool(pool))
+    await sessions.change_state(conversation_of("s-1", None), {"said": "p-1"}, [])
+    deletion = PostgresDeletion(ProjectPool(pool))
+    async with stopped_in_the_middle(database_url, run.root, deletion.erase_subject("p-1")):
+        assert await rows(pool, "SELECT session_id FROM session_state") == []
 
-    done = await PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
+    done = await deletion.erase_subject("p-1")
 
     assert (done.runs, done.left) == (1, 0)
+    assert set((await left_of(pool, [run.root])).values()) == {0}
+
+
+@pytest.mark.parametrize("max_rows", [1, 12, 60, 1_000])
+async def test_runs_that_are_too_many_for_one_transaction_are_counted_once(
+    pool: Pool, max_rows: int
+) -> None:
+    runs = [rich_run(calls=calls, subject="p-1") for calls in (0, 4, 1, 0, 2)]
+    for _, events in runs:
+        await record(pool, *events)
+    ids = [run.root for run, _ in runs]
+    before = await left_of(pool, ids)
+    recorded = sum(before[TABLES[kind]] for kind in RECORDS)
+
+    done = await PostgresDeletion(ProjectPool(pool), max_rows=max_rows).erase_subject("p-1")
+
+    assert (done.runs, done.records, done.left) == (5, recorded, 0)
+    assert set((await left_of(pool, ids)).values()) == {0}
+
+
+async def test_records_that_refer_to_each_other_in_a_circle_are_deleted(pool: Pool) -> None:
+    first, second = Moments(), Moments()
+    for run in (first, second):
+        one, other = new_id(), new_id()
+        await record(
+            pool,
+            run.plan_started(),
+            run.step_started(),
+            run.call_started(tool_call_id=one, parent_tool_call_id=other),
+            run.call_started(tool_call_id=other, parent_tool_call_id=one),
+        )
+    for run, max_rows in ((first, 1_000), (second, 1)):
+        done = await PostgresDeletion(ProjectPool(pool), max_rows=max_rows).erase_run(run.root)
+        assert (done.records, done.left) == (4, 0)
+
+
+@pytest.mark.thorough
+async def test_deletions_of_a_run_at_the_same_time_delete_it_once(pool: Pool) -> None:
+    run, events = rich_run(calls=30, subject="p-1")
+    await record(pool, *events)
+    small = PostgresDeletion(ProjectPool(pool), max_rows=10)
+    answers = await asyncio.gather(
+        small.erase_run(run.root),
+        small.erase_run(run.root),
+        PostgresDeletion(ProjectPool(pool)).erase_subject("p-1"),
+        pruned(small),
+        return_exceptions=True,
+    )
+    assert {type(each) for each in answers} <= {Erasure, RecordNotFound, list}
+    assert await pruned(small) == []
     assert set((await left_of(pool, [run.root])).values()) == {0}
 
 
 GIVEN = {
     "project_id": 1,
     "runs": [new_id()],
-    "run": new_id(),
     "subject": "p",
     "sessions": ["s"],
     "named": [new_id()],
     "most": 10,
     "keep_runs": 100,
     "last": new_id(),
+    "after": new_id(),
 }
+
+
+RECORDS_BY_RUN = {f"{TABLES[kind]}_by_run" for kind in RECORDS}
+RUN_INDEXES_OF_WORK = ({"recorder_run_by_root_plan_id"}, {"pending_run_pkey"})
 
 
 @pytest.mark.thorough
@@ -287,28 +343,30 @@ GIVEN = {
 @pytest.mark.parametrize(
     ("statement", "indexes"),
     [
-        (sql.choosing(sql.TOO_OLD, sql.OLDEST_FIRST, sql.PASSING_OVER), {"run_by_recorded_at"}),
-        (sql.choosing(sql.TOO_MANY, sql.OLDEST_FIRST, sql.PASSING_OVER), {"run_by_recorded_at"}),
-        (sql.choosing(sql.OF_SUBJECT, sql.BY_SUBJECT, sql.WAITING), {"run_by_subject"}),
-        (sql.choosing(IS_BURIED, sql.BY_ID, sql.PASSING_OVER), {"run_buried"}),
+        (sql.find_runs(sql.TOO_OLD), {"run_by_recorded_at"}),
+        (sql.find_runs(sql.TOO_MANY), {"run_by_recorded_at"}),
         (sql.LAST_KEPT, {"run_by_recorded_at"}),
-        (sql.forgetting(sql.PASSING_OVER), {"run_by_swept_at"}),
-        (sql.LEFT_SESSIONS, {"run_by_session_id"}),
-        (sql.FORGET_SESSIONS, {"session_state_by_session"}),
-        *((sweep, {f"{table}_by_run"}) for table, sweep in list(sql.SWEEPS.items())[3:]),
-        (sql.SWEEPS["otel_span"], {"otel_span_pkey"}),
-        (sql.SWEEPS["otel_block"], {"otel_block_pkey"}),
-        (sql.FORGET_PENDING, {"pending_run_pkey"}),
-        (sql.CUTS[0], {"plan_execution_record_by_run"}),
-        (sql.CUTS[1], {"act_tool_info_by_run"}),
-        (sql.COUNT_LEFT, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),
+        (sql.FIND_RUNS_OF_SUBJECT, {"run_by_subject"}),
+        (sql.FIND_TOMBSTONES, {"run_to_purge"}),
+        (sql.DELETE_OLD_TOMBSTONES, {"run_by_swept_at"}),
+        (sql.FIND_SESSIONS_IN_USE, {"run_by_session_id"}),
+        (sql.DELETE_STATES, {"session_state_by_session"}),
+        *zip(sql.FORGET_WORK, RUN_INDEXES_OF_WORK, strict=True),
+        # Its conditions are those of the statements that delete.
+        (sql.COUNT_ROWS, {*RECORDS_BY_RUN, "otel_block_pkey", "otel_span_pkey"}),
+        (sql.COUNT_REMAINING, {"act_tool_info_by_run", "recorder_run_by_root_plan_id"}),
     ],
     ids=lambda value: "" if isinstance(value, str) else " ".join(sorted(value)),
 )
 async def test_what_deletes_goes_along_indexes_behind_the_wall(
     pool: Pool, statement: str, indexes: set[str]
 ) -> None:
-    given = GIVEN | {"now": "2026-06-01Z", "before": "2026-05-01Z", "last_at": "2026-05-01Z"}
+    given = GIVEN | {
+        "now": "2026-06-01Z",
+        "before": "2026-05-01Z",
+        "last_at": "2026-05-01Z",
+        "after_at": "2026-01-01Z",
+    }
     async with in_project(ProjectPool(pool)) as connection:
         await connection.execute("SET LOCAL enable_seqscan = off")
         cursor = await connection.execute(f"EXPLAIN (FORMAT JSON) {statement}", given)

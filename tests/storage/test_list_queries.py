@@ -146,7 +146,7 @@ async def test_a_list_goes_along_its_index_behind_the_wall(
     scans = [node for node in nodes(plan[0]["Plan"]) if "Index Name" in node]
     assert [node["Index Name"] for node in scans][-1:] == [index]
     once = {node["Index Name"] for node in scans[:-1]}
-    assert once <= {"run_buried"}
+    assert once <= {"run_to_purge"}
     assert "Sort" not in {node["Node Type"] for node in nodes(plan[0]["Plan"])}
 
 

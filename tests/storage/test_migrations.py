@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -17,12 +18,11 @@ from sqlalchemy import text
 
 from tests.citus_databases import workers_of
 from tests.storage.catalogs import Catalog, read_catalog
-from tests.storage.deletions import record, rich_run
+from tests.storage.deletions import record, rich_run, stopped_in_the_middle
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 from tracer.ids import new_id
 from tracer.storage.analysts import POLICY as ANALYSTS_POLICY
 from tracer.storage.analysts import allow_analysts
-from tracer.storage.burial_statements import OF_SUBJECT
 from tracer.storage.engine import open_pool
 from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
 from tracer.storage.postgres_deletion import PostgresDeletion
@@ -172,13 +172,55 @@ async def test_nobody_is_named_by_a_half_deleted_run_after_going_back(
     run, events = rich_run(subject="p-1", session_id="s-1")
     async with open_pool(empty_database_url) as pool:
         await record(pool, *events)
-        deletion = PostgresDeletion(ProjectPool(pool))
-        await deletion._bury(OF_SUBJECT, {"subject": "p-1"})
+        erasing = PostgresDeletion(ProjectPool(pool)).erase_subject("p-1")
+        async with stopped_in_the_middle(empty_database_url, run.root, erasing):
+            pass
     await asyncio.to_thread(downgrade, empty_database_url, "0008")
     with psycopg.connect(empty_database_url) as connection:
         found = connection.execute("SELECT root_plan_id, subject, session_id FROM run").fetchall()
         assert found == [(run.root, None, None)]
         assert connection.execute("SELECT count(*) FROM act_tool_info").fetchone() == (0,)
+
+
+def test_states_of_interrupted_deletions_are_deleted_by_the_upgrade(
+    empty_database_url: str,
+) -> None:
+    upgrade(empty_database_url, "0015")
+    runs: dict[str, tuple[bool, str | None]] = {
+        "interrupted": (True, None),
+        "shared": (True, None),
+        "live": (False, None),
+        "finished": (True, "now()"),
+    }
+    with psycopg.connect(empty_database_url) as connection:
+        for number, (session, (is_deleted, swept_at)) in enumerate(runs.items()):
+            connection.execute(
+                "INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, tags,"
+                " input_tokens, output_tokens, cost_usd, tool_calls, failures, source, session_id,"
+                " deleted_at, swept_at) VALUES (1, %s, 'unknown', now(), 1, '{}', 0, 0, 0, 0, 0,"
+                " 'events', %s, %s, %s)",
+                [
+                    UUID(int=number),
+                    "live" if session == "shared" else session,
+                    "now()" if is_deleted else None,
+                    swept_at,
+                ],
+            )
+        for session in (*runs, str(UUID(int=1))):
+            connection.execute(
+                "INSERT INTO session_state (project_id, session_id, state, revision, updated_at)"
+                " VALUES (1, %s, '{}', 1, now())",
+                [session],
+            )
+
+    upgrade(empty_database_url)
+
+    with psycopg.connect(empty_database_url) as connection:
+        left = connection.execute("SELECT session_id FROM session_state").fetchall()
+        assert {session for (session,) in left} == {*runs, str(UUID(int=1))} - {"interrupted"}
+        query = "SELECT count(*) FROM run WHERE swept_at IS NULL AND session_id IS NOT NULL"
+        assert connection.execute(query).fetchone() == (1,)
+    downgrade(empty_database_url, "0015")
 
 
 OLD_CALLS = [

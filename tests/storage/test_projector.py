@@ -26,7 +26,7 @@ from tracer.otel.projection.rows import PROJECTION_VERSION, fields_of, project_r
 from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import RECORDS
 from tracer.storage import projection_writing, projector
-from tracer.storage.burial_statements import BELOW_RUNS
+from tracer.storage.deletion_sql import PURGED_TABLES
 from tracer.storage.engine import (
     Pool,
     SyncConnection,
@@ -131,7 +131,7 @@ class Server:
             yield
 
     def _reset(self) -> None:
-        deletes = "; ".join(f"DELETE FROM {table}" for table in ("run", *BELOW_RUNS))
+        deletes = "; ".join(f"DELETE FROM {table}" for table in ("run", *PURGED_TABLES))
         # Without foreign keys the order does not matter. TRUNCATE takes much longer.
         self.observer.execute(f"SET session_replication_role = replica; {deletes}")
         self.observer.execute("RESET session_replication_role")
@@ -255,7 +255,7 @@ def test_deletion_at_any_step_leaves_no_row(server: Server) -> None:
 
     for _ in server.interleave(prepare, server.delete):
         server.project()
-        for table in BELOW_RUNS:
+        for table in PURGED_TABLES:
             assert server.observer.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)]
 
 

@@ -11,7 +11,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.storage.deletions import NOW, days_ago, left_of, record, rich_run, rows
+from tests.storage.deletions import (
+    NOW,
+    days_ago,
+    left_of,
+    record,
+    rich_run,
+    rows,
+    stopped_in_the_middle,
+)
 from tests.storage.lock_waits import until, until_waiting, waiting
 from tests.storage.stored_spans import make_pending, store_run
 from tests.store_contract.moments import Moments
@@ -20,7 +28,6 @@ from tracer.access import Scope
 from tracer.ids import new_id
 from tracer.lineage import Payloads
 from tracer.project_settings import ProjectSettings
-from tracer.storage import burial_statements as sql
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.callers import Callers
 from tracer.storage.engine import Pool
@@ -28,7 +35,7 @@ from tracer.storage.postgres_deletion import (
     RUNS_AT_ONCE,
     TOMBSTONE_DAYS,
     PostgresDeletion,
-    Swept,
+    PurgeResult,
 )
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_reader import PostgresReader
@@ -41,12 +48,12 @@ from tracer.store import RunFilter
 MONTH = ProjectSettings(keep_days=30)
 
 
-async def pruned(pool: Pool, settings: ProjectSettings, now: datetime = NOW) -> Swept:
+async def pruned(pool: Pool, settings: ProjectSettings, now: datetime = NOW) -> PurgeResult:
     deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: now)
-    done = Swept()
+    done = PurgeResult()
     async with aclosing(deletion.prune(settings)) as pruning:
-        async for swept in pruning:
-            done += swept
+        async for result in pruning:
+            done += result
     return done
 
 
@@ -79,9 +86,9 @@ async def test_what_was_stored_and_ended_longer_ago_is_pruned(pool: Pool) -> Non
         await finished(pool, days_ago(60), days_ago(29)),
         await finished(pool, days_ago(1), days_ago(700)),
     ]
-    assert await pruned(pool, ProjectSettings()) == Swept()
+    assert await pruned(pool, ProjectSettings()) == PurgeResult()
     assert await PostgresDeletion(ProjectPool(pool), clock=lambda: NOW).count(MONTH) == len(old)
-    assert await pruned(pool, MONTH) == Swept(runs=len(old), records=len(old))
+    assert await pruned(pool, MONTH) == PurgeResult(runs=len(old), records=len(old))
     assert await kept(pool) == set(new)
     assert set((await left_of(pool, old)).values()) == {0}
 
@@ -277,7 +284,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
 
 
 @pytest.mark.thorough
-async def test_a_tombstone_goes_after_a_long_time(pool: Pool) -> None:
+async def test_a_tombstone_goes_after_a_long_time(pool: Pool, database_url: str) -> None:
     old, new, half = (Moments() for _ in range(3))
     for run in (old, new, half):
         await record(pool, run.plan_started())
@@ -285,7 +292,8 @@ async def test_a_tombstone_goes_after_a_long_time(pool: Pool) -> None:
         clock = partial(days_ago, age)
         await PostgresDeletion(ProjectPool(pool), clock=clock).erase_run(run.root)
     long_ago = PostgresDeletion(ProjectPool(pool), clock=lambda: days_ago(999))
-    await long_ago._bury(sql.THE_RUN, {"run": half.root})
+    async with stopped_in_the_middle(database_url, half.root, long_ago.erase_run(half.root)):
+        pass
     deletion = PostgresDeletion(ProjectPool(pool), clock=lambda: NOW)
 
     assert [await deletion.forget_tombstones() for _ in range(2)] == [1, 0]
@@ -307,5 +315,5 @@ async def test_a_pruner_works_in_the_background_until_it_is_left(pool: Pool) -> 
 
 async def test_pruning_settings_that_make_no_sense_prune_nothing(pool: Pool) -> None:
     run = await finished(pool, days_ago(0), days_ago(0))
-    assert await pruned(pool, ProjectSettings(keep_days=36_500, keep_runs=2**62)) == Swept()
+    assert await pruned(pool, ProjectSettings(keep_days=36_500, keep_runs=2**62)) == PurgeResult()
     assert await kept(pool) == {run}

@@ -6,7 +6,7 @@ extension; what has to be asked in another way there goes by `is_spread` (decisi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -208,6 +208,12 @@ async def written_apart(
     if failure is not None:
         raise PartlyWritten(written, refused) from failure
     return refused
+
+
+async def runs_by_shard(pool: Pool, runs: Iterable[UUID]) -> list[list[UUID]]:
+    """Return runs in groups, one for each shard; on one Postgres that is one group."""
+    groups = await _apart(pool, lambda run_id: run_id, list(enumerate(runs)))
+    return [[run_id for _, run_id in group] for group in groups]
 
 
 async def _apart(

@@ -122,8 +122,8 @@ def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str
     return "run_too_large" if spans.exceeds(trace, max_bytes) else None
 
 
-def bury(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
-    """Leave tombstones of some runs, and return what there was."""
+def delete_runs(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
+    """Replace runs by tombstones, and count the deleted runs, records and spans."""
     for kept in chosen:
         runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
     return Erasure(

@@ -38,7 +38,7 @@ from tracer.storage.agreements import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, c
 from tracer.storage.ancestors import path_down_to
 from tracer.storage.memory_leases import MemoryLeases, mark_dead
 from tracer.storage.memory_lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
-from tracer.storage.memory_runs import KeptRun, bury, why_no_events, why_no_spans
+from tracer.storage.memory_runs import KeptRun, delete_runs, why_no_events, why_no_spans
 from tracer.storage.memory_spans import project_blocks, restored
 from tracer.storage.memory_stats import stats_of_tools, tool_history
 from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
@@ -287,13 +287,13 @@ class MemoryStore:
 
     async def delete_run(self, root_plan_id: UUID) -> None:
         """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
-        bury(self._runs, [self._open_run(root_plan_id)])
+        delete_runs(self._runs, [self._open_run(root_plan_id)])
 
     async def delete_subject(self, subject: str) -> Erasure:
         """Delete every run of a subject; see `TraceWriter.delete_subject`."""
         kept_as = self._admission.subject(subject)
         self._project_all()  # else it is not known whom the newest runs are about
-        return bury(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
+        return delete_runs(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
         """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""

@@ -15,7 +15,7 @@ from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.engine import PoolConnection, SyncConnection
 from tracer.storage.postgres_tree import fetched_rows, rows_query, sent
 from tracer.storage.run_changes import changes_between
-from tracer.storage.tables import TABLES
+from tracer.storage.tables import RUN_NOT_DELETED, TABLES
 from tracer.store import RunChanges
 
 
@@ -75,7 +75,7 @@ async def read_run_revisions(
     return dict(await cursor.fetchall())
 
 
-_RUN = "run.project_id = %(project_id)s AND run.deleted_at IS NULL"
+_RUN = f"run.project_id = %(project_id)s AND run.{RUN_NOT_DELETED}"
 
 _REVISION = f"SELECT revision FROM run WHERE {_RUN} AND root_plan_id = %(run)s"
 
@@ -89,7 +89,7 @@ _RUN_OF = {Kind.RUN: f"SELECT {_STATE} FROM run WHERE {_RUN}"} | {
     FROM {TABLES[kind]} AS part
     JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
     WHERE part.{RULES[kind].id_field} = %(id)s AND part.project_id = %(project_id)s
-        AND run.deleted_at IS NULL
+        AND run.{RUN_NOT_DELETED}
     ORDER BY part.status = 'unknown', part.root_plan_id LIMIT 1"""
     for kind in RECORDS
 }

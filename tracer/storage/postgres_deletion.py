@@ -1,7 +1,8 @@
-"""Deleting runs in Postgres: on request, or because their time is over.
+"""Deleting runs in Postgres: on request, or because the project does not keep them any longer.
 
-A run is buried in one transaction, and gone for everybody from then on. What lies below it is swept
-in transactions of a bounded size, by whoever comes first: see decision 20.
+A deletion has three acts (decision 20). The first commits a tombstone: from then on no reader sees
+the run, and every write to it is rejected. The second deletes the rows of the run. The third marks
+the tombstone as purged. If a process dies in between, any pruner continues.
 """
 
 from __future__ import annotations
@@ -16,43 +17,44 @@ from uuid import UUID
 from tracer.clock import Clock
 from tracer.errors import RecordNotFound
 from tracer.project_settings import ProjectSettings
-from tracer.records import RECORDS
-from tracer.storage import burial_statements as sql
-from tracer.storage.citus import is_spread_by
+from tracer.storage import deletion_sql as sql
+from tracer.storage.citus import runs_by_shard
 from tracer.storage.engine import PoolConnection, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project, reading
 from tracer.storage.rollups import roll_up_runs
-from tracer.storage.tables import IS_BURIED, TABLES
 from tracer.store import Erasure
 
-ROWS_AT_ONCE = 2_000
-"""How many rows a transaction deletes, at most: a late writer of the run waits for it."""
+MAX_ROWS = 200_000
+"""A run with more rows is not deleted in one transaction, to bound its duration and memory."""
 
 RUNS_AT_ONCE = 20
-"""How many runs are buried and swept together."""
+"""How many runs become tombstones before their rows are purged. So there are never many of which
+readers have to leave out the rows."""
 
 TOMBSTONE_DAYS = 400
-"""How long a tombstone refuses what a spool kept."""
+"""How long a tombstone rejects events that a spool kept."""
+
+TOMBSTONES_AT_ONCE = 2_000
 
 Settle = Callable[[], Awaitable[list[UUID]]]
 """Projects the runs of a project that are pending when it is called, and returns those that could
 not be projected."""
 
-_RECORD_TABLES = {TABLES[kind] for kind in RECORDS}
-
 
 @dataclass(frozen=True)
-class Swept:
-    """What one transaction deleted."""
+class PurgeResult:
+    """How much was deleted."""
 
     runs: int = 0
-    """Of how many runs nothing is left now."""
+    """The runs of which no row is left."""
     records: int = 0
     """Plans, steps, rounds and tool calls."""
     spans: int = 0
 
-    def __add__(self, other: Swept) -> Swept:
-        return Swept(self.runs + other.runs, self.records + other.records, self.spans + other.spans)
+    def __add__(self, other: PurgeResult) -> PurgeResult:
+        return PurgeResult(
+            self.runs + other.runs, self.records + other.records, self.spans + other.spans
+        )
 
 
 class PostgresDeletion:
@@ -63,67 +65,72 @@ class PostgresDeletion:
         project: ProjectPool,
         on_written: Callable[[Collection[UUID]], None] = lambda _: None,
         clock: Clock | None = None,
-        rows_at_once: int = ROWS_AT_ONCE,
+        max_rows: int = MAX_ROWS,
     ) -> None:
         """Connect to the database.
 
         Args:
             project: Whose runs are deleted, and the connections.
-            on_written: Is told which runs are gone, after the commit.
-            clock: What time it is; None: the database's own clock.
-            rows_at_once: How many rows a transaction deletes at most.
+            on_written: Is called with the runs that were deleted, after the commit.
+            clock: Returns the time; None: the database's own clock.
+            max_rows: The most rows that one transaction deletes.
         """
         self._project = project
-        self._given = {"project_id": project.project_id}
         self._on_written = on_written
         self._clock = clock
-        self._rows_at_once = rows_at_once
+        self._max_rows = max_rows
 
     async def erase_run(self, root_plan_id: UUID) -> Erasure:
-        """Delete a run with everything below it, and count what is left of it.
+        """Delete a run with everything below it, and count what remains of it.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted before.
-            StoreUnavailable: The database does not answer. What was done is done, and where the
-                run is gone already, whoever prunes next deletes the rest.
+            RecordNotFound: The run does not exist, or it was deleted before.
+            StoreUnavailable: The database does not answer. If the run was already deleted for
+                readers, the next pruner deletes its rows.
         """
         with store_errors():
-            buried = await self._bury(sql.THE_RUN, {"run": root_plan_id})
-            if not buried:
+            if not await self._soft_delete([root_plan_id]):
                 raise RecordNotFound("run", root_plan_id)
-            return await self._erase(buried)
+            return await self._erase_rows([root_plan_id])
 
     async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
-        """Delete every run of a subject and the state of their conversations; count what is left.
+        """Delete every run of a subject and the state of their conversations.
 
         Args:
             subject: The subject, as it is stored.
             settle: Called first, because only records name the subject of a run. If it is None, the
                 answer names all runs that are pending.
 
+        Returns:
+            The numbers of deleted runs, records and spans, and how many rows remain.
+
         Raises:
-            StoreUnavailable: As above. Erasing again goes on with it.
+            StoreUnavailable: The database does not answer. Calling this again continues.
         """
-        given = {"subject": subject}
+        values = {"subject": subject, "most": RUNS_AT_ONCE}
         sessions: set[str] = set()
         done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
-            while buried := await self._bury(
-                sql.OF_SUBJECT, given, sql.BY_SUBJECT, with_sessions=True
-            ):
-                sessions.update(_session_ids(buried))
-                done += await self._erase(buried)
-            values = {**self._given, **given, "sessions": list(sessions)}
-            return done + Erasure(left=await self._sum(sql.COUNT_LEFT_OF_SUBJECT, values))
+            done += await self._erase_rows(
+                await self._run_ids(sql.FIND_TOMBSTONES_OF_SUBJECT, values)
+            )
+            while runs := await self._run_ids(sql.FIND_RUNS_OF_SUBJECT, values):
+                deleted = await self._soft_delete(
+                    runs, sql.OF_SUBJECT, values, with_shared_states=True
+                )
+                sessions.update(deleted.values())
+                done += await self._erase_rows(list(deleted))
+            values |= {"sessions": list(sessions)}
+            return done + Erasure(left=await self._count(sql.COUNT_REMAINING_OF_SUBJECT, values))
 
-    async def _erase(self, buried: dict[UUID, str | None]) -> Erasure:
-        given = {**self._given, "runs": list(buried)}
-        await roll_up_runs(self._project, buried)
-        done = Swept()
-        async for swept in self._swept(sql.WAITING, list(buried)):
-            done += swept
-        left = await self._sum(sql.COUNT_LEFT, given)
-        return Erasure(len(buried), done.records, done.spans, left)
+    async def _erase_rows(self, runs: list[UUID]) -> Erasure:
+        # An erasure leaves no sums either. Pruned runs are left to the next pass of the job.
+        await roll_up_runs(self._project, runs)
+        done = PurgeResult()
+        async for result in self._purge(runs, sql.WAIT_FOR_CLAIM):
+            done += result
+        left = await self._count(sql.COUNT_REMAINING, {"runs": runs})
+        return Erasure(len(runs), done.records, done.spans, left)
 
     async def pending_runs(self) -> list[UUID]:
         """Return the runs of the project with spans that are not projected yet, by id.
@@ -132,46 +139,45 @@ class PostgresDeletion:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            async with reading(self._project) as connection:
-                given = {**self._given, "now": await self._now(connection)}
-                found = await (await connection.execute(sql.PENDING_RUNS, given)).fetchall()
-        return [run_id for (run_id,) in found]
+            return await self._run_ids(sql.FIND_PENDING_RUNS, {"now": await self._now()})
 
     async def count(self, settings: ProjectSettings) -> int:
-        """Return how many runs are older or more than a project keeps.
+        """Return how many runs exceed the age or the number that a project keeps.
 
         Raises:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            over = await self._over(settings)
-            if not over:
+            conditions = await self._exceeding(settings)
+            if not conditions:
                 return 0
-            which = " OR ".join(f"({condition})" for condition, _ in over)
-            given = {name: value for _, values in over for name, value in values.items()}
-            return await self._sum(f"{sql.COUNT} AND ({which})", {**self._given, **given})
+            which = " OR ".join(f"({condition})" for condition, _ in conditions)
+            values = {name: value for _, each in conditions for name, value in each.items()}
+            return await self._count(sql.count_runs(f"({which})"), values)
 
-    async def prune(self, settings: ProjectSettings) -> AsyncGenerator[Swept, None]:
-        """Delete the runs that are older or more than a project keeps, and what others left.
+    async def prune(self, settings: ProjectSettings) -> AsyncGenerator[PurgeResult, None]:
+        """Delete the runs that a project does not keep, and continue interrupted deletions.
 
-        Any number of callers may do this at once; what others work at is passed over.
+        Any number of callers may do this at once: each skips runs that another one has locked.
 
         Args:
-            settings: What the project keeps.
+            settings: The project's.
 
         Yields:
-            What each transaction deleted, after it: whoever asks may rest.
+            The result of each transaction that deleted rows, so that the caller can pause.
 
         Raises:
-            StoreUnavailable: The database does not answer; what was done is done.
+            StoreUnavailable: The database does not answer. Earlier deletions stay.
         """
         with store_errors():
-            async for swept in self._swept(sql.PASSING_OVER):
-                yield swept
-            for which, given in await self._over(settings):
-                while await self._bury(which, given, sql.OLDEST_FIRST, sql.PASSING_OVER):
-                    async for swept in self._swept(sql.PASSING_OVER):
-                        yield swept
+            tombstones = await self._run_ids(sql.FIND_TOMBSTONES, {})
+            async for result in self._purge(tombstones, sql.CLAIM):
+                yield result
+            for which, values in await self._exceeding(settings):
+                async for runs in self._pages(which, values):
+                    deleted = await self._soft_delete(runs, which, values, sql.SKIP_LOCKED)
+                    async for result in self._purge(list(deleted), sql.CLAIM):
+                        yield result
 
     async def forget_tombstones(self) -> int:
         """Delete some of the tombstones that are too old, and return how many.
@@ -180,186 +186,206 @@ class PostgresDeletion:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
+            before = await self._now() - timedelta(days=TOMBSTONE_DAYS)
+            values = self._values({"before": before, "most": TOMBSTONES_AT_ONCE})
             async with in_project(self._project, seconds=None) as connection:
-                before = await self._now(connection) - timedelta(days=TOMBSTONE_DAYS)
-                given = {**self._given, "before": before, "most": ROWS_AT_ONCE}
-                is_spread = await is_spread_by(connection)
-                forgetting = sql.forgetting(sql.UNLOCKED if is_spread else sql.PASSING_OVER)
-                return len(await (await connection.execute(forgetting, given)).fetchall())
+                cursor = await connection.execute(sql.DELETE_OLD_TOMBSTONES, values)
+                return len(await cursor.fetchall())
 
-    async def _over(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
-        """Return which runs are older or more than a project keeps: conditions and their values."""
-        found: list[tuple[str, dict[str, Any]]] = []
-        async with reading(self._project) as connection:
-            now = await self._now(connection)
-            if settings.keep_days is not None:
-                before = now - timedelta(days=settings.keep_days)
-                found.append((sql.TOO_OLD, {"now": now, "before": before}))
-            if settings.keep_runs is not None:
-                given = {**self._given, "keep_runs": settings.keep_runs}
-                cursor = await connection.execute(sql.LAST_KEPT, given)
-                if row := await cursor.fetchone():
-                    found.append((sql.TOO_MANY, {"now": now, "last_at": row[0], "last": row[1]}))
-        return found
+    async def _exceeding(self, settings: ProjectSettings) -> list[tuple[str, dict[str, Any]]]:
+        """Return the conditions for runs that a project does not keep, with their values."""
+        conditions: list[tuple[str, dict[str, Any]]] = []
+        now = await self._now()
+        if settings.keep_days is not None:
+            before = now - timedelta(days=settings.keep_days)
+            conditions.append((sql.TOO_OLD, {"now": now, "before": before}))
+        if settings.keep_runs is not None:
+            last = await self._rows(sql.LAST_KEPT, {"keep_runs": settings.keep_runs})
+            conditions += [
+                (sql.TOO_MANY, {"now": now, "last_at": recorded_at, "last": run_id})
+                for recorded_at, run_id in last
+            ]
+        return conditions
 
-    async def _bury(
+    async def _pages(self, which: str, values: dict[str, Any]) -> AsyncGenerator[list[UUID], None]:
+        """Yield the runs for which a condition holds, some at a time, each once."""
+        place: dict[str, Any] = {"after_at": "-infinity", "after": UUID(int=0)}
+        query = sql.find_runs(which)
+        while page := await self._rows(query, {**values, **place, "most": RUNS_AT_ONCE}):
+            yield [run_id for _, run_id in page]
+            place["after_at"], place["after"] = page[-1]
+
+    # --- Act 1 -----------------------------------------------------------------------------------
+
+    async def _soft_delete(
         self,
-        which: str,
-        given: dict[str, Any],
-        order: str = sql.BY_ID,
-        locking: str = sql.WAITING,
+        runs: Sequence[UUID],
+        which: str = sql.ANY_RUN,
+        values: dict[str, Any] | None = None,
+        locking: str = sql.WAIT,
         *,
-        with_sessions: bool = False,
-    ) -> dict[UUID, str | None]:
-        """Bury some runs, and return them with their sessions.
+        with_shared_states: bool = False,
+    ) -> dict[UUID, str]:
+        """Make runs tombstones.
 
         Args:
-            which: The condition that holds for them.
-            given: The values that it names.
-            order: Which are taken first.
-            locking: Whether to wait for those that others have locked.
-            with_sessions: Whether to delete the states of their conversations, too.
+            runs: The runs.
+            which: A condition. Runs for which it does not hold any more are skipped.
+            values: The values that the condition refers to.
+            locking: Whether to wait for runs that others have locked, or to skip them.
+            with_shared_states: Whether to delete the state of a conversation even if other runs
+                belong to it.
+
+        Returns:
+            The runs that are deleted now, with their conversations.
         """
-        async with in_project(self._project, seconds=None) as connection:
-            values = {"now": await self._now(connection), "most": RUNS_AT_ONCE}
-            values |= {**self._given, **given}
-            locked = await self._locked(connection, which, order, locking, values)
-            values |= {"runs": list(locked)}
-            burying = sql.burying(which)
-            buried = dict(await (await connection.execute(burying, values)).fetchall())
-            if buried:
-                values |= {"runs": list(buried)}
-                await connection.execute(sql.LEAVE_LEASES, values)
-                await connection.execute(sql.FORGET_PENDING, values)
-                if with_sessions:
-                    values |= {"sessions": _session_ids(buried)}
-                    await connection.execute(sql.LOCK_SESSIONS, values)
-                    await connection.execute(sql.FORGET_SESSIONS, values)
-        if buried:
-            self._on_written(buried.keys())
-        return buried
+        deleted: dict[UUID, str] = {}
+        for group in await runs_by_shard(self._project.pool, runs):
+            given = self._values({**(values or {}), "runs": group})
+            async with in_project(self._project, seconds=None) as connection:
+                locked = dict(await _fetched(connection, sql.lock_runs(locking), given))
+                given["runs"] = list(locked)
+                given["runs"] = await _ids(connection, sql.soft_delete(which), given)
+                if not given["runs"]:
+                    continue
+                for statement in sql.FORGET_WORK:
+                    await connection.execute(statement, given)
+                sessions = {
+                    run: str(run) if locked[run] is None else locked[run] for run in given["runs"]
+                }
+                await _delete_states(connection, given, sessions, with_shared=with_shared_states)
+            deleted |= sessions
+        if deleted:
+            self._on_written(deleted.keys())
+        return deleted
 
-    async def _swept(
-        self, locking: str, runs: list[UUID] | None = None
-    ) -> AsyncGenerator[Swept, None]:
-        cut: set[UUID] = set()
-        while (swept := await self._sweep(locking, runs, cut)) is not None:
-            yield swept
+    # --- Acts 2 and 3 ----------------------------------------------------------------------------
 
-    async def _sweep(self, locking: str, runs: list[UUID] | None, cut: set[UUID]) -> Swept | None:
-        """Delete some of what lies below buried runs; None where there are none.
+    async def _purge(self, runs: Sequence[UUID], claim: str) -> AsyncGenerator[PurgeResult, None]:
+        """Delete the rows of tombstones, and yield the result of each transaction.
 
         Args:
-            locking: Whether to wait for those that others have locked.
-            runs: These alone; None: whichever.
-            cut: Those without circles, as far as is known; more are added. Nobody makes new ones.
+            runs: The runs. Those that are no tombstones are skipped.
+            claim: Whether to wait for other processes that purge some of the runs, or to skip those
+                runs.
         """
-        which = IS_BURIED if runs is None else sql.among(IS_BURIED)
+        unlinked: set[UUID] = set()
+        for begin in range(0, len(runs), RUNS_AT_ONCE):
+            some = sorted(runs[begin : begin + RUNS_AT_ONCE])
+            for group in await runs_by_shard(self._project.pool, some):
+                while result := await self._purge_some(group, claim, unlinked):
+                    yield result
+
+    async def _purge_some(
+        self, runs: list[UUID], claim: str, unlinked: set[UUID]
+    ) -> PurgeResult | None:
+        """Delete the rows of some tombstones in one transaction, or a part of a large run's.
+
+        No statement before the last locks a row of `run`: writes are rejected without waiting.
+
+        Args:
+            runs: The runs.
+            claim: Whether to wait for other processes, or to skip their runs.
+            unlinked: The large runs without circles. More are added.
+
+        Returns:
+            The numbers of deleted rows; None if no run is left to purge.
+        """
+        given = self._values({"runs": runs, "most": self._max_rows})
         async with in_project(self._project, seconds=None) as connection:
-            given: dict[str, Any] = {**self._given, "runs": runs, "most": RUNS_AT_ONCE}
-            taken = await self._locked(connection, which, sql.BY_ID, locking, given)
-            if not taken:
+            given["runs"] = [run_id for run_id, *_ in await _fetched(connection, claim, given)]
+            given["runs"] = await _ids(connection, sql.FIND_CLAIMED, given)
+            if not given["runs"]:
                 return None
-            given |= {"runs": list(taken), "most": self._rows_at_once}
-            if not cut.issuperset(taken) and await _has_circles(connection, given):
-                return Swept()
-            cut.update(taken)
-            records, spans = await _deleted(connection, given)
-            if given["most"] <= 0:
-                return Swept(0, records, spans)
-            given |= {"now": await self._now(connection), "sessions": _session_ids(taken)}
-            for statement in (sql.LOCK_SESSIONS, sql.CLOSE):
-                await connection.execute(statement, given)
-            given |= {"named": _run_ids(given["sessions"])}
-            left = await (await connection.execute(sql.LEFT_SESSIONS, given)).fetchall()
-            gone = set(given["sessions"]).difference(session for (session,) in left)
-            await connection.execute(sql.FORGET_SESSIONS, given | {"sessions": list(gone)})
-            return Swept(len(taken), records, spans)
+            while await _sum(connection, sql.COUNT_ROWS, given) > self._max_rows:
+                if len(given["runs"]) == 1:
+                    return await _purge_large_run(connection, given, unlinked)
+                given["runs"] = given["runs"][: len(given["runs"]) // 2]
+            cursors = [await connection.execute(each, given) for each in sql.DELETE_ROWS]
+            await connection.execute(sql.CHECK_REFERENCES)
+            await connection.execute(sql.FINISH_PURGE, given)
+            counts = [await cursor.fetchone() or (0, 0, 0) for cursor in cursors]
+        _, records, spans = map(sum, zip(*counts, strict=True))
+        return PurgeResult(len(given["runs"]), records, spans)
 
-    async def _locked(
-        self,
-        connection: PoolConnection,
-        which: str,
-        order: str,
-        locking: str,
-        given: dict[str, Any],
-    ) -> dict[UUID, str | None]:
-        """Lock some runs, and return them with their sessions; on Citus the first that can be."""
-        if not await is_spread_by(connection):
-            choosing = sql.choosing(which, order, locking)
-            return dict(await (await connection.execute(choosing, given)).fetchall())
-        finding = sql.choosing(which, order, sql.UNLOCKED)
-        choosing = sql.choosing(sql.among("true"), order, locking)
-        # Somebody else may have been done with it before it was locked.
-        finding_again = sql.choosing(sql.among(which), order, sql.UNLOCKED)
-        for run_id, _ in await (await connection.execute(finding, given)).fetchall():
-            one = {**given, "runs": [run_id]}
-            if await (await connection.execute(choosing, one)).fetchall():
-                cursor = await connection.execute(finding_again, one)
-                if locked := await cursor.fetchall():
-                    return dict(locked)
-        return {}
+    # --- Queries ---------------------------------------------------------------------------------
 
-    async def _sum(self, query: str, given: dict[str, Any]) -> int:
+    def _values(self, values: dict[str, Any]) -> dict[str, Any]:
+        now = self._clock and self._clock()
+        return {"now": now, **values, "project_id": self._project.project_id}
+
+    async def _rows(self, query: str, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         async with reading(self._project) as connection:
-            return sum(
-                count for (count,) in await (await connection.execute(query, given)).fetchall()
-            )
+            return await _fetched(connection, query, self._values(values))
 
-    async def _now(self, connection: PoolConnection) -> datetime:
+    async def _run_ids(self, query: str, values: dict[str, Any]) -> list[UUID]:
+        return [run_id for (run_id,) in await self._rows(query, values)]
+
+    async def _count(self, query: str, values: dict[str, Any]) -> int:
+        return sum(count for (count,) in await self._rows(query, values))
+
+    async def _now(self) -> datetime:
         if self._clock is not None:
             return self._clock()
-        cursor = await connection.execute("SELECT statement_timestamp()")
-        [(now,)] = await cursor.fetchall()
+        [(now,)] = await self._rows("SELECT statement_timestamp()", {})
         assert isinstance(now, datetime)
         return now
 
 
-async def _has_circles(connection: PoolConnection, given: dict[str, Any]) -> bool:
-    """Cut circles as long as `most` is more than 0, which is lowered; return if some are left."""
-    routed = sql.on_its_shard if await is_spread_by(connection) else str
-    for cut in sql.CUTS:
-        if given["most"] > 0:
-            changed, _ = await _counted(connection, sql.counting(routed(cut)), given)
-            given["most"] -= changed
-    return bool(given["most"] <= 0)
+async def _fetched(
+    connection: PoolConnection, query: str, values: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query, values)).fetchall()
 
 
-async def _deleted(connection: PoolConnection, given: dict[str, Any]) -> tuple[int, int]:
-    """Delete rows as long as `most` is more than 0, which is lowered.
+async def _ids(connection: PoolConnection, query: str, values: dict[str, Any]) -> list[UUID]:
+    return [run_id for (run_id,) in await _fetched(connection, query, values)]
 
-    Returns:
-        How many records and how many spans were deleted.
+
+async def _sum(connection: PoolConnection, query: str, values: dict[str, Any]) -> int:
+    return sum(count for (count,) in await _fetched(connection, query, values))
+
+
+async def _delete_states(
+    connection: PoolConnection,
+    values: dict[str, Any],
+    sessions: dict[UUID, str],
+    *,
+    with_shared: bool,
+) -> None:
+    """Delete the states of the conversations of deleted runs.
+
+    Args:
+        connection: In the transaction that deletes the runs.
+        values: The values of its statements.
+        sessions: The conversation of each run.
+        with_shared: Whether to delete states of conversations to which other runs belong.
     """
-    routed = sql.on_its_shard if await is_spread_by(connection) else str
-    records = spans = 0
-    for table, sweep in sql.SWEEPS.items():
-        if given["most"] > 0:
-            counting = sql.counting(routed(sweep), sql.SPANS_IN.get(table, "0"))
-            rows, spans_of_rows = await _counted(connection, counting, given)
-            given["most"] -= rows * (sql.BLOCK_ROWS if table == "otel_block" else 1)
-            records += rows if table in _RECORD_TABLES else 0
-            spans += spans_of_rows
-    return records, spans
+    values = {**values, "sessions": list(set(sessions.values())), "named": []}
+    if not await _fetched(connection, sql.LOCK_STATES, values):
+        return
+    if not with_shared:
+        for session in values["sessions"]:
+            with suppress(ValueError):
+                values["named"].append(UUID(session))
+        shared = await _fetched(connection, sql.FIND_SESSIONS_IN_USE, values)
+        unshared = set(values["sessions"]).difference(session for (session,) in shared)
+        values["sessions"] = list(unshared)
+    await connection.execute(sql.DELETE_STATES, values)
 
 
-async def _counted(
-    connection: PoolConnection, counting: str, given: dict[str, Any]
-) -> tuple[int, int]:
-    """Execute a statement of `counting`, and return its rows and spans."""
-    [(rows, spans)] = await (await connection.execute(counting, given)).fetchall()
-    return rows, spans
-
-
-def _run_ids(sessions: Sequence[str]) -> list[UUID]:
-    """Return the runs whose ids stand for conversations."""
-    found = []
-    for session in sessions:
-        with suppress(ValueError):
-            found.append(UUID(session))
-    return found
-
-
-def _session_ids(runs: dict[UUID, str | None]) -> list[str]:
-    """Return the sessions of runs; a run without one has its own id for it."""
-    return [str(run_id) if session is None else session for run_id, session in runs.items()]
+async def _purge_large_run(
+    connection: PoolConnection, values: dict[str, Any], unlinked: set[UUID]
+) -> PurgeResult:
+    """Cut the links of a run, or delete rows of the first table that has any if that was done."""
+    [run_id] = values["runs"]
+    if run_id not in unlinked:
+        for statement in sql.UNLINK:
+            await connection.execute(statement, values)
+        unlinked.add(run_id)
+        return PurgeResult()
+    for statement in sql.DELETE_SOME_ROWS:
+        [(rows, records, spans)] = await _fetched(connection, statement, values)
+        if rows:
+            return PurgeResult(0, records, spans)
+    return PurgeResult()

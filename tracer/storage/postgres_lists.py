@@ -16,12 +16,20 @@ from tracer.pages import Cursor, Page
 from tracer.records import Run
 from tracer.status import ABANDONED, Status
 from tracer.storage.agreements import SEARCHED, check_status, moment_of
-from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import PoolConnection
 from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.row_records import select
-from tracer.storage.tables import ALWAYS, IS_FAILED, IS_OPEN, START, TABLES, is_text
+from tracer.storage.tables import (
+    ALWAYS,
+    IS_FAILED,
+    IS_OPEN,
+    NOT_DELETED,
+    RUN_NOT_DELETED,
+    START,
+    TABLES,
+    is_text,
+)
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
@@ -103,7 +111,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     """Return how runs are listed; the table is named `run`."""
     listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
-    listing.along.add("deleted_at IS NULL")
+    listing.along.add(RUN_NOT_DELETED)
     for column, value in (("session_id", wanted.session), ("subject", wanted.subject)):
         listing.among.add(
             f"project_id = %(project_id)s AND {is_text(column, column)}",
@@ -138,7 +146,7 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
     """Return how tool calls are listed."""
     listing = Listing("act_tool_info", "tool_call_id", by_start=True, looked_at=5_000)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
-    listing.along.add(IN_NO_GRAVE)
+    listing.along.add(NOT_DELETED)
     _add_range(listing, wanted, cursor)
     _add_status(listing, listing.along, wanted.status)
     listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)

@@ -26,7 +26,6 @@ from tracer.records import (
 )
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.ancestors import Place, path_down_to
-from tracer.storage.burial_statements import IN_NO_GRAVE, NOT_BURIED
 from tracer.storage.citus import check_workers
 from tracer.storage.engine import (
     ANSWER_SECONDS,
@@ -48,7 +47,7 @@ from tracer.storage.postgres_tree import payload_expressions, read_tree
 from tracer.storage.postgres_whole_runs import read_spans, read_whole_run
 from tracer.storage.project_pool import ProjectPool, read_many, reading, snapshot
 from tracer.storage.row_records import columns, select
-from tracer.storage.tables import ALWAYS, TABLES
+from tracer.storage.tables import ALWAYS, NOT_DELETED, RUN_NOT_DELETED, TABLES
 from tracer.store import (
     AnyRecord,
     Exchange,
@@ -93,7 +92,7 @@ class PostgresReader:
     async def read_run(self, root_plan_id: UUID) -> Run:
         """Return a run with its totals; see `TraceReader.read_run`."""
         query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
-            AND root_plan_id = %(run)s AND deleted_at IS NULL"""
+            AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with reading(self._project) as connection:
@@ -126,7 +125,7 @@ class PostgresReader:
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
         query = f"""SELECT think_act_id, messages FROM think_act_record
-            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_BURIED}"""
+            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
             async with reading(self._project) as connection:
@@ -272,7 +271,7 @@ ORDER BY root_plan_id LIMIT 10"""
         """Return the record with an id; where runs share it, the first that is no placeholder."""
         id_field = ID_FIELDS[kind]
         query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
-            WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {IN_NO_GRAVE}
+            WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
             ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
         given = {"id": record_id, "project_id": self._project_id}
         return _only(KIND_WORDS[kind], record_id, await select(connection, record, query, given))
@@ -345,7 +344,7 @@ _EXCHANGES = f"""
 SELECT root_plan_id, user_request, CASE WHEN status = 'succeeded' THEN summary END
 FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
-    AND status >= 'cancelled' AND user_request IS NOT NULL AND {IN_NO_GRAVE}"""
+    AND status >= 'cancelled' AND user_request IS NOT NULL AND {NOT_DELETED}"""
 
 _PREVIEW = ", ".join(
     f"{expression} AS {name}"

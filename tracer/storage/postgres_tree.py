@@ -20,10 +20,9 @@ from tracer.merge import RULES
 from tracer.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
 from tracer.records import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
-from tracer.storage.burial_statements import IN_NO_GRAVE
 from tracer.storage.engine import SyncConnection
 from tracer.storage.lease_tables import abandoned_at
-from tracer.storage.tables import ALWAYS, METADATA, TABLES
+from tracer.storage.tables import ALWAYS, METADATA, NOT_DELETED, TABLES
 from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")
@@ -195,7 +194,7 @@ _FIND = f"""
 SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
-WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{IN_NO_GRAVE}
+WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
 ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
 
 _PLANS_BELOW = """

@@ -17,14 +17,14 @@ from tracer.records import RECORDS, Run
 from tracer.storage.engine import SyncConnection
 from tracer.storage.row_records import columns
 from tracer.storage.span_blocks import messages_of
-from tracer.storage.tables import ALWAYS, TABLES
+from tracer.storage.tables import ALWAYS, RUN_NOT_DELETED, TABLES
 from tracer.store import WholeRun
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
-_RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND deleted_at IS NULL"
+_RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
-_KIND_OF_RUN = f"SELECT source, is_agent_work FROM run WHERE {_IN_RUN} AND deleted_at IS NULL"
+_KIND_OF_RUN = f"SELECT source, is_agent_work FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _RECORDS = {
     kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"

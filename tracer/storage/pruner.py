@@ -13,7 +13,7 @@ from uuid import UUID
 from tracer.clock import Clock
 from tracer.storage.engine import Pool, borrowed, store_errors
 from tracer.storage.looker import Looker, look_after_each, rested
-from tracer.storage.postgres_deletion import PostgresDeletion, Swept
+from tracer.storage.postgres_deletion import PostgresDeletion, PurgeResult
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.projects import SettingsOfProject
 
@@ -45,7 +45,7 @@ class Pruner(Looker):
         self._pool = pool
         self._on_written = on_written
         self._clock = clock
-        self.done = Swept()
+        self.done = PurgeResult()
         """What it has deleted so far."""
 
     async def look(self) -> None:
@@ -64,8 +64,8 @@ class Pruner(Looker):
         settings = await SettingsOfProject(project).read()
         began = time.monotonic()
         async with aclosing(deletion.prune(settings)) as pruning:
-            async for swept in pruning:
-                self.done += swept
+            async for result in pruning:
+                self.done += result
                 began = await rested(began)
         while await deletion.forget_tombstones():
             began = await rested(began)

@@ -97,8 +97,22 @@ def start_of(row: str) -> str:
 
 IS_OPEN = "status < 'cancelled'"
 IS_FAILED = "status = 'failed'"
-_LISTED = "deleted_at IS NULL"
-IS_BURIED = "deleted_at IS NOT NULL AND swept_at IS NULL"
+
+RUN_NOT_DELETED = "deleted_at IS NULL"
+"""The condition of every reader that reads rows of `run`: a deleted run stays as a tombstone."""
+
+IS_TOMBSTONE = "deleted_at IS NOT NULL AND swept_at IS NULL"
+"""The run is deleted, and some of its rows may still exist."""
+
+NOT_DELETED = (
+    "root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run"
+    f" WHERE project_id = %(project_id)s AND {IS_TOMBSTONE}))"
+)
+"""The condition of every reader that finds records without their run.
+
+The rows of a deleted run remain until they are purged. Postgres makes the array once per query,
+from an index that is nearly always empty; a join with `run` would cost every row that is read.
+"""
 
 
 def _by_run(table: str) -> Index:
@@ -170,13 +184,15 @@ class RunRow(_Stored, Run, table=True):
             name="run_totals_are_counts",
         ),
         CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
-        _along("run_by_recorded_at", "root_plan_id", "recorded_at", _LISTED),
-        _along("run_of_agents", "root_plan_id", "recorded_at", f"{_LISTED} AND is_agent_work"),
-        _along("run_by_start", "root_plan_id", START, _LISTED),
+        _along("run_by_recorded_at", "root_plan_id", "recorded_at", RUN_NOT_DELETED),
+        _along(
+            "run_of_agents", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND is_agent_work"
+        ),
+        _along("run_by_start", "root_plan_id", START, RUN_NOT_DELETED),
         # Behind a policy a status can be a condition of an index, and no column: to compare
         # enumerations is not leakproof.
-        _along("run_open", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_OPEN}"),
-        _along("run_failed", "root_plan_id", "recorded_at", f"{_LISTED} AND {IS_FAILED}"),
+        _along("run_open", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
+        _along("run_failed", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
         _of_whom("session_id", "session_id IS NOT NULL"),
         _of_whom("subject", "subject IS NOT NULL", "root_plan_id"),
         Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
@@ -187,7 +203,7 @@ class RunRow(_Stored, Run, table=True):
             "root_plan_id",
             postgresql_where=text("NOT is_summed"),
         ),
-        Index("run_buried", "project_id", "root_plan_id", postgresql_where=text(IS_BURIED)),
+        Index("run_to_purge", "project_id", "root_plan_id", postgresql_where=text(IS_TOMBSTONE)),
         Index(
             "run_by_swept_at",
             "project_id",
