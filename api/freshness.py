@@ -79,7 +79,6 @@ KINDS: Mapping[str, Kind] = {
     "read_leases": Kind.RUN,
     "read_plan": Kind.PLAN,
     "read_tree": Kind.PLAN,
-    "read_step": Kind.STEP,
     "read_think_act": Kind.THINK_ACT,
     "read_tool_call": Kind.TOOL_CALL,
 }

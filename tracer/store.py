@@ -397,9 +397,6 @@ class TraceReader(Protocol):
             RecordNotFound: There is no such run, or it was deleted.
         """
 
-    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
-        """Return a step whole. Raises `RecordNotFound`."""
-
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return what the models were given in each round of a run; nothing where there is none."""
 

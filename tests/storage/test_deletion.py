@@ -160,7 +160,6 @@ def readings(reader: PostgresReader, run: Moments) -> list[Any]:
         reader.read_run(run.root),
         reader.read_plan(run.root),
         read_tree(reader, run.root, Payloads.NONE),
-        reader.read_step(run.step),
         reader.read_think_act(run.think_act),
         reader.read_tool_call(run.call),
         reader.read_whole_run(run.root),

@@ -26,7 +26,6 @@ from tracer.record_json import ExportedRecord, dead_recorders, merged_whole, red
 from tracer.records import (
     RECORDS,
     ActToolInfo,
-    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Run,
@@ -347,11 +346,6 @@ class MemoryStore:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
         kept = self._find(Kind.PLAN, plan_id)
         return tree_rows(kept.records(), plan_id, payloads, _revision(kept))
-
-    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
-        """Return a step whole; see `TraceReader.read_step`."""
-        step: AgentExecutionRecord = self._find(Kind.STEP, step_id).record(Kind.STEP, step_id)
-        return step
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""

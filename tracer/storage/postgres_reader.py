@@ -17,7 +17,6 @@ from tracer.pages import Page
 from tracer.records import (
     RECORDS,
     ActToolInfo,
-    AgentExecutionRecord,
     Kind,
     PlanExecutionRecord,
     Record,
@@ -115,12 +114,6 @@ class PostgresReader:
             return await read_many(
                 self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
             )
-
-    async def read_step(self, step_id: UUID) -> AgentExecutionRecord:
-        """Return a step whole; see `TraceReader.read_step`."""
-        with store_errors():
-            async with reading(self._project) as connection:
-                return await self._one(connection, AgentExecutionRecord, Kind.STEP, step_id)
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
         """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
