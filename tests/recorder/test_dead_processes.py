@@ -80,7 +80,8 @@ class Database:
     async def calls(self, root: UUID) -> list[tuple[str, bool]]:
         """Return the stored status of each call of a run, and whether it is abandoned."""
         return await self._rows(
-            "SELECT status::text, abandoned_at IS NOT NULL FROM act_tool_info"
+            "SELECT call.status::text, shown.abandoned_at IS NOT NULL FROM act_tool_info AS call"
+            " JOIN trace.tool_calls AS shown USING (root_plan_id, tool_call_id)"
             " WHERE root_plan_id = %s",
             root,
         )

@@ -110,7 +110,11 @@ async def test_what_never_ended_goes_unless_somebody_still_works_at_it(pool: Poo
     assert (await pruned(pool, MONTH)).runs == 1
     assert await kept(pool) == {alive.root, dead.root}
     assert left_alone not in await kept(pool)
-    assert (await pruned(pool, MONTH, NOW + timedelta(days=11))).runs == 2
+    assert (await pruned(pool, MONTH, NOW + timedelta(days=11))).runs == 1
+    assert await kept(pool) == {alive.root}
+    await judge_all(pool, NOW + timedelta(days=1))
+    assert (await pruned(pool, MONTH, NOW + timedelta(days=29))).runs == 0
+    assert (await pruned(pool, MONTH, NOW + timedelta(days=31))).runs == 1
 
 
 async def test_run_with_pending_spans_is_kept_unless_its_projection_failed(pool: Pool) -> None:
@@ -136,6 +140,11 @@ async def test_open_run_is_not_pruned_before_its_recorder_is_judged(pool: Pool) 
 
     await judged(pool, recorder_id, days_ago(80))
     assert (await pruned(pool, MONTH)).runs == 1
+
+
+async def judge_all(pool: Pool, now: datetime = NOW) -> None:
+    """Let a reaper look that was never away."""
+    await PostgresReaper(pool, clock=lambda: now).look_after_leases(days_ago(1000))
 
 
 async def renewed(pool: Pool, recorder_id: UUID, at: datetime) -> None:
@@ -165,6 +174,7 @@ async def test_pruners_at_once_share_the_work(pool: Pool) -> None:
         run, events = rich_run(calls=1)
         runs.append(run.root)
         await record(pool, *events, at=days_ago(90))
+    await judge_all(pool)
     done = await asyncio.gather(*(pruned(pool, MONTH) for _ in range(4)))
     assert sum(each.runs for each in done) == len(runs)
     assert sum(each.records for each in done) == len(runs) * 9
@@ -178,6 +188,7 @@ async def test_pruning_holds_up_no_writer_and_waits_for_none(
 ) -> None:
     (busy, events), (_, others) = rich_run(), rich_run()
     await record(pool, *events, *others, at=days_ago(90))
+    await judge_all(pool)
     async with await psycopg.AsyncConnection.connect(database_url) as somebody:
         await somebody.execute("SELECT FROM run WHERE root_plan_id = %s FOR UPDATE", [busy.root])
         assert (await pruned(pool, MONTH)).runs == 1
@@ -279,7 +290,7 @@ async def test_leases_of_recorders_without_runs_are_forgotten(pool: Pool) -> Non
     assert await rows(pool, leases) == [(1,)]
     await SettingsOfProject(ProjectPool(pool)).change(keep_days=30)
     await Pruner(pool, clock=lambda: NOW).look()
-    await PostgresReaper(pool, clock=lambda: NOW).look_after_leases(NOW)
+    await judge_all(pool)
     assert await rows(pool, leases) == [(0,)]
 
 

@@ -317,25 +317,17 @@ WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
     AND kept.arrived = given.arrived"""
 """End the pending state of the runs $2, unless more has arrived than was read."""
 
-NOTE_SIGNS = (
-    """
-INSERT INTO recorder_run (project_id, recorder_id, root_plan_id)
-SELECT $1, run_id, run_id FROM unnest($2::uuid[]) AS given (run_id) ORDER BY run_id
-ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING""",
-    """
+NOTE_SIGNS = """
 INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, due_at)
 SELECT $1, run_id, seen_at, $4::interval, seen_at
 FROM unnest($2::uuid[], $3::timestamptz[]) AS given (run_id, seen_at) ORDER BY run_id
 ON CONFLICT (recorder_id, project_id) DO UPDATE
 SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length,
     due_at = CASE WHEN kept.seen_at + kept.length > excluded.seen_at THEN kept.due_at
-        ELSE least(kept.due_at, excluded.seen_at) END""",
-)
-"""Note that the locked runs $2, in which something is open, gave a sign of life at the moments $3.
-
-The run's id is the recorder's. The lease lasts for $4. A lease that had expired is due at once, so
-that the reaper marks the run as alive.
-"""
+        ELSE least(kept.due_at, excluded.seen_at) END"""
+"""Renew the leases of the locked runs $2, in which something is unfinished, for $4. Their newest
+blocks arrived at the moments $3. A lease that had expired is due at once, so that the reaper marks
+the run as alive."""
 
 # --- Failures ------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from tracer.status import Status
 from tracer.storage import projection_statements as sql
 from tracer.storage.copy_rows import digest_of, no_rows, pack_row
 from tracer.storage.json_rows import json_batches
+from tracer.storage.lease_statements import NOTE_RUNS
 from tracer.storage.projector_session import ProjectorSession
 from tracer.versions import Fields
 
@@ -304,9 +305,8 @@ class ProjectionWriter:
         }
         if signs:
             runs, moments = [*signs], [*signs.values()]
-            of_runs, of_leases = sql.NOTE_SIGNS
-            self._session.ask(of_runs, project_id, runs)
-            self._session.ask(of_leases, project_id, runs, moments, self._terms.silence)
+            self._session.ask(NOTE_RUNS, project_id, runs, runs)
+            self._session.ask(sql.NOTE_SIGNS, project_id, runs, moments, self._terms.silence)
 
 
 class _Missing(int):
