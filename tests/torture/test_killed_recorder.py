@@ -165,13 +165,16 @@ async def test_what_a_killed_recorder_acknowledged_is_there_and_the_rest_is_aban
     # What was on its way may have arrived, though nobody was told so.
     assert set(in_flight.values()) <= {("running", True), ("succeeded", False)}
     assert took < 2 * LEASE_SECONDS + BUSY_SECONDS
+    assert recorded_after_last_heartbeat(database_url) == 0
 
 
 def calls_in(database_url: str) -> dict[UUID, tuple[str, bool]]:
     """Return the status of each call, and whether it is abandoned."""
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
-            "SELECT tool_call_id, status::text, abandoned_at IS NOT NULL FROM act_tool_info"
+            "SELECT tool_call_id, call.status::text, shown.abandoned_at IS NOT NULL"
+            " FROM act_tool_info AS call"
+            " JOIN trace.tool_calls AS shown USING (root_plan_id, tool_call_id)"
         ).fetchall()
     return {call: (status, is_abandoned) for call, status, is_abandoned in rows}
 
@@ -179,6 +182,16 @@ def calls_in(database_url: str) -> dict[UUID, tuple[str, bool]]:
 def unjudged(database_url: str) -> bool:
     """Return whether any call is shown as running."""
     return ("running", False) in calls_in(database_url).values()
+
+
+def recorded_after_last_heartbeat(database_url: str) -> int:
+    """Return how many calls started after the last heartbeat of their recorder."""
+    with psycopg.connect(database_url) as connection:
+        [(late,)] = connection.execute(
+            "SELECT count(*) FROM act_tool_info AS call JOIN recorder_lease USING (recorder_id)"
+            " WHERE seen_at < call.started_at"
+        ).fetchall()
+    return int(late)
 
 
 def counted_wrongly(database_url: str) -> int:
