@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import psycopg
@@ -89,50 +89,11 @@ class PoolConnection(psycopg.AsyncConnection[tuple[Any, ...]]):
 SyncConnection = psycopg.Connection[tuple[Any, ...]]
 
 
-class _LargeRead(Generic[T]):
-    """A read that runs in a worker thread."""
-
-    def __init__(
-        self, pool: ConnectionPool[SyncConnection], read: Callable[[SyncConnection], T]
-    ) -> None:
-        self._pool = pool
-        self._read = read
-        self._connection: SyncConnection | None = None
-        self._is_cancelled = False
-        self._lock = threading.Lock()
-        """Held to cancel, so that the connection cannot be lent to another read meanwhile."""
-
-    def run(self) -> T:
-        """Return what the read returns. Runs in the worker thread."""
-        connection = _live_sync_connection(self._pool)
-        try:
-            with self._lock:
-                if self._is_cancelled:
-                    raise InterruptedError
-                self._connection = connection
-            return self._read(connection)
-        finally:
-            with self._lock:
-                self._connection = None
-            self._pool.putconn(connection)
-
-    def cancel(self) -> None:
-        """Cancel the query, and end the connection in case the server does not answer."""
-        with self._lock:
-            self._is_cancelled = True
-            if self._connection is None or self._connection.closed:
-                return
-            with suppress(psycopg.Error):
-                self._connection.cancel_safe(timeout=ANSWER_SECONDS)
-            # The driver's `close` would free memory that the worker thread uses.
-            with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as sock:
-                sock.shutdown(socket.SHUT_RDWR)
-
-
 class LargeReads:
     """Runs reads of many rows in worker threads, each over a synchronous connection.
 
-    Threads and connections are started when they are first needed.
+    A connection's transactions are read-only and see one state. Threads and connections are started
+    when they are first needed.
     """
 
     def __init__(self, options: Mapping[str, Any], answer_seconds: float) -> None:
@@ -146,7 +107,7 @@ class LargeReads:
             max_size=LARGE_READS,
             timeout=answer_seconds,
             reconnect_timeout=answer_seconds,
-            configure=_configure_sync,
+            configure=_configure_large_read,
             num_workers=1,
         )
 
@@ -156,14 +117,47 @@ class LargeReads:
         Raises:
             TimeoutError: It took longer than `READ_SECONDS`.
         """
-        large_read = _LargeRead(self._connections, read)
+        lent: list[SyncConnection] = []
+        is_cancelled = threading.Event()
+        # Held to cancel, so that the connection cannot be lent to another read meanwhile.
+        lock = threading.Lock()
+
+        def run() -> T:
+            connection = self._live_connection()
+            try:
+                with lock:
+                    if is_cancelled.is_set():
+                        raise InterruptedError
+                    lent.append(connection)
+                return read(connection)
+            finally:
+                with lock:
+                    lent.clear()
+                self._connections.putconn(connection)
+
+        def cancel() -> None:
+            with lock:
+                is_cancelled.set()
+                for connection in lent:
+                    _end(connection)
+
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(READ_SECONDS):
             try:
-                return await loop.run_in_executor(self._threads, large_read.run)
+                return await loop.run_in_executor(self._threads, run)
             except asyncio.CancelledError:
-                loop.run_in_executor(None, large_read.cancel)  # not awaited
+                loop.run_in_executor(None, cancel)  # not awaited
                 raise
+
+    def _live_connection(self) -> SyncConnection:
+        """Lend a connection that the server has not closed."""
+        self._connections.open()
+        while True:
+            connection = self._connections.getconn()
+            if not _has_news(connection):
+                return connection
+            connection.close()
+            self._connections.putconn(connection)
 
     def close(self) -> None:
         """Wait for the reads that are running, and close the connections."""
@@ -171,15 +165,13 @@ class LargeReads:
         self._connections.close()
 
 
-def _live_sync_connection(pool: ConnectionPool[SyncConnection]) -> SyncConnection:
-    """Lend a connection that the server has not closed."""
-    pool.open()
-    while True:
-        connection = pool.getconn()
-        if not _has_news(connection):
-            return connection
-        connection.close()
-        pool.putconn(connection)
+def _end(connection: SyncConnection) -> None:
+    """Cancel a query of another thread, and end the connection if the server does not answer."""
+    with suppress(psycopg.Error, OSError):
+        connection.cancel_safe(timeout=ANSWER_SECONDS)
+    # The driver's `close` would free memory that the other thread uses.
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
 
 
 class Pool(AsyncConnectionPool[PoolConnection]):
@@ -313,6 +305,12 @@ def open_sync_connection(options: Mapping[str, Any]) -> SyncConnection:
     connection = psycopg.connect(**options)
     _configure_sync(connection)
     return connection
+
+
+def _configure_large_read(connection: SyncConnection) -> None:
+    _configure_sync(connection)
+    connection.read_only = True
+    connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
 
 
 def _configure_sync(connection: SyncConnection) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from tracer.errors import RecordNotFound
 from tracer.lineage import Payloads, Revision
 from tracer.merge import RULES
-from tracer.nodes import ROWS, Row
+from tracer.nodes import ROWS
 from tracer.records import RECORDS, Kind
 from tracer.storage.agreements import KIND_WORDS
 from tracer.storage.engine import PoolConnection, SyncConnection
-from tracer.storage.postgres_tree import fetched_rows, rows_query, sent
+from tracer.storage.postgres_tree import read_rows, rows_query
 from tracer.storage.run_changes import changes_between
 from tracer.storage.tables import RUN_NOT_DELETED, TABLES
 from tracer.store import RunChanges
@@ -21,8 +20,8 @@ from tracer.store import RunChanges
 
 def read_run_changes(
     connection: SyncConnection, project_id: int, root_plan_id: UUID, after: int, limit: int
-) -> Callable[[], RunChanges]:
-    """Send the queries for what changed in a run after a revision; see `TraceReader.read_changes`.
+) -> RunChanges:
+    """Return what changed in a run after a revision; see `TraceReader.read_changes`.
 
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
@@ -30,27 +29,18 @@ def read_run_changes(
         root_plan_id: The run.
         after: The revision.
         limit: How many changes there may be.
-
-    Returns:
-        A function that returns the changes. Call it after the end of the transaction. It raises
-        `RecordNotFound` if the run does not exist.
     """
     given = {"project_id": project_id, "run": root_plan_id, "after": after, "most": limit + 1}
+    # All are sent before the first is read: one round trip.
     found = connection.execute(_REVISION, given)
-    cursors = {kind: sent(connection, ROWS[kind], _CHANGED[kind], given) for kind in RECORDS}
     removed = connection.execute(_REMOVED, given)
-
-    def changes() -> RunChanges:
-        row = found.fetchone()
-        if row is None:
-            raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
-        changed: list[Row] = []
-        for kind, cursor in cursors.items():
-            changed += fetched_rows(cursor, kind, Payloads.PREVIEW)
-        gone = [(Kind(kind), record_id) for kind, record_id in removed.fetchall()]
-        return changes_between(after, row[0], changed, gone, limit)
-
-    return changes
+    rows = read_rows(connection, ROWS, _CHANGED, given, Payloads.PREVIEW)
+    row = found.fetchone()
+    if row is None:
+        raise RecordNotFound(KIND_WORDS[Kind.RUN], root_plan_id)
+    changed = [row for kind in RECORDS for row in rows[kind]]
+    gone = [(Kind(kind), record_id) for kind, record_id in removed.fetchall()]
+    return changes_between(after, row[0], changed, gone, limit)
 
 
 async def read_run_revision(

@@ -5,12 +5,11 @@ Runs in a worker thread (`project_pool.read_many`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
-from psycopg import Cursor
 from psycopg.rows import args_row
 from sqlalchemy import Enum, Uuid
 
@@ -55,17 +54,14 @@ _CUT = {
 
 def read_tree(
     connection: SyncConnection, project_id: int, plan_id: UUID, payloads: Payloads
-) -> Callable[[], TreeRows]:
-    """Send the queries for the rows of a plan and of everything below it.
+) -> TreeRows:
+    """Return the rows of a plan and of everything below it.
 
     Args:
         connection: In a transaction in which every query sees the same state, and in a pipeline.
         project_id: The project whose plan it is.
         plan_id: The plan. If runs share the id, the first that is no placeholder.
         payloads: How much of the long strings to read.
-
-    Returns:
-        A function that returns the rows. Call it after the end of the transaction.
 
     Raises:
         RecordNotFound: The plan does not exist.
@@ -80,30 +76,17 @@ def read_tree(
         below = connection.execute(_PLANS_BELOW, given).fetchall()
         given["plans"] = [each for (each,) in below]
     queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
-    cursors = {kind: sent(connection, NODES[kind], queries[kind], given) for kind in queries}
-
-    def rows() -> TreeRows:
-        rows = {kind: fetched_rows(cursors[kind], kind, payloads) for kind in cursors}
-        tree = TreeRows(
-            plans=rows[Kind.PLAN],
-            steps=rows[Kind.STEP],
-            think_acts=rows[Kind.THINK_ACT],
-            tool_calls=rows[Kind.TOOL_CALL],
-            revision=Revision(run_id, number, recorded_at),
-        )
-        if opener_id is not None:
-            _take_opener_out(tree, str(opener_id))
-        return tree
-
-    return rows
-
-
-def sent(
-    connection: SyncConnection, row: type[SomeRow], query: str, given: dict[str, Any]
-) -> Cursor[SomeRow]:
-    """Send a query of `rows_query` in a pipeline. The cursor makes its rows when they are read."""
-    cursor = connection.cursor(row_factory=args_row(row), binary=True)
-    return cursor.execute(query, given, prepare=True)
+    rows = read_rows(connection, NODES, queries, given, payloads)
+    tree = TreeRows(
+        plans=rows[Kind.PLAN],
+        steps=rows[Kind.STEP],
+        think_acts=rows[Kind.THINK_ACT],
+        tool_calls=rows[Kind.TOOL_CALL],
+        revision=Revision(run_id, number, recorded_at),
+    )
+    if opener_id is not None:
+        _take_opener_out(tree, str(opener_id))
+    return tree
 
 
 def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
@@ -117,15 +100,34 @@ def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
             return
 
 
-def fetched_rows(cursor: Cursor[SomeRow], kind: Kind, payloads: Payloads) -> list[SomeRow]:
-    """Return the rows of a query of `rows_query` in the order of a tree: by (position, id)."""
-    rows = cursor.fetchall()
-    # Postgres would sort by moving whole rows, and takes longer than for all the rest.
-    rows.sort(key=attrgetter(RULES[kind].id_field))
-    rows.sort(key=lambda row: _LAST if row.position is None else row.position)
-    if payloads is Payloads.PREVIEW:
-        _cut(kind, rows)
-    return rows
+def read_rows(
+    connection: SyncConnection,
+    classes: Mapping[Kind, type[SomeRow]],
+    queries: Mapping[Kind, str],
+    given: dict[str, Any],
+    payloads: Payloads,
+) -> dict[Kind, list[Any]]:
+    """Return the rows of queries of `rows_query` in the order of a tree: by (position, id).
+
+    Args:
+        connection: In a pipeline: all queries are sent before the first answer is read.
+        classes: The class of each kind's rows.
+        queries: The query of each kind.
+        given: Their parameters.
+        payloads: How much of the long strings they read.
+    """
+    cursors = {}
+    for kind, query in queries.items():
+        cursors[kind] = connection.cursor(row_factory=args_row(classes[kind]), binary=True)
+        cursors[kind].execute(query, given, prepare=True)
+    found = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
+    for kind, rows in found.items():
+        # Postgres would sort by moving whole rows, and takes longer than for all the rest.
+        rows.sort(key=attrgetter(RULES[kind].id_field))
+        rows.sort(key=lambda row: _LAST if row.position is None else row.position)
+        if payloads is Payloads.PREVIEW:
+            _cut(kind, rows)
+    return found
 
 
 _LAST = 2**31
@@ -223,7 +225,7 @@ _BELOW = {
 
 
 def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
-    """Return the query for the rows of one kind in the run `%(run)s`, for `fetched_rows`.
+    """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
 
     Its columns are the fields of the kind's row, in their order.
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypeVar
 from uuid import UUID
 
-from psycopg import Cursor
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
 from tracer.merge import RULES
 from tracer.otel.blocks import spans_of
 from tracer.otel.spans import Span
-from tracer.records import RECORDS, Run
+from tracer.records import RECORDS, Record, Run
 from tracer.storage.engine import SyncConnection
 from tracer.storage.row_records import columns
 from tracer.storage.span_blocks import messages_of
 from tracer.storage.tables import ALWAYS, RUN_NOT_DELETED, TABLES
 from tracer.store import WholeRun
+
+R = TypeVar("R", bound=Record)
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
@@ -33,33 +34,23 @@ _RECORDS = {
 }
 
 
-def read_whole_run(
-    connection: SyncConnection, project_id: int, root_plan_id: UUID
-) -> Callable[[], WholeRun]:
-    """Send the queries for everything of a run; see `TraceReader.read_whole_run`.
+def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
+    """Return everything of a run; see `TraceReader.read_whole_run`.
 
     Args:
-        connection: In a transaction in which every query sees the same state, and in a pipeline.
+        connection: In a transaction in which every query sees the same state.
         project_id: The run's project.
         root_plan_id: The run.
-
-    Returns:
-        A function that returns the run. Call it after the end of the transaction. It raises
-        `RecordNotFound` if the run does not exist.
     """
     given = {"project_id": project_id, "run": root_plan_id}
-    kind_of_run = connection.execute(_KIND_OF_RUN, given)
-    runs = _sent(connection, _RUN, given)
-    rows = {kind: _sent(connection, _RECORDS[kind], given) for kind in RECORDS}
-    messages = messages_of(connection, project_id, root_plan_id)
-
-    def run() -> WholeRun:
-        source, is_agent_work = _found(kind_of_run, root_plan_id)
-        records = {kind: [RECORDS[kind](**row) for row in rows[kind].fetchall()] for kind in rows}
-        [run] = runs.fetchall()
-        return WholeRun(Run(**run), source, is_agent_work, records, spans_of(messages()))
-
-    return run
+    source, is_agent_work = _kind_of_run(connection, given)
+    [run] = _records(connection, Run, _RUN, given)
+    records = {
+        kind: _records(connection, record, _RECORDS[kind], given)
+        for kind, record in RECORDS.items()
+    }
+    spans = spans_of(messages_of(connection, project_id, root_plan_id))
+    return WholeRun(run, source, is_agent_work, records, spans)
 
 
 def read_spans(
@@ -67,37 +58,38 @@ def read_spans(
     project_id: int,
     root_plan_id: UUID,
     span_ids: Collection[bytes] | None,
-) -> Callable[[], list[Span]]:
-    """Send the queries for the spans of a run; see `TraceReader.read_spans`.
+) -> list[Span]:
+    """Return the spans of a run; see `TraceReader.read_spans`.
 
-    Arguments and result are like those of `read_whole_run`.
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+        span_ids: Which spans; None: all.
     """
-    given = {"project_id": project_id, "run": root_plan_id}
-    kind_of_run = connection.execute(_KIND_OF_RUN, given)
-    messages = messages_of(connection, project_id, root_plan_id)
-
-    def spans() -> list[Span]:
-        _found(kind_of_run, root_plan_id)
-        spans = spans_of(messages())
-        if span_ids is None:
-            return spans
-        wanted = frozenset(span_ids)
-        return [span for span in spans if span.span_id in wanted]
-
-    return spans
+    _kind_of_run(connection, {"project_id": project_id, "run": root_plan_id})
+    spans = spans_of(messages_of(connection, project_id, root_plan_id))
+    if span_ids is None:
+        return spans
+    wanted = frozenset(span_ids)
+    return [span for span in spans if span.span_id in wanted]
 
 
-def _sent(connection: SyncConnection, query: str, given: dict[str, Any]) -> Cursor[dict[str, Any]]:
-    return connection.cursor(row_factory=dict_row).execute(query, given)
+def _records(
+    connection: SyncConnection, record: type[R], query: str, given: dict[str, Any]
+) -> list[R]:
+    rows = connection.cursor(row_factory=dict_row).execute(query, given).fetchall()
+    return [record(**row) for row in rows]
 
 
-def _found(cursor: Cursor[tuple[Any, ...]], root_plan_id: UUID) -> tuple[Any, ...]:
-    """Return the first row of an answer.
+def _kind_of_run(connection: SyncConnection, given: dict[str, Any]) -> tuple[str, bool]:
+    """Return where a run's records come from, and whether it is an agent's.
 
     Raises:
-        RecordNotFound: It has no row: the run does not exist.
+        RecordNotFound: The run does not exist.
     """
-    row = cursor.fetchone()
+    row = connection.execute(_KIND_OF_RUN, given).fetchone()
     if row is None:
-        raise RecordNotFound("run", root_plan_id)
-    return row
+        raise RecordNotFound("run", given["run"])
+    source, is_agent_work = row
+    return source, is_agent_work

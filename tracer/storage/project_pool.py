@@ -88,30 +88,23 @@ def snapshot(project: ProjectPool) -> AbstractAsyncContextManager[PoolConnection
     return _reading(project, _SNAPSHOT)
 
 
-async def read_many(project: ProjectPool, read: Callable[[SyncConnection], Callable[[], T]]) -> T:
-    """Read many rows in a worker thread, in one transaction that sees one state of a project.
+async def read_many(project: ProjectPool, read: Callable[[SyncConnection], T]) -> T:
+    """Read many rows in a worker thread, in a transaction that sees one state of a project.
 
     Args:
         project: Whose rows it sees.
-        read: Sends the queries, in a pipeline. It returns a function that makes the result of
-            their rows, which is called after the transaction: its end comes with the rows.
+        read: Reads them, over a connection in a pipeline.
 
     Raises:
         TimeoutError: It took longer than `READ_SECONDS`.
     """
 
     def within(connection: SyncConnection) -> T:
-        statements = [_SNAPSHOT, *entering(standing_of_sync(connection), project.walled_project_id)]
-        with connection.pipeline():
+        statements = entering(standing_of_sync(connection), project.walled_project_id)
+        with connection.pipeline(), connection.transaction():
             for each in statements:
                 connection.execute(each, prepare=False)
-            try:
-                result = read(connection)
-            except TracerError:  # such as RecordNotFound: the connection stays usable
-                connection.execute("COMMIT", prepare=False)
-                raise
-            connection.execute("COMMIT", prepare=False)
-        return result()
+            return read(connection)
 
     return await project.pool.large_reads.run(within)
 

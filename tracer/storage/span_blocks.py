@@ -6,7 +6,7 @@ are in `otel_span`, one per row. Readers take both tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -61,32 +61,22 @@ def span_message(bodies: Iterable[bytes]) -> bytes:
     return b"".join(bytes_field(1, body) for body in bodies)
 
 
-def messages_of(
-    connection: SyncConnection, project_id: int, root_plan_id: UUID
-) -> Callable[[], list[bytes]]:
-    """Send the queries for the spans of a run.
+def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[bytes]:
+    """Return the spans of a run as serialized `TracesData` messages, in any number of versions.
 
     Args:
-        connection: In a transaction of the project whose statements see one snapshot, and in a
-            pipeline.
+        connection: In a transaction of the project whose statements see one snapshot.
         project_id: The project.
         root_plan_id: The run. A run without spans has no messages.
 
-    Returns:
-        A function that returns the spans as serialized `TracesData` messages, in any number of
-        versions. Call it after the end of the transaction. It raises `UnreadableBlock` if a block
-        is damaged, or if a newer version of the program wrote it.
+    Raises:
+        UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
     """
     given = {"project_id": project_id, "run": root_plan_id}
     blocks, rows = [
-        connection.execute(query, given, binary=True) for query in (_BLOCKS, _SPAN_ROWS)
+        [body for (body,) in connection.execute(query, given, binary=True).fetchall()]
+        for query in (_BLOCKS, _SPAN_ROWS)
     ]
-    return lambda: _messages(
-        [body for (body,) in blocks.fetchall()], [body for (body,) in rows.fetchall()]
-    )
-
-
-def _messages(blocks: Sequence[bytes], rows: Sequence[bytes]) -> list[bytes]:
     messages = [unpack_block(block) for block in blocks]
     for begin in range(0, len(rows), _ROWS_IN_A_MESSAGE):
         messages.append(span_message(rows[begin : begin + _ROWS_IN_A_MESSAGE]))
