@@ -46,6 +46,8 @@ from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
 from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool, in_project
+from tracer.storage.projection_statements import DUE
+from tracer.storage.projector_session import ProjectorSession
 from tracer.store import RunFilter
 
 CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"
@@ -165,9 +167,14 @@ Asked = list[tuple[Any, str, Any]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """The queries that cursors are given from now on, with their values."""
+    """The queries that cursors are given from now on, a projector's included, with their values."""
     found: Asked = []
     execute = psycopg.AsyncCursor.execute
+    ask = ProjectorSession.ask
+
+    def noted_here(self: ProjectorSession, query: str, *params: Any) -> Any:
+        found.append((psycopg.AsyncRawCursor, query, params))
+        return ask(self, query, *params)
 
     async def noted(self: Any, query: Any, params: Any = None, **options: Any) -> Any:
         if re.match(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)", str(query)):
@@ -175,6 +182,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         return await execute(self, query, params, **options)
 
     monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted)
+    monkeypatch.setattr(ProjectorSession, "ask", noted_here)
     return found
 
 
@@ -200,7 +208,7 @@ def _filled(query: str, params: list[Any], connection: psycopg.Connection) -> st
     return re.sub(r"\$(\d+)", lambda found: values[int(found[1]) - 1], query)
 
 
-IS_OF_NO_RUN = ("plan.plan_id = %(plan)s", "FROM project", "recorder_lease")
+IS_OF_NO_RUN = ("plan.plan_id = %(plan)s", "FROM project", "recorder_lease", "min(due_at)", DUE)
 """What goes by a bare id, or is no query of runs."""
 
 

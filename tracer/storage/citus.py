@@ -44,7 +44,7 @@ _spread: WeakKeyDictionary[Pool, bool] = WeakKeyDictionary()
 
 
 async def is_spread(pool: Pool) -> bool:
-    """Return whether a database's tables are spread by Citus; asked once."""
+    """Return whether Citus distributes a database's tables. One query for each pool."""
     if pool not in _spread:
         async with borrowed(pool) as connection:
             _spread[pool] = await is_spread_by(connection)
@@ -52,8 +52,20 @@ async def is_spread(pool: Pool) -> bool:
 
 
 async def is_spread_by(connection: PoolConnection) -> bool:
-    """Return the same of the database behind a connection."""
+    """Return the same for the database of a connection."""
     return (await standing_of(connection)).is_spread
+
+
+def runs_per_transaction(most: int, *, is_spread: bool) -> int:
+    """Return how many runs a transaction may lock.
+
+    With Citus one: no transaction can lock runs on two shards.
+
+    Args:
+        most: How many it may lock on one Postgres.
+        is_spread: Whether Citus distributes the tables.
+    """
+    return 1 if is_spread else most
 
 
 async def check_workers(connection: PoolConnection) -> None:

@@ -225,7 +225,7 @@ class PostgresWriter:
         reduced = reduce_records([record for _, record in records])
         runs = {run_id for run_id, _ in reduced[Kind.RUN]}
         rest: list[Statement] = [
-            (statement, [self._project_id, rows, "events"])
+            (statement, [self._project_id, rows, "events", [*runs]])
             for statement, rows in restore_rows(reduced, self._clock())
         ]
         open_runs = await self._merge(reduced, runs, LATEST, rest=rest)

@@ -47,6 +47,15 @@ def _compared(table: str, columns: Iterable[str]) -> str:
     )
 
 
+def _later(moment: str, interval: str) -> str:
+    """Return a moment plus an interval, as an expression that Postgres takes for immutable.
+
+    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects that in
+    `DO UPDATE SET`.
+    """
+    return f"({moment} AT TIME ZONE 'UTC' + {interval}) AT TIME ZONE 'UTC'"
+
+
 # --- Accept --------------------------------------------------------------------------------------
 
 INSERT_RUNS = """
@@ -61,10 +70,12 @@ ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
 LOCK_RUNS = """
 SELECT root_plan_id, source, projected, next_projection_at,
     span_bytes + coalesce((SELECT size FROM pending_run WHERE pending_run.project_id = $1
-        AND pending_run.root_plan_id = run.root_plan_id), 0)
+        AND pending_run.root_plan_id = run.root_plan_id
+        AND pending_run.root_plan_id = ANY($2::uuid[])), 0)
 FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
 ORDER BY root_plan_id FOR NO KEY UPDATE"""
-"""Lock the runs $2 that are not deleted."""
+"""Lock the runs $2 that are not deleted. Citus locks rows of one shard only, so the subquery must
+name the runs too."""
 
 INSERT_BLOCKS = """
 INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
@@ -95,10 +106,11 @@ SET arrived = kept.arrived + 1, spans = kept.spans + excluded.spans,
     size = kept.size + excluded.size, seen_at = excluded.seen_at,
     due_at = CASE
         WHEN kept.due_at = 'infinity'
-        THEN greatest(excluded.due_at, kept.attempted_at + {FAILED_PAUSE})
+        THEN greatest(excluded.due_at, {_later("kept.attempted_at", FAILED_PAUSE)})
         WHEN kept.attempts > 0 THEN kept.due_at
-        ELSE greatest(least(excluded.since + {QUIET}, kept.since + {LONGEST_WAIT}),
-            excluded.due_at - {QUIET})
+        ELSE greatest(
+            least({_later("excluded.since", QUIET)}, {_later("kept.since", LONGEST_WAIT)}),
+            {_later("excluded.due_at", f"-{QUIET}")})
     END,
     attempts = least(kept.attempts, {MOST_ATTEMPTS - 1})"""
 """Make locked runs pending that got new blocks, at the moment $2 (null: now)."""
@@ -136,6 +148,10 @@ SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_time
 FROM pending_run WHERE due_at < 'infinity'"""
 """Return in how many seconds the next run is due; null if none is pending."""
 
+MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
+"""Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`. Citus rejects functions of the
+clock within these. Takes no project's id."""
+
 CLAIM = f"""
 SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
     (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
@@ -147,18 +163,18 @@ SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS given (root
 
 # A crash of the machine may lose the count of one attempt: that is no reason to wait for the disk.
 ATTEMPT = """
-UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = now
-FROM set_config('synchronous_commit', 'off', true),
-    coalesce($3::timestamptz, statement_timestamp()) AS now,
-    (
+UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = $3::timestamptz
+FROM set_config('synchronous_commit', 'off', true), (
         SELECT root_plan_id FROM pending_run
         WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
-            AND (due_at <= coalesce($3::timestamptz, statement_timestamp()) OR $4)
+            AND (due_at <= $3::timestamptz OR $4)
         ORDER BY root_plan_id FOR UPDATE
     ) AS due
 WHERE kept.project_id = $1 AND kept.root_plan_id = due.root_plan_id
+    AND kept.root_plan_id = ANY($2::uuid[])
 RETURNING kept.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
-"""Note that a projection of the claimed runs $2 begins; with $4 whether they are due or not."""
+"""Note that a projection of the claimed runs $2 begins at the moment $3; with $4 also of runs that
+are not due."""
 
 # --- Read ----------------------------------------------------------------------------------------
 
@@ -226,15 +242,16 @@ _RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
     "projected": "given.projected",
     "projection_version": "given.projection_version",
     "projection_error": "NULL",
-    "next_projection_at": f"now + given.seconds * {PAUSE_FACTOR} * interval '1 second'",
+    "next_projection_at": _later(
+        "$2::timestamptz", f"given.seconds * {PAUSE_FACTOR} * interval '1 second'"
+    ),
     "span_bytes": "given.span_bytes",
-    "settle_at": "now + given.settle_seconds * interval '1 second'",
+    "settle_at": _later("$2::timestamptz", "given.settle_seconds * interval '1 second'"),
 }
 
 UPDATE_RUNS = f"""
 UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _RUN_VALUES.items())}
-FROM coalesce($2::timestamptz, statement_timestamp()) AS now,
-    json_to_recordset($3) AS given (root_plan_id uuid, {
+FROM json_to_recordset($3) AS given (root_plan_id uuid, {
     ", ".join(
         f"{column} {type_}"
         for column, type_ in (
@@ -245,24 +262,29 @@ FROM coalesce($2::timestamptz, statement_timestamp()) AS now,
 })
 WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
     AND run.root_plan_id = ANY($4::uuid[])"""
-"""Make the locked runs $4 show what the rows $3 contain, at the moment $2 (null: now)."""
+"""Make the locked runs $4 show what the rows $3 contain, at the moment $2."""
 
 
 @cache
-def removing(kind: Kind) -> str:
-    """Return what removes the records $3 of the runs $2, and remembers that for live readers."""
-    id_field = RULES[kind].id_field
-    return f"""
-    WITH removed AS (
-        DELETE FROM {TABLES[kind]}
-        WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {id_field} = ANY($3::uuid[])
-        RETURNING old.root_plan_id, old.{id_field}
-    )
+def removing(kind: Kind) -> tuple[str, str]:
+    """Return what removes the records $3 of the runs $2, after noting that for live readers.
+
+    Two statements: Citus would send the rows that one part of a statement returns to all workers.
+    """
+    of_runs = f"""kept.project_id = $1 AND kept.root_plan_id = ANY($2::uuid[])
+        AND kept.{RULES[kind].id_field} = ANY($3::uuid[])"""
+    return (
+        f"""
     INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
-    SELECT run.project_id, run.root_plan_id, removed.{id_field}, '{kind}', run.revision
-    FROM removed JOIN run ON run.project_id = $1 AND run.root_plan_id = removed.root_plan_id
+    SELECT run.project_id, run.root_plan_id, kept.{RULES[kind].id_field}, '{kind}', run.revision
+    FROM {TABLES[kind]} AS kept
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = kept.root_plan_id
+        AND run.root_plan_id = ANY($2::uuid[])
+    WHERE {of_runs}
     ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
-    SET kind = excluded.kind, revision = excluded.revision"""
+    SET kind = excluded.kind, revision = excluded.revision""",
+        f"DELETE FROM {TABLES[kind]} AS kept WHERE {of_runs}",
+    )
 
 
 @cache
@@ -309,12 +331,13 @@ WITH given AS (
         spans = kept.spans - given.spans, size = kept.size - given.size,
         due_at = greatest(kept.due_at, run.next_projection_at)
     FROM given JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+        AND run.root_plan_id = ANY($2::uuid[])
     WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-        AND kept.arrived <> given.arrived
+        AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived <> given.arrived
 )
 DELETE FROM pending_run AS kept USING given
 WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-    AND kept.arrived = given.arrived"""
+    AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived = given.arrived"""
 """End the pending state of the runs $2, unless more has arrived than was read."""
 
 NOTE_SIGNS = """
@@ -331,21 +354,25 @@ the run as alive."""
 
 # --- Failures ------------------------------------------------------------------------------------
 
+_RETRY_PAUSE = "interval '100 milliseconds' * 2 ^ greatest(kept.attempts, given.attempts)"
+
 NOTE_FAILURES = f"""
 WITH failed AS (
     UPDATE pending_run AS kept SET failure = given.failure,
         attempts = greatest(kept.attempts, given.attempts),
         due_at = CASE WHEN greatest(kept.attempts, given.attempts) >= {MOST_ATTEMPTS}
-            THEN 'infinity' ELSE coalesce($2::timestamptz, statement_timestamp())
-                + interval '100 milliseconds' * 2 ^ greatest(kept.attempts, given.attempts) END
+            THEN 'infinity' ELSE {_later("$2::timestamptz", _RETRY_PAUSE)} END
     FROM unnest($3::uuid[], $4::text[], $5::integer[]) AS given (root_plan_id, failure, attempts)
-    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id AND kept.attempts > 0
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        AND kept.root_plan_id = ANY($3::uuid[]) AND kept.attempts > 0
     RETURNING kept.root_plan_id, kept.due_at = 'infinity' AS is_over, kept.failure
 )
 UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
 FROM failed
-WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id AND failed.is_over
+WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id
+    AND run.root_plan_id = ANY($3::uuid[]) AND failed.is_over
     AND run.projection_error IS DISTINCT FROM failed.failure
 RETURNING run.root_plan_id"""
-"""Note why projections of the locked runs $3 failed, and count at least $5 attempts. If they were
-too many, the run gets the error. Runs without an attempt are skipped: they were projected."""
+"""Note at the moment $2 why projections of the locked runs $3 failed, and count at least $5
+attempts. If they were too many, the run gets the error. Runs without an attempt are skipped: they
+were projected."""

@@ -174,7 +174,7 @@ class ProjectionWriter:
         project_id: int,
         group: list[Computed],
         known: Digests,
-        now: datetime | None,
+        now: datetime,
         *,
         is_restored: bool = False,
     ) -> tuple[list[Computed], list[UUID]]:
@@ -184,7 +184,9 @@ class ProjectionWriter:
             The projections that were written, and the runs whose revisions grew.
         """
         by_run = {each.attempt.run_id: each for each in group}
-        writing = _Writing(project_id)
+        # Row-level security allows `COPY` to the owner alone. On Citus the owner's connections to
+        # the workers do not see the rows of this transaction.
+        writing = _Writing(can_copy=not self._session.is_spread)
         written: list[Computed] = []
         for run_id, projected, revision, _, error, *shown in self._session.ask(
             sql.LOCK_PROJECTED_RUNS, project_id, list(by_run)
@@ -218,24 +220,15 @@ class ProjectionWriter:
             self._note_signs(project_id, written)
         return written, writing.changed
 
-    def _execute(self, project_id: int, writing: _Writing, now: datetime | None) -> None:
-        is_spread = self._session.standing.is_spread
+    def _execute(self, project_id: int, writing: _Writing, now: datetime) -> None:
         runs = [run_id for run_id, _ in writing.runs]
         for batch in json_batches(Kind.RUN, writing.runs):
             self._session.ask(sql.UPDATE_RUNS, project_id, now, batch, runs)
         for kind in RECORDS:
             if gone := writing.gone[kind]:
-                self._session.ask(sql.removing(kind), project_id, runs, gone)
-        if is_spread:  # no `COPY` behind policies
-            for kind in RECORDS:
-                for run_id, record_id, at, row, digest in writing.new[kind]:
-                    writing.changes[kind][run_id, UUID(bytes=record_id)] = {
-                        **fields_of(kind, row),
-                        "recorded_at": at,
-                        "digest": digest,
-                    }
-        else:
-            self._copy(project_id, writing)
+                for statement in sql.removing(kind):
+                    self._session.ask(statement, project_id, runs, gone)
+        self._copy(project_id, writing)
         for kind in RECORDS:
             for batch in json_batches(kind, writing.changes[kind]):
                 self._session.ask(sql.replacing(kind), project_id, batch, runs)
@@ -320,8 +313,8 @@ _NewRow = tuple[UUID, bytes, datetime, Row, int]
 class _Writing:
     """What a transaction writes."""
 
-    def __init__(self, project_id: int) -> None:
-        self.project_id = project_id
+    def __init__(self, *, can_copy: bool) -> None:
+        self.can_copy = can_copy
         self.runs: dict[tuple[UUID, UUID], Fields] = {}
         self.changed: list[UUID] = []
         self.revisions: dict[UUID, int] = {}
@@ -364,7 +357,7 @@ class _Writing:
                     continue
                 is_changed = True
                 at = arrivals[later.get(record_id, 0)]
-                if stored_digest is None:
+                if stored_digest is None and self.can_copy:
                     self.new[kind].append((run_id, record_id, at, of_kind[record_id], digest))
                 else:
                     self.changes[kind][run_id, UUID(bytes=record_id)] = {

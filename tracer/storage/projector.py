@@ -32,6 +32,7 @@ from tracer.otel.span_fields import root_plan_id
 from tracer.records import Kind
 from tracer.storage import projection_statements as sql
 from tracer.storage.agreements import LATEST
+from tracer.storage.citus import runs_per_transaction
 from tracer.storage.notifications import notify_written
 from tracer.storage.projection_writing import (
     Attempt,
@@ -209,7 +210,7 @@ class Projector:
             pending = [run_id], [projected], [trace.count], [len(trace.message)], [None]
             self._session.ask(sql.ADD_PENDING, project_id, self._now(), *pending)
             ((_, arrived, _, spans, size, _, with_prices),) = self._session.ask(
-                sql.ATTEMPT, project_id, [run_id], self._now(), True
+                sql.ATTEMPT, project_id, [run_id], self._moment(), True
             )
             attempt = Attempt(run_id, arrived, spans, size, None, with_prices)
             stored = StoredSpans(projected)
@@ -219,11 +220,11 @@ class Projector:
                 projection = computed(attempt, stored)
             except Exception as error:  # as in `project_claimed`
                 final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
-                self._session.ask(sql.NOTE_FAILURES, project_id, self._now(), *final)
+                self._session.ask(sql.NOTE_FAILURES, project_id, self._moment(), *final)
                 return None
             known = self._writer.read_digests(project_id, [run_id] if projected else [])
             self._writer.write_locked(
-                project_id, [projection], known, self._now(), is_restored=True
+                project_id, [projection], known, self._moment(), is_restored=True
             )
             there: Reduced = {
                 Kind.RUN: {(run_id, run_id): {}},
@@ -233,7 +234,7 @@ class Projector:
                 },
             }
             for statement, rows in restore_rows(_dated(there, said), now):
-                self._session.ask(statement, project_id, rows, "spans")
+                self._session.ask(statement, project_id, rows, "spans", [run_id])
             self._session.check_references()
         notify_written(self._session.connection, [run_id])
         return None
@@ -243,7 +244,7 @@ class Projector:
 
         Runs that were never tried share no group with others: these may fail again.
         """
-        is_spread = self._session.standing.is_spread  # a transaction cannot lock runs on two shards
+        most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
         groups: dict[tuple[bool, int], tuple[list[UUID], int]] = {}
         alone: list[tuple[int, list[UUID]]] = []
         for project_id, run_id, attempts, size in self._session.ask(
@@ -252,12 +253,12 @@ class Projector:
             if attempts >= ALONE_FROM:
                 alone.append((project_id, [run_id]))
                 continue
-            if is_spread or size is None:
+            if size is None:
                 yield project_id, [run_id]
                 continue
             key = attempts > 0, project_id
             runs, total = groups.pop(key, ([], 0))
-            if runs and (total + size > GROUP_BYTES or len(runs) == GROUP_RUNS):
+            if runs and (total + size > GROUP_BYTES or len(runs) == most):
                 yield project_id, runs
                 runs, total = [], 0
             runs.append(run_id)
@@ -287,9 +288,9 @@ class Projector:
         begin = time.monotonic()
         attempts: list[Attempt] = []
         failures: _Failures = {}
-        for run_id, arrived, number, *rest in self._session.ask(
-            sql.ATTEMPT, project_id, runs, now, not is_due
-        ):
+        noted = self._session.ask(sql.ATTEMPT, project_id, runs, self._moment(now), not is_due)
+        turns = {run_id: turn for turn, run_id in enumerate(runs)}
+        for run_id, arrived, number, *rest in sorted(noted, key=lambda row: turns[row[0]]):
             if number > sql.MOST_ATTEMPTS:
                 failures[run_id] = _ENDED_THE_PROCESS, sql.MOST_ATTEMPTS
             else:
@@ -414,7 +415,9 @@ class Projector:
             known = self._writer.read_digests(
                 project_id, [each.attempt.run_id for each in group if each.stored.projected]
             )
-            written, changed = self._writer.write_locked(project_id, group, known, now)
+            written, changed = self._writer.write_locked(
+                project_id, group, known, self._moment(now)
+            )
             self._session.check_references()
         if changed:
             notify_written(self._session.connection, changed)
@@ -425,7 +428,9 @@ class Projector:
         reasons, attempts = map(list, zip(*failures.values(), strict=True))
         with self._session.in_project(project_id):
             self._session.ask(sql.LOCK_PROJECTED_RUNS, project_id, runs)
-            changed = self._session.ask(sql.NOTE_FAILURES, project_id, now, runs, reasons, attempts)
+            changed = self._session.ask(
+                sql.NOTE_FAILURES, project_id, self._moment(now), runs, reasons, attempts
+            )
         if changed:
             given_up = [run_id for (run_id,) in changed]
             for run_id in given_up:
@@ -437,6 +442,12 @@ class Projector:
                     reason=reason,
                 )
             notify_written(self._session.connection, given_up)
+
+    def _moment(self, now: datetime | None = None) -> datetime:
+        """Return `now`, else the clock's time, else that of the database."""
+        [(moment,)] = self._session.ask(sql.MOMENT, now or self._now())
+        assert isinstance(moment, datetime)
+        return moment
 
     def _now(self) -> datetime | None:
         return self._clock and self._clock()

@@ -24,6 +24,11 @@ class ProjectorSession:
         """Whether policies hold, and whether the tables are spread by Citus."""
         return standing_of_sync(self.connection)
 
+    @property
+    def is_spread(self) -> bool:
+        """Whether Citus distributes the tables."""
+        return self.standing.is_spread
+
     def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a statement, which takes its values as $1, $2, ..."""
         cursor = RawCursor(self.connection)
@@ -40,9 +45,11 @@ class ProjectorSession:
             yield
 
     def check_references(self) -> None:
-        """Raise an error for a broken reference here: the driver loses a connection at a commit."""
-        if not self.standing.is_spread:
-            self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        """Raise an error for a broken reference here: psycopg loses a connection at a commit.
+
+        With Citus, the worker reports it at the commit all the same.
+        """
+        self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def become(self, project_id: int | None) -> None:
         """Enter a project, or be the tables' owner again, within a transaction."""

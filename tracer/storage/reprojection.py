@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.projection.rows import PROJECTION_VERSION
-from tracer.storage.citus import is_spread
+from tracer.storage.citus import is_spread, runs_per_transaction
 from tracer.storage.engine import (
     PoolConnection,
     connection_options,
@@ -154,8 +154,8 @@ class Reprojection:
         """
         waiting = Waiting({})
         with store_errors():
-            # With Citus, no transaction can lock runs on two shards.
-            most = 1 if await is_spread(self._project.pool) else RUNS_AT_ONCE
+            spread = await is_spread(self._project.pool)
+            most = runs_per_transaction(RUNS_AT_ONCE, is_spread=spread)
             in_order = sorted(runs)
             for begin in range(0, len(in_order), most):
                 async with in_project(self._project, seconds=None) as connection:

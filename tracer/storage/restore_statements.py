@@ -1,7 +1,8 @@
 """The SQL that gives restored records what no event and no span says of them.
 
-Each takes the project's id as $1, the rows as $2 and the source of their runs as $3, for a raw
-cursor. The runs were locked and the records written before; the run's own statement comes last.
+Each takes the project's id as $1, the rows as $2, the source of their runs as $3 and the runs as
+$4, for a raw cursor. The runs were locked and the records written before. The run's own statement
+comes last.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from tracer.storage.lease_tables import whose
 from tracer.storage.tables import TABLES
 from tracer.storage.upserts import column_type
 
-_OPEN = "run.deleted_at IS NULL AND run.source = $3"
+_OF_RUNS = "root_plan_id = ANY($4::uuid[])"
+_OPEN = f"run.{_OF_RUNS} AND run.deleted_at IS NULL AND run.source = $3"
 
 
 def _given(kind: Kind) -> dict[str, str]:
@@ -44,7 +46,7 @@ def _restore(kind: Kind) -> str:
         (root_plan_id uuid, {key} uuid, {_columns(kind)})
     JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id AND {_OPEN}
     WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
-        AND kept.{key} = given.{key}
+        AND kept.{_OF_RUNS} AND kept.{key} = given.{key}
         AND ({before}) IS DISTINCT FROM ({", ".join(new.values())})"""
 
 
@@ -93,7 +95,8 @@ _RESTORE_DEAD = (
         SELECT project_id, recorder_id FROM recorder_lease
         WHERE project_id = $1 AND $3::text IS NOT NULL AND recorder_id IN (
             SELECT unnest(ARRAY[record.recorder_id, record.root_plan_id])
-            FROM json_to_recordset($2) AS record (root_plan_id uuid, recorder_id uuid))
+            FROM json_to_recordset($2) AS record (root_plan_id uuid, recorder_id uuid)
+            WHERE record.root_plan_id = ANY($4::uuid[]))
         ORDER BY recorder_id FOR UPDATE
     ) AS known
     WHERE lease.recorder_id = known.recorder_id AND lease.project_id = known.project_id""",

@@ -1,0 +1,73 @@
+"""Citus can execute the statements of the projection, of restoring and of reprojection.
+
+Read from the text alone, because most test runs have no coordinator. `test_citus.py` executes them
+on one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tracer.records import RECORDS
+from tracer.storage import projection_statements, reprojection, restore_statements
+from tracer.storage.tables import METADATA
+
+DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
+
+OF_ALL_SHARDS = {
+    "projection_statements.DUE": "finds runs wherever they are",
+    "projection_statements.NEXT_DUE": "finds runs wherever they are",
+    "reprojection._COUNT": "counts the runs of a project",
+    "reprojection._NEXT": "lists the runs of a project",
+    "reprojection._PENDING": "lists the pending runs of a project",
+}
+"""Statements that read all shards, and why. They lock and write nothing."""
+
+
+def _statements() -> Iterator[tuple[str, str]]:
+    for module in (projection_statements, restore_statements, reprojection):
+        place = module.__name__.rpartition(".")[2]
+        for name, value in vars(module).items():
+            if name.isupper():
+                parts = value.values() if isinstance(value, dict) else (value,)
+                parts = value if isinstance(value, tuple) else parts
+                for part in parts:
+                    if isinstance(part, str) and re.search(r"\b(SELECT|UPDATE|DELETE)\s", part):
+                        yield f"{place}.{name}", part
+    for kind in RECORDS:
+        yield f"replacing {kind}", projection_statements.replacing(kind)
+        for part in projection_statements.removing(kind):
+            yield f"removing {kind}", part
+
+
+STATEMENTS = list(_statements())
+
+_TABLE = rf"\b(?:FROM|JOIN|UPDATE|USING)\s+({'|'.join(DISTRIBUTED)})\b"
+_NAMES_RUNS = r"root_plan_id = ANY\((?:\$\d+|%\(runs\)s)"
+
+
+def test_all_statements_are_found() -> None:
+    assert len(STATEMENTS) > 40
+    assert set(OF_ALL_SHARDS) <= {name for name, _ in STATEMENTS}
+
+
+@pytest.mark.parametrize(("name", "statement"), STATEMENTS)
+def test_each_table_of_a_statement_is_restricted_to_its_runs(name: str, statement: str) -> None:
+    if name in OF_ALL_SHARDS:
+        assert not re.search(r"INSERT|UPDATE|DELETE", statement)
+        return
+    tables = re.findall(_TABLE, statement)
+    joined = re.findall(r"USING \(project_id, root_plan_id\)", statement)
+    assert len(re.findall(_NAMES_RUNS, statement)) + len(joined) >= len(tables), tables
+
+
+@pytest.mark.parametrize(("name", "statement"), STATEMENTS)
+def test_assignments_use_no_clock_and_no_time_zone(name: str, statement: str) -> None:
+    assigned = statement.partition(" SET ")[2]
+    assert not re.search(r"(statement|clock|transaction)_timestamp|\bnow\(\)", assigned)
+    intervals = re.findall(r"interval '", assigned)
+    in_utc = re.findall(r"AT TIME ZONE 'UTC' \+ [^']*interval '", assigned)
+    assert len(intervals) == len(in_utc)
