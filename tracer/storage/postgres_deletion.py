@@ -111,17 +111,17 @@ class PostgresDeletion:
         sessions: set[str] = set()
         done = Erasure(unprojected=await (settle or self.pending_runs)())
         with store_errors():
-            done += await self._erase_rows(
-                await self._run_ids(sql.FIND_TOMBSTONES_OF_SUBJECT, values)
-            )
-            while runs := await self._run_ids(sql.FIND_RUNS_OF_SUBJECT, values):
+            tombstones = await self._column(sql.FIND_TOMBSTONES_OF_SUBJECT, values)
+            done += await self._erase_rows(tombstones)
+            while runs := await self._column(sql.FIND_RUNS_OF_SUBJECT, values):
                 deleted = await self._soft_delete(
                     runs, sql.OF_SUBJECT, values, with_shared_states=True
                 )
                 sessions.update(deleted.values())
                 done += await self._erase_rows(list(deleted))
             values |= {"sessions": list(sessions)}
-            return done + Erasure(left=await self._count(sql.COUNT_REMAINING_OF_SUBJECT, values))
+            left = await self._column(sql.COUNT_REMAINING_OF_SUBJECT, values)
+            return done + Erasure(left=sum(left))
 
     async def _erase_rows(self, runs: list[UUID]) -> Erasure:
         # An erasure leaves no sums either. Pruned runs are left to the next pass of the job.
@@ -129,8 +129,8 @@ class PostgresDeletion:
         done = PurgeResult()
         async for result in self._purge(runs, sql.WAIT_FOR_CLAIM):
             done += result
-        left = await self._count(sql.COUNT_REMAINING, {"runs": runs})
-        return Erasure(len(runs), done.records, done.spans, left)
+        left = await self._column(sql.COUNT_REMAINING, {"runs": runs})
+        return Erasure(len(runs), done.records, done.spans, sum(left))
 
     async def pending_runs(self) -> list[UUID]:
         """Return the runs of the project with spans that are not projected yet, by id.
@@ -139,7 +139,7 @@ class PostgresDeletion:
             StoreUnavailable: The database does not answer.
         """
         with store_errors():
-            return await self._run_ids(sql.FIND_PENDING_RUNS, {"now": await self._now()})
+            return await self._column(sql.FIND_PENDING_RUNS, {"now": await self._now()})
 
     async def count(self, settings: ProjectSettings) -> int:
         """Return how many runs exceed the age or the number that a project keeps.
@@ -153,7 +153,7 @@ class PostgresDeletion:
                 return 0
             which = " OR ".join(f"({condition})" for condition, _ in conditions)
             values = {name: value for _, each in conditions for name, value in each.items()}
-            return await self._count(sql.count_runs(f"({which})"), values)
+            return sum(await self._column(sql.count_runs(f"({which})"), values))
 
     async def prune(self, settings: ProjectSettings) -> AsyncGenerator[PurgeResult, None]:
         """Delete the runs that a project does not keep, and continue interrupted deletions.
@@ -170,7 +170,7 @@ class PostgresDeletion:
             StoreUnavailable: The database does not answer. Earlier deletions stay.
         """
         with store_errors():
-            tombstones = await self._run_ids(sql.FIND_TOMBSTONES, {})
+            tombstones = await self._column(sql.FIND_TOMBSTONES, {})
             async for result in self._purge(tombstones, sql.CLAIM):
                 yield result
             for which, values in await self._exceeding(settings):
@@ -245,7 +245,7 @@ class PostgresDeletion:
             async with in_project(self._project, seconds=None) as connection:
                 locked = dict(await _fetched(connection, sql.lock_runs(locking), given))
                 given["runs"] = list(locked)
-                given["runs"] = await _ids(connection, sql.soft_delete(which), given)
+                given["runs"] = await _column(connection, sql.soft_delete(which), given)
                 if not given["runs"]:
                     continue
                 for statement in sql.FORGET_WORK:
@@ -294,10 +294,10 @@ class PostgresDeletion:
         given = self._values({"runs": runs, "most": self._max_rows})
         async with in_project(self._project, seconds=None) as connection:
             given["runs"] = [run_id for run_id, *_ in await _fetched(connection, claim, given)]
-            given["runs"] = await _ids(connection, sql.FIND_CLAIMED, given)
+            given["runs"] = await _column(connection, sql.FIND_CLAIMED, given)
             if not given["runs"]:
                 return None
-            while await _sum(connection, sql.COUNT_ROWS, given) > self._max_rows:
+            while sum(await _column(connection, sql.COUNT_ROWS, given)) > self._max_rows:
                 if len(given["runs"]) == 1:
                     return await _purge_large_run(connection, given, unlinked)
                 given["runs"] = given["runs"][: len(given["runs"]) // 2]
@@ -318,11 +318,8 @@ class PostgresDeletion:
         async with reading(self._project) as connection:
             return await _fetched(connection, query, self._values(values))
 
-    async def _run_ids(self, query: str, values: dict[str, Any]) -> list[UUID]:
-        return [run_id for (run_id,) in await self._rows(query, values)]
-
-    async def _count(self, query: str, values: dict[str, Any]) -> int:
-        return sum(count for (count,) in await self._rows(query, values))
+    async def _column(self, query: str, values: dict[str, Any]) -> list[Any]:
+        return [value for (value,) in await self._rows(query, values)]
 
     async def _now(self) -> datetime:
         if self._clock is not None:
@@ -338,12 +335,8 @@ async def _fetched(
     return await (await connection.execute(query, values)).fetchall()
 
 
-async def _ids(connection: PoolConnection, query: str, values: dict[str, Any]) -> list[UUID]:
-    return [run_id for (run_id,) in await _fetched(connection, query, values)]
-
-
-async def _sum(connection: PoolConnection, query: str, values: dict[str, Any]) -> int:
-    return sum(count for (count,) in await _fetched(connection, query, values))
+async def _column(connection: PoolConnection, query: str, values: dict[str, Any]) -> list[Any]:
+    return [value for (value,) in await _fetched(connection, query, values)]
 
 
 async def _delete_states(
