@@ -135,6 +135,7 @@ async def test_what_is_hostile_is_text_on_every_page(
         position=7,
     )
     await records.write(call)
+    await records.roll_up(run.root)
 
     pages = ("/", "/tools?last=all", f"/compare/{run.root}", f"/compare/{run.root}/{other.root}")
     for path in pages:

@@ -78,9 +78,11 @@ _DEAD = f"""(
 
 _RESTORE_DEAD = (
     *(
-        f"""{raising(kind, _DEAD, "run.revision")} AND NOT EXISTS (
+        f"""{raising(kind, _DEAD, "run.revision")} AND kept.{_OF_RUNS} AND run.{_OF_RUNS}
+        AND NOT EXISTS (
         SELECT FROM recorder_run AS part
-        WHERE part.recorder_id = given.recorder_id AND part.root_plan_id = given.root_plan_id
+        WHERE part.{_OF_RUNS} AND part.recorder_id = given.recorder_id
+            AND part.root_plan_id = given.root_plan_id
             AND part.project_id = given.project_id AND part.abandoned_at <= given.abandoned_at)"""
         for kind in RECORDS
     ),
