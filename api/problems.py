@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Scope
 
-from api.middleware.request_log import log_entry, note_problem
+from api.log_entry import log_entry, note_problem
 from tracer import errors
 from tracer.logs import get_logger
 

@@ -12,7 +12,8 @@ from rich.table import Column, Table
 from api.terminal import AsJson, carry_out, said
 from tracer import assembly
 from tracer.errors import BadRequest
-from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.payloads import PayloadPolicy
+from tracer.project_settings import ProjectSettings
 from tracer.settings import Settings
 from tracer.storage.projects import Changes
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from api.access_schemas import ClosedSchema
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PayloadPolicy
 from tracer.storage.projects import Changes
 
 _DAYS = Field(ge=1, le=36_500)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.log_entry import ENTRY, LogEntry
 from api.metrics import Metrics
 from api.own_spans import OwnSpans, end_request
 from api.viewer import is_of_the_viewer
@@ -42,37 +42,8 @@ METHODS = frozenset(
 OTHER_METHOD = "_OTHER"
 """Any other method, as in OpenTelemetry's semantic conventions."""
 
-_ENTRY = "tracer.log_entry"
-
 _ID = re.compile(rb"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-.*")
-
-
-@dataclass(slots=True)
-class LogEntry:
-    """What is known of a request so far."""
-
-    request_id: str
-    status: int = 0
-    """0 before the response starts."""
-    received: int = 0
-    sent: int = 0
-    is_stream: bool = False
-    problem: str | None = None
-    """The code of the problem that the response has."""
-
-
-def log_entry(scope: Scope) -> LogEntry | None:
-    """Return the log entry of a request; None without this middleware."""
-    entry = scope.get(_ENTRY)
-    return entry if isinstance(entry, LogEntry) else None
-
-
-def note_problem(scope: Scope, code: str) -> None:
-    """Record the code of the problem in the response to a request."""
-    entry = log_entry(scope)
-    if entry is not None:
-        entry.problem = code
 
 
 class RequestLog:
@@ -88,7 +59,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        entry = scope[_ENTRY] = LogEntry(request_id(scope["headers"]))
+        entry = scope[ENTRY] = LogEntry(request_id(scope["headers"]))
         header = (b"x-request-id", entry.request_id.encode())
 
         async def counted_receive() -> Message:

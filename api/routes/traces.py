@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request, Response
 
 from api.intake import Intake
-from api.middleware.request_log import note_problem
+from api.log_entry import note_problem
 from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
 from api.parts import Measures, Projection, RecordingIntake, Writer, parts_of
 from api.prefer import PREFER, await_projection, preferred_wait

@@ -1,0 +1,37 @@
+"""What the server learns of a request while it answers it: for the log line and the metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+ENTRY = "tracer.log_entry"
+"""The key of an ASGI scope that holds the request's `LogEntry`."""
+
+
+@dataclass(slots=True)
+class LogEntry:
+    """What is known of a request so far."""
+
+    request_id: str
+    status: int = 0
+    """0 before the response starts."""
+    received: int = 0
+    sent: int = 0
+    is_stream: bool = False
+    problem: str | None = None
+    """The code of the problem that the response has."""
+
+
+def log_entry(scope: Scope) -> LogEntry | None:
+    """Return the log entry of a request; None without the middleware `RequestLog`."""
+    entry = scope.get(ENTRY)
+    return entry if isinstance(entry, LogEntry) else None
+
+
+def note_problem(scope: Scope, code: str) -> None:
+    """Record the code of the problem in the response to a request."""
+    entry = log_entry(scope)
+    if entry is not None:
+        entry.problem = code
