@@ -21,13 +21,12 @@ from tests.storage.catalogs import Catalog, read_catalog
 from tests.storage.deletions import record, rich_run, stopped_in_the_middle
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
 from tracer.ids import new_id
-from tracer.storage.analysts import POLICY as ANALYSTS_POLICY
 from tracer.storage.analysts import allow_analysts
 from tracer.storage.engine import open_pool
 from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.program_role import POLICY, raise_wall
+from tracer.storage.program_role import ANALYSTS_POLICY, POLICY, raise_wall
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.tables import METADATA
 from tracer.storage.views import create_views, drop_views

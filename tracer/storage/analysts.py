@@ -20,13 +20,15 @@ from sqlalchemy import Connection, text
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
-from tracer.storage.program_role import make_role, secured_tables
+from tracer.storage.program_role import (
+    ANALYSTS_POLICY,
+    VIEWS_SCHEMA,
+    make_role,
+    secured_tables,
+)
 from tracer.storage.projects import project_id_of
 
 READER_ROLE = "tracer_reader"
-POLICY = "for_analysts"
-VIEWS = "trace"
-"""The schema of the views for analysts."""
 
 READABLE = (
     "run",
@@ -90,7 +92,7 @@ def allow_analysts(connection: Connection) -> None:
     if not make_role(connection, READER_ROLE):
         log.info("no_role_for_analysts", detail=f"A superuser may: CREATE ROLE {READER_ROLE}")
         return
-    secured = secured_tables(connection, POLICY)
+    secured = secured_tables(connection, ANALYSTS_POLICY)
     for table in READABLE:
         if table not in secured:
             # As a scalar subquery, the project is looked up once and can choose an index.
@@ -102,14 +104,16 @@ def allow_analysts(connection: Connection) -> None:
             connection.execute(text(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY"))
             connection.execute(
                 text(
-                    f"CREATE POLICY {POLICY} ON {table} FOR SELECT TO {READER_ROLE}"
+                    f"CREATE POLICY {ANALYSTS_POLICY} ON {table} FOR SELECT TO {READER_ROLE}"
                     f" USING ({condition})"
                 )
             )
         connection.execute(text(f"GRANT SELECT ON {table} TO {READER_ROLE}"))
     schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
-    connection.execute(text(f"GRANT USAGE ON SCHEMA {schema}, {VIEWS} TO {READER_ROLE}"))
-    connection.execute(text(f"GRANT SELECT ON ALL TABLES IN SCHEMA {VIEWS} TO {READER_ROLE}"))
+    connection.execute(text(f"GRANT USAGE ON SCHEMA {schema}, {VIEWS_SCHEMA} TO {READER_ROLE}"))
+    connection.execute(
+        text(f"GRANT SELECT ON ALL TABLES IN SCHEMA {VIEWS_SCHEMA} TO {READER_ROLE}")
+    )
     # Every role may write large objects until this is revoked.
     if functions := connection.scalar(text(_LARGE_OBJECT_FUNCTIONS)):
         connection.execute(text(f"REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC"))
@@ -145,7 +149,9 @@ async def add_analyst(pool: Pool, role: str, project: str) -> NewAnalyst:
     project_id = await project_id_of(pool, project)
     with store_errors(), _explained(role):
         async with borrowed(pool) as connection, connection.transaction():
-            if not await _one(connection, "SELECT 1 FROM pg_policy WHERE polname = %s", POLICY):
+            if not await _one(
+                connection, "SELECT 1 FROM pg_policy WHERE polname = %s", ANALYSTS_POLICY
+            ):
                 raise ConfigurationError(
                     "This database has no policies for analysts. Citus does not support such "
                     "policies: give analysts a copy of the data on one Postgres. Elsewhere run "

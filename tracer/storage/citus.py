@@ -15,10 +15,13 @@ from psycopg.errors import InternalError_, OperationalError
 from sqlalchemy import Connection, text
 
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.storage.analysts import POLICY as ANALYSTS_POLICY
-from tracer.storage.analysts import VIEWS
 from tracer.storage.engine import Pool, PoolConnection, borrowed
-from tracer.storage.program_role import PROGRAM_ROLE, standing_of
+from tracer.storage.program_role import (
+    ANALYSTS_POLICY,
+    PROGRAM_ROLE,
+    VIEWS_SCHEMA,
+    standing_of,
+)
 from tracer.storage.tables import METADATA
 from tracer.storage.write_errors import Numbered, PartlyWritten
 from tracer.store import Refusal
@@ -116,8 +119,8 @@ def spread(connection: Connection) -> bool:
     for table in connection.scalars(text(_ANALYSTS_WALL), {"policy": ANALYSTS_POLICY}).all():
         connection.execute(text(f"DROP POLICY {ANALYSTS_POLICY} ON {table}"))
     # A view would have to be on the workers before its tables are.
-    connection.execute(text(f"DROP SCHEMA IF EXISTS {VIEWS} CASCADE"))
-    connection.execute(text(f"CREATE SCHEMA {VIEWS}"))
+    connection.execute(text(f"DROP SCHEMA IF EXISTS {VIEWS_SCHEMA} CASCADE"))
+    connection.execute(text(f"CREATE SCHEMA {VIEWS_SCHEMA}"))
     # They go in a circle, and only what is spread in the same way may be referred to.
     references = connection.execute(text(_REFERENCES), {"tables": missing}).fetchall()
     for table, name, _ in references:

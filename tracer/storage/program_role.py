@@ -21,6 +21,12 @@ from tracer.storage.tables import METADATA
 PROGRAM_ROLE = "tracer_program"
 POLICY = "of_its_project"
 
+ANALYSTS_POLICY = "for_analysts"
+"""The policy that shows analysts the rows of their project."""
+
+VIEWS_SCHEMA = "trace"
+"""The schema of the views for analysts."""
+
 HOW_TO_MEND = (
     "Row-level security does not hold: the database's user owns the tables and can't become"
     f" {PROGRAM_ROLE}. As a superuser: CREATE ROLE {PROGRAM_ROLE} NOLOGIN (unless it exists);"

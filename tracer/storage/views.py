@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from tracer.errors import ConfigurationError
-from tracer.storage.analysts import VIEWS
+from tracer.storage.program_role import VIEWS_SCHEMA
 
 VIEWS_FILE = Path(__file__).with_name("views.sql")
 
@@ -29,19 +29,19 @@ def drop_views(connection: Connection) -> list[str]:
     Raises:
         ConfigurationError: Other objects depend on the views. The message names them.
     """
-    grants = list(connection.scalars(text(_GRANTS), {"schema": VIEWS}))
+    grants = list(connection.scalars(text(_GRANTS), {"schema": VIEWS_SCHEMA}))
     names = re.findall(r"^CREATE VIEW (\S+)", VIEWS_FILE.read_text("utf-8"), re.MULTILINE)
     try:
         connection.execute(text(f"DROP VIEW IF EXISTS {', '.join(names)}"))
-        connection.execute(text(f"DROP FUNCTION IF EXISTS {VIEWS}.lineage_of(uuid)"))
+        connection.execute(text(f"DROP FUNCTION IF EXISTS {VIEWS_SCHEMA}.lineage_of(uuid)"))
     except DBAPIError as error:
         if not isinstance(error.orig, psycopg.errors.DependentObjectsStillExist):
             raise
         detail = "; ".join((error.orig.diag.message_detail or "").splitlines())
         raise ConfigurationError(
-            f"The upgrade replaces the views of the schema {VIEWS}, and other objects depend on "
-            f"them: {detail}. Drop these objects, upgrade with `tracer migrate`, and create them "
-            "again. Nothing was changed."
+            f"The upgrade replaces the views of the schema {VIEWS_SCHEMA}, and other objects "
+            f"depend on them: {detail}. Drop these objects, upgrade with `tracer migrate`, and "
+            "create them again. Nothing was changed."
         ) from error
     return grants
 
