@@ -21,7 +21,7 @@ from tracer.otel.spans import ReadableSpan, Span
 from tracer.records import Kind
 from tracer.storage import projection_statements as sql
 from tracer.storage.engine import Pool
-from tracer.storage.notifications import LOOK_NOW
+from tracer.storage.notifications import LOOK_NOW, PENDING_CHANNEL
 from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_writer import PostgresWriter
@@ -82,7 +82,7 @@ async def execute(url: str, statement: str, *parameters: object) -> None:
 async def woken(url: str, listening: asyncio.Event) -> None:
     """Return when a projector would be woken."""
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        await connection.execute(f"LISTEN {sql.CHANNEL}")
+        await connection.execute(f"LISTEN {PENDING_CHANNEL}")
         listening.set()
         async for notification in connection.notifies():
             if notification.payload == LOOK_NOW:

@@ -19,7 +19,6 @@ import psycopg
 from tracer.ids import new_id
 from tracer.logs import get_logger
 from tracer.storage.engine import Pool, borrowed, cancel_until_done, connection_options
-from tracer.storage.projection_statements import CHANNEL
 
 Told = Callable[[Collection[UUID]], None]
 """Takes the runs that were written, or accepted."""
@@ -55,13 +54,16 @@ RETRY_SECONDS = (1, 2, 5, 15, 30)
 
 _CHANNEL = "tracer_runs"
 
+PENDING_CHANNEL = "tracer_pending"
+"""Announces accepted runs to projectors."""
+
 _RUNS_IN_A_MESSAGE = 200  # 33 bytes each; a message has room for less than 8,000
 
 LOOK_NOW = "now"
 """A message to projectors: a run is due at once. Other messages name runs that were accepted, which
 are due 100 ms later at the earliest."""
 
-WAKE_PROJECTORS = f"SELECT pg_notify('{CHANNEL}', '{LOOK_NOW}')"
+WAKE_PROJECTORS = f"SELECT pg_notify('{PENDING_CHANNEL}', '{LOOK_NOW}')"
 """Make projectors look for due runs at once."""
 
 # Losing one in a crash loses nothing, so its commit need not wait for the disk.
@@ -97,7 +99,7 @@ async def notifications(pool: Pool, url: str, watch: Watching) -> AsyncIterator[
         news.set()
 
     async def tell() -> None:
-        channels, messages = _messages(sender, {_CHANNEL: written, CHANNEL: accepted})
+        channels, messages = _messages(sender, {_CHANNEL: written, PENDING_CHANNEL: accepted})
         written.clear()
         accepted.clear()
         try:

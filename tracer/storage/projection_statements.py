@@ -36,9 +36,6 @@ IN_PROGRESS = "interval '200 milliseconds'"
 """A run whose attempt began less than that ago is not due: it is being projected, or it ended a
 projector. Then the server of that one has time to note it, before other projectors end by it."""
 
-CHANNEL = "tracer_pending"
-"""Where accepted runs are announced to projectors."""
-
 
 def _compared(table: str, columns: Iterable[str]) -> str:
     """Return columns to compare with new rows. psycopg returns a binary enumeration as bytes."""

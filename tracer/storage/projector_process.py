@@ -28,8 +28,7 @@ import psycopg
 from tracer.leases import LeaseTerms
 from tracer.logs import configure_logs, get_logger
 from tracer.storage.engine import SyncConnection, connection_options, sync_connection
-from tracer.storage.notifications import LOOK_NOW
-from tracer.storage.projection_statements import CHANNEL
+from tracer.storage.notifications import LOOK_NOW, PENDING_CHANNEL
 from tracer.storage.projector import Projector, ProjectRunKey, TimeLimits
 
 PRIORITY = 10
@@ -190,7 +189,7 @@ def _session(url: str) -> Iterator[SyncConnection]:
             # If this process is killed, its session ends although it waits for a lock.
             connection.execute("SET client_connection_check_interval = '1s'")
         connection.execute(_JOIN)
-        connection.execute(f"LISTEN {CHANNEL}")
+        connection.execute(f"LISTEN {PENDING_CHANNEL}")
         yield connection
 
 
