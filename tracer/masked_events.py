@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
-from tracer.events import Event
 from tracer.redaction import Redaction
 
 WHOLE_TEXTS = frozenset(
@@ -26,6 +25,9 @@ _CODES = ("reason",)
 _NO_CODE = "masked"
 
 
+E = TypeVar("E", bound=BaseModel)
+"""An event of `tracer.events`. These functions need only its fields."""
+
 Change = Callable[[str, str], str]
 """Returns the text to store for the text of a field, by the field's name."""
 
@@ -42,7 +44,7 @@ def masking(redaction: Redaction) -> Change:
     return masked
 
 
-def redacted_events(events: Sequence[Event], redaction: Redaction) -> Sequence[Event]:
+def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
     """Return events with their secrets masked; those without secrets are the same objects."""
     if not may_hold_secret(events, redaction):
         return events
@@ -50,7 +52,7 @@ def redacted_events(events: Sequence[Event], redaction: Redaction) -> Sequence[E
     return [changed_event(event, change) for event in events]
 
 
-def may_hold_secret(events: Sequence[Event], redaction: Redaction) -> bool:
+def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
     """Return False if there is certainly nothing to mask in events.
 
     Looks at all texts at once, which takes a fraction of the time of a look at each.
@@ -58,13 +60,13 @@ def may_hold_secret(events: Sequence[Event], redaction: Redaction) -> bool:
     return redaction.may_hold_secret("\0".join([text for each in events for text in _texts(each)]))
 
 
-def changed_event(event: Event, change: Change) -> Event:
+def changed_event(event: E, change: Change) -> E:
     """Return an event with its texts changed; the event itself if none changes."""
-    changed: Event = _changed(event, change)
+    changed: E = _changed(event, change)
     return changed
 
 
-def text_size(event: Event) -> int:
+def text_size(event: BaseModel) -> int:
     """Return how many characters an event has in its texts."""
     return sum(map(len, _texts(event)))
 

@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 from pydantic.alias_generators import to_camel
 
-from tracer.records import TEXTS, Kind
 from tracer.redaction import MASK
 from tracer.text import escape, most_json_values
 
@@ -43,18 +42,6 @@ def masked_places(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
         elif any(MASK in item for item in value):
             places.add(to_camel(name))
     return sorted(places)
-
-
-def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record, and where they have masks besides the places that they name.
-
-    Args:
-        kind: The kind of record.
-        fields: Some fields of it; they are changed.
-    """
-    if places := masked_places(fields, TEXTS[kind]):
-        fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
-    return fields
 
 
 def _places_in(name: str, text: str) -> Iterator[str]:

@@ -6,10 +6,23 @@ the first 2 kB stay, and `[masked: rest of 48213 bytes]` follows. The number is 
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from tracer.masked_events import WHOLE_TEXTS
-from tracer.project_settings import PayloadPolicy
 from tracer.redaction import A_MASK, MARK_CHARACTERS, not_kept
 from tracer.text import PREVIEW_BYTES, preview
+
+
+class PayloadPolicy(StrEnum):
+    """What is kept of arguments, results, messages and the like."""
+
+    KEEP = "keep"
+    """All of it."""
+    PREVIEW = "preview"
+    """The beginning of each, and its size."""
+    DROP = "drop"
+    """Its size alone."""
+
 
 PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message"}
 """The fields of events and records that are payloads: neither what a run is called nor what an

@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class PayloadPolicy(StrEnum):
-    """What is kept of arguments, results, messages and the like."""
-
-    KEEP = "keep"
-    """All of it."""
-    PREVIEW = "preview"
-    """The beginning of each, and its size."""
-    DROP = "drop"
-    """Its size alone."""
+from tracer.payloads import PayloadPolicy
 
 
 @dataclass(frozen=True)

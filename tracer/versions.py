@@ -18,8 +18,8 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.masked_places import with_places
-from tracer.records import Kind
+from tracer.masked_places import masked_places
+from tracer.records import TEXTS, Kind
 from tracer.status import Reason, Status
 
 Fields = dict[str, Any]
@@ -33,6 +33,18 @@ def versions(event: Event) -> Iterator[Version]:
     """Yield what `event` says; the parents that it names are placeholders with their links."""
     for kind, record_id, fields in _versions(event):
         yield kind, record_id, with_places(kind, fields)
+
+
+def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record, and where they have masks besides the places that they name.
+
+    Args:
+        kind: The kind of record.
+        fields: Some fields of it; they are changed.
+    """
+    if places := masked_places(fields, TEXTS[kind]):
+        fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
+    return fields
 
 
 def _versions(event: Event) -> Iterator[Version]:

@@ -15,7 +15,8 @@ from tests.api.projects import Doors, two_projects
 from tests.storage.lock_waits import until_waiting
 from tracer.access import Scope
 from tracer.errors import BadRequest, StoreUnavailable
-from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.payloads import PayloadPolicy
+from tracer.project_settings import ProjectSettings
 from tracer.storage.api_keys import ApiKeys
 from tracer.storage.engine import open_pool
 from tracer.storage.project_pool import ProjectPool

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tracer.otel.blocks import TraceSpans, sent_spans, traces_of
 from tracer.otel.request_spans import Decoded
 from tracer.otel.spans import Span
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PayloadPolicy
 from tracer.storage.admission import Admission
 
 

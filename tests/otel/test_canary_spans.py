@@ -18,7 +18,7 @@ from tracer.otel.decode_json import decode_json
 from tracer.otel.encode import encode_json
 from tracer.otel.spans import Span
 from tracer.otel.wire import bytes_field
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PayloadPolicy
 from tracer.storage.admission import Admission
 
 ADMISSION = Admission()

@@ -17,9 +17,9 @@ from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.sample_runs import SampleRun, sample_run
 from tests.store_contract.moments import Moments
 from tracer.ids import new_id, sequential_ids, span_id
-from tracer.otel.carried_records import RECORD, RUN
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.encode import encode_protobuf
+from tracer.otel.span_fields import RECORD, RUN
 from tracer.otel.spans import STATUS_ERROR, Span
 from tracer.records import Kind
 from tracer.status import Status

@@ -20,8 +20,7 @@ from tracer.lineage import Payloads
 from tracer.otel.blocks import traces_of
 from tracer.otel.decode import decode_protobuf
 from tracer.otel.span_fields import root_plan_id
-from tracer.payloads import kept_of, size_of
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PayloadPolicy, kept_of, size_of
 from tracer.record_json import read_record, record_json
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool

@@ -13,19 +13,12 @@ from uuid import UUID
 import orjson
 
 from tracer.errors import BadRequest
-from tracer.masked_places import with_places
 from tracer.merge import RULES
-from tracer.otel.span_fields import root_plan_id
+from tracer.otel.span_fields import RECORD, RUN, root_plan_id
 from tracer.otel.spans import ReadableSpan
 from tracer.record_json import ExportedRecord, read_record, reduce_records
 from tracer.records import RECORDS, Kind
-from tracer.versions import Fields
-
-RECORD = "tracer.record"
-"""The attribute that holds the record which the span is, as a JSON object."""
-
-RUN = "tracer.run"
-"""The attribute of the root plan's span that holds the run, as a JSON object."""
+from tracer.versions import Fields, with_places
 
 RecordPlace = tuple[Kind, UUID]
 """The kind and the id of a record."""

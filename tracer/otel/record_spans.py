@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
 from tracer.ids import span_id
 from tracer.merge import RULES
-from tracer.otel.carried_records import RECORD, RUN, RecordPlace
+from tracer.otel.carried_records import RecordPlace
 from tracer.otel.dialects.reading import Chosen
 from tracer.otel.message_attributes import (
     call_part,
@@ -29,6 +29,7 @@ from tracer.otel.message_attributes import (
     messages_text,
     text_part,
 )
+from tracer.otel.span_fields import RECORD, RUN
 from tracer.otel.spans import Span
 from tracer.otel.wire_spans import MAX_TIME, Around, span_of
 from tracer.record_json import record_json, run_json

@@ -15,11 +15,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from pydantic.alias_generators import to_camel
 
-from tracer.otel.carried_records import RECORD
+from tracer.otel.span_fields import RECORD
 from tracer.otel.wire import bytes_field
 from tracer.otel.wire_spans import Around, scopes_of
-from tracer.payloads import PAYLOAD_TEXTS, kept_of
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
 from tracer.redaction import Redaction, mask
 from tracer.text import PREVIEW_BYTES
 

@@ -10,6 +10,12 @@ from uuid import UUID
 from tracer.otel.spans import ReadableSpan
 from tracer.text import escape
 
+RECORD = "tracer.record"
+"""The attribute that holds the record which the span is, as a JSON object."""
+
+RUN = "tracer.run"
+"""The attribute of the root plan's span that holds the run, as a JSON object."""
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CANCELLED_ERRORS = (
     *("CancelledError", "AbortError"),

@@ -23,7 +23,7 @@ from tracer.masked_events import text_size
 from tracer.merge import Reduced, reduce_events
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id
-from tracer.project_settings import PayloadPolicy
+from tracer.payloads import PayloadPolicy
 from tracer.record_json import ExportedRecord, reduce_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.redaction import Redaction

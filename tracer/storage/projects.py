@@ -14,7 +14,8 @@ from psycopg.errors import CheckViolation, NumericValueOutOfRange
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.project_settings import PayloadPolicy, ProjectSettings
+from tracer.payloads import PayloadPolicy
+from tracer.project_settings import ProjectSettings
 from tracer.storage.asked_together import AskedTogether
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.project_pool import ProjectPool, in_project

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from tracer.masked_places import masked_places
 from tracer.merge import RULES
-from tracer.otel.carried_records import RECORD, CarriedRecords, carried_records
+from tracer.otel.carried_records import CarriedRecords, carried_records
 from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.projection.agents import Agent, find_agents
 from tracer.otel.projection.choices import LATEST_ROUND, Choice, Rounds, needs_requested
@@ -32,6 +32,7 @@ from tracer.otel.span_fields import (
     CANCELLATIONS,
     CANCELLED_ERRORS,
     EPOCH,
+    RECORD,
     error_of,
     moment,
     stored,
