@@ -84,6 +84,8 @@ def problem(status: int, code: str) -> bytes:
         problem(500, "internal_error"),
         problem(400, "bad_request"),
         problem(401, "unauthorized"),
+        problem(422, "invalid_request"),
+        reply(422, "<h1>Unprocessable</h1>"),
         reply(403, "<h1>No</h1>"),
         reply(404, "<h1>Nothing here</h1>"),
         reply(429, "Later", retry_after="7"),
@@ -153,6 +155,20 @@ async def test_what_a_server_refuses_as_too_large_is_sent_in_parts() -> None:
 
     assert written.stored == 4
     assert [(each.index, each.code) for each in written.refused] == [(2, "too_large")]
+
+
+async def test_events_with_too_many_secrets_are_sent_in_parts() -> None:
+    def answer(request: Received) -> bytes:
+        if request.body.count(b"\n") >= 2 or b"secrets" in request.body:
+            return problem(422, "too_many_secrets")
+        return stored(request)
+
+    events: list[Event] = [plan_started(title) for title in ("a", "b", "secrets", "c", "d")]
+    async with http_server(answer) as server, aclosing(HttpWriter(server.url)) as writer:
+        written = await writer.write(events)
+
+    assert written.stored == 4
+    assert [(each.index, each.code) for each in written.refused] == [(2, "too_many_secrets")]
 
 
 async def test_an_event_that_can_not_be_written_down_is_refused_by_itself() -> None:

@@ -131,6 +131,18 @@ async def test_a_trace_that_is_too_large_is_sent_in_parts() -> None:
     assert written.stored == 12
 
 
+async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
+    def answer(request: Received) -> bytes:
+        encoding = ENCODINGS[request.headers["content-type"]]
+        if body_of_request(request).count(b"a span") > 4:
+            failure = encoding.failure(HTTPStatus.UNPROCESSABLE_ENTITY, "Too many secrets.")
+            return reply(422, bytes(failure.body), content_type=encoding.media_type)
+        return rejecting(lambda _: None)(request)
+
+    async with http_server(answer) as server, aclosing(HttpWriter(server.url)) as writer:
+        assert await writer.write_spans([trace_of(10, ONE)]) == WriteAnswer(10)
+
+
 async def test_a_rejection_without_reasons_keeps_the_spans() -> None:
     def answer(request: Received) -> bytes:
         encoding = ENCODINGS[request.headers["content-type"]]

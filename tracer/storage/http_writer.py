@@ -51,6 +51,7 @@ PACKED_BYTES = 16 * 2**10
 WISHES_AT_ONCE = 100
 """How many runs are asked about in one request: their ids stand in its address."""
 
+_OTLP = "application/x-protobuf"
 _SLICE_BYTES = 64 * 2**10
 _DETAIL_CHARACTERS = 200
 """How much of a server's own explanation is repeated in errors and logs."""
@@ -205,7 +206,7 @@ class HttpWriter:
     async def _write_spans(self, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
         # A concatenation of serialized messages is one message with the spans of all.
         body = b"".join([trace.message for _, trace in sent])
-        response = await self._post("v1/traces", body, "application/x-protobuf")
+        response = await self._post("v1/traces", body, _OTLP)
         content = self._content(response, HTTPStatus.OK)
         try:
             refused = ExportTraceServiceResponse.FromString(content).partial_success
@@ -238,7 +239,11 @@ class HttpWriter:
         response = await self._ask("POST", path, content=body, headers=headers)
         if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
-        if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY:
+        # An answer in OTLP has no code; this is the only reason why `v1/traces` answers 422.
+        is_otlp = response.headers.get("content-type") == content_type == _OTLP
+        if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (
+            is_otlp or _code(response) == "too_many_secrets"
+        ):
             raise _RefusedAsAWhole("too_many_secrets", "The server does not mask so many secrets.")
         return response
 
