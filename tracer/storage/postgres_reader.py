@@ -179,10 +179,10 @@ class PostgresReader:
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
         """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
-        query = """
+        query = f"""
 SELECT root_plan_id FROM run
 WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
-    AND deleted_at IS NULL
+    AND {RUN_NOT_DELETED}
 ORDER BY root_plan_id LIMIT 10"""
         with store_errors():
             async with reading(self._project) as connection:

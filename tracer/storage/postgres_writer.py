@@ -43,6 +43,7 @@ from tracer.storage.redaction_threads import in_redaction_thread
 from tracer.storage.restore_statements import restore_rows
 from tracer.storage.row_records import columns
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
+from tracer.storage.tables import RUN_NOT_DELETED
 from tracer.storage.upserts import LOCK_RUNS, merging
 from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
@@ -347,7 +348,7 @@ def _run_of(written: Event | ExportedRecord) -> UUID:
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
 
-_THE_RUN = f"{_IN_RUN} AND deleted_at IS NULL"
+_THE_RUN = f"{_IN_RUN} AND {RUN_NOT_DELETED}"
 
 _WISH_CANCEL = f"""
 UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
