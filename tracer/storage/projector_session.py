@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from psycopg import RawCursor
@@ -24,7 +25,7 @@ class ProjectorSession:
         """Whether policies hold, and whether the tables are spread by Citus."""
         return standing_of_sync(self.connection)
 
-    @property
+    @cached_property
     def is_spread(self) -> bool:
         """Whether Citus distributes the tables."""
         return self.standing.is_spread
