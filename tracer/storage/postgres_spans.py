@@ -22,7 +22,7 @@ from tracer.otel.blocks import TraceSpans
 from tracer.storage.agreements import REFUSED_SPANS
 from tracer.storage.citus import written_apart
 from tracer.storage.engine import PoolConnection, sync_connection
-from tracer.storage.group_commit import GroupCommit, OnGroup
+from tracer.storage.group_commit import GroupCommit, OnBatch
 from tracer.storage.project_pool import (
     ProjectPool,
     Statement,
@@ -68,7 +68,7 @@ class PostgresSpans:
         clock: Clock | None,
         due_clock: Clock | None,
         terms: LeaseTerms,
-        on_group: OnGroup,
+        on_group: OnBatch,
         max_run_bytes: int = MAX_RUN_BYTES,
     ) -> None:
         """Connect to the database.
@@ -91,7 +91,6 @@ class PostgresSpans:
             partial(written_apart, project.pool, _run_of, self._write),
             _run_of,
             on_group,
-            size_of=_spans_in,
         )
 
     @property
@@ -105,7 +104,8 @@ class PostgresSpans:
             blocks = _packed(traces)
         else:
             blocks = await asyncio.to_thread(_packed, traces)
-        return of_single_spans(traces, await self._together.write(blocks))
+        spans = sum(trace.count for trace in traces)
+        return of_single_spans(traces, await self._together.write(blocks, spans))
 
     async def restore(self, traces: Sequence[TraceSpans], said: Reduced) -> list[Refusal]:
         """Store the spans of an export and make their runs' records what the export says.
@@ -219,10 +219,6 @@ def _packed(traces: Sequence[TraceSpans]) -> list[Block]:
 
 def _run_of(block: Block) -> UUID:
     return block[0]
-
-
-def _spans_in(block: Block) -> int:
-    return block[2]
 
 
 def of_single_spans(traces: Sequence[TraceSpans], refused: Sequence[Refusal]) -> list[Refusal]:

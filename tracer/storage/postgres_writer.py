@@ -136,7 +136,7 @@ class PostgresWriter:
             size = sum(map(text_size, events))
             redacted = await self._redacted(self._event_admission.events, events, size)
             async with asyncio.timeout(self._write_seconds):
-                refused = await self._together.write(redacted)
+                refused = await self._together.write(redacted, len(redacted))
         self._on_written({event.root_plan_id for event in events})
         return WriteAnswer.without(refused, events)
 
