@@ -1,7 +1,7 @@
 """Citus: how tables are spread, where each query goes, and what happens while a worker is away.
 
 Needs a cluster: `TRACER_TEST_CITUS_URL`, or `TRACER_TEST_DATABASE_URL`, names a database of its
-coordinator, which knows the workers. Elsewhere these are skipped.
+coordinator, which knows the workers. Elsewhere most of these are skipped.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from tracer.lineage import Payloads, build_tree
 from tracer.otel.blocks import traces_of
 from tracer.otel.span_fields import root_plan_id
 from tracer.records import Kind
+from tracer.storage.citus import write_parts
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.migrate import upgrade
 from tracer.storage.postgres_reader import PostgresReader
@@ -48,7 +49,8 @@ from tracer.storage.program_role import PROGRAM_ROLE
 from tracer.storage.project_pool import ProjectPool, in_project
 from tracer.storage.projection_statements import DUE
 from tracer.storage.projector_session import ProjectorSession
-from tracer.store import RunFilter
+from tracer.storage.write_errors import Numbered, PartlyWritten
+from tracer.store import Refusal, RunFilter
 
 CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"
 
@@ -130,6 +132,36 @@ def test_a_cluster_without_workers_is_not_migrated(unmigrated_url: str) -> None:
     make_cluster(unmigrated_url, [])
     with pytest.raises(ConfigurationError, match="citus_add_node"):
         upgrade(unmigrated_url)
+
+
+async def test_the_parts_of_other_workers_are_written_while_one_is_away() -> None:
+    async def write(part: list[Numbered[str]]) -> list[Refusal]:
+        if "lost" in dict(part).values():
+            raise psycopg.errors.ConnectionFailure
+        return [Refusal(index, "bad", "It is bad.") for index, text in part if text == "bad"]
+
+    parts = [[(0, "good"), (3, "bad")], [(1, "lost")], [(2, "good")]]
+    with pytest.raises(PartlyWritten) as failure:
+        await write_parts(parts, write)
+    assert failure.value.written == {0, 2, 3}
+    assert failure.value.refused == [Refusal(3, "bad", "It is bad.")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ([[(0, "a")], [(1, "b")]], psycopg.OperationalError),  # from the coordinator
+        ([[(0, "a"), (1, "b")]], psycopg.errors.ConnectionFailure),
+    ],
+)
+async def test_a_write_fails_if_no_part_can_be_written(
+    parts: list[list[Numbered[str]]], error: type[psycopg.Error]
+) -> None:
+    async def write(part: list[Numbered[str]]) -> list[Refusal]:
+        raise error
+
+    with pytest.raises(error):
+        await write_parts(parts, write)
 
 
 async def test_what_one_postgres_has_is_spread_when_it_becomes_a_coordinator(

@@ -189,51 +189,18 @@ FROM pg_constraint WHERE contype = 'f' AND conrelid::regclass::text = ANY(:table
 ORDER BY conrelid::regclass::text, conname"""
 
 
-async def written_apart(
-    pool: Pool,
-    run_of: Callable[[Item], UUID],
-    write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
-    items: list[Numbered[Item]],
-) -> list[Refusal]:
-    """Write items in groups, one for each shard; on one Postgres that is one group.
+async def by_shard(
+    pool: Pool, items: list[Numbered[Item]], run_of: Callable[[Item], UUID]
+) -> list[list[Numbered[Item]]]:
+    """Return items in parts, one for each shard; on one Postgres that is one part.
 
     No transaction can lock runs on two shards.
 
     Args:
         pool: The connections.
+        items: The items to write.
         run_of: Returns an item's run.
-        write: Writes a group, and returns what it refuses.
-        items: What to write.
-
-    Raises:
-        PartlyWritten: Some worker is away; what goes to others is written.
-        StoreUnavailable: The coordinator does not answer, or no worker that was asked.
     """
-    refused: list[Refusal] = []
-    written: set[int] = set()
-    failure: Exception | None = None
-    for group in await _apart(pool, run_of, items):
-        try:
-            refused += await write(group)
-            written.update(index for index, _ in group)
-        except (OperationalError, InternalError_) as error:
-            if error.sqlstate is None or len(group) == len(items):
-                raise  # it is the coordinator who is away, or there is nothing else to write
-            failure = error
-    if failure is not None:
-        raise PartlyWritten(written, refused) from failure
-    return refused
-
-
-async def runs_by_shard(pool: Pool, runs: Iterable[UUID]) -> list[list[UUID]]:
-    """Return runs in groups, one for each shard; on one Postgres that is one group."""
-    groups = await _apart(pool, lambda run_id: run_id, list(enumerate(runs)))
-    return [[run_id for _, run_id in group] for group in groups]
-
-
-async def _apart(
-    pool: Pool, run_of: Callable[[Item], UUID], items: list[Numbered[Item]]
-) -> list[list[Numbered[Item]]]:
     if not await is_spread(pool):
         return [items]
     runs = {run_of(item) for _, item in items}
@@ -245,6 +212,42 @@ async def _apart(
     for numbered in items:
         groups.setdefault(shards[run_of(numbered[1])], []).append(numbered)
     return [*groups.values()]
+
+
+async def write_parts(
+    parts: list[list[Numbered[Item]]],
+    write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
+) -> list[Refusal]:
+    """Write the parts that `by_shard` returned, and return the refusals.
+
+    Args:
+        parts: The items of each shard.
+        write: Writes one part and returns the refusals.
+
+    Raises:
+        PartlyWritten: Some worker is away. The parts for other workers are written.
+        StoreUnavailable: The coordinator does not answer, or no worker that was asked.
+    """
+    refused: list[Refusal] = []
+    written: set[int] = set()
+    failure: Exception | None = None
+    for part in parts:
+        try:
+            refused += await write(part)
+            written.update(index for index, _ in part)
+        except (OperationalError, InternalError_) as error:
+            if error.sqlstate is None or len(parts) == 1:
+                raise  # it is the coordinator who is away, or there is nothing else to write
+            failure = error
+    if failure is not None:
+        raise PartlyWritten(written, refused) from failure
+    return refused
+
+
+async def runs_by_shard(pool: Pool, runs: Iterable[UUID]) -> list[list[UUID]]:
+    """Return runs in groups, one for each shard; on one Postgres that is one group."""
+    groups = await by_shard(pool, list(enumerate(runs)), lambda run_id: run_id)
+    return [[run_id for _, run_id in group] for group in groups]
 
 
 _SHARDS = f"""

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +19,7 @@ from tracer.leases import LeaseTerms
 from tracer.merge import Reduced
 from tracer.otel.blocks import TraceSpans
 from tracer.storage.agreements import REFUSED_SPANS
-from tracer.storage.citus import written_apart
+from tracer.storage.citus import by_shard, write_parts
 from tracer.storage.engine import PoolConnection, sync_connection
 from tracer.storage.group_commit import GroupCommit, OnBatch
 from tracer.storage.project_pool import (
@@ -68,7 +67,7 @@ class PostgresSpans:
         clock: Clock | None,
         due_clock: Clock | None,
         terms: LeaseTerms,
-        on_group: OnBatch,
+        on_batch: OnBatch,
         max_run_bytes: int = MAX_RUN_BYTES,
     ) -> None:
         """Connect to the database.
@@ -78,7 +77,7 @@ class PostgresSpans:
             clock: Says when spans are recorded; None: the database's own clock.
             due_clock: What due times go by; None: the database's own clock.
             terms: How long runs count as alive; for imports.
-            on_group: Is called after each group of requests was committed.
+            on_batch: Is called after each batch of requests was committed.
             max_run_bytes: The most bytes of spans that a run may have.
         """
         self._project = project
@@ -87,11 +86,7 @@ class PostgresSpans:
         self._due_clock = due_clock
         self._terms = terms
         self._max_run_bytes = max_run_bytes
-        self._together = GroupCommit[Block](
-            partial(written_apart, project.pool, _run_of, self._write),
-            _run_of,
-            on_group,
-        )
+        self._together = GroupCommit[Block](self._write_batch, _run_of, on_batch)
 
     @property
     def waiting(self) -> int:
@@ -123,10 +118,11 @@ class PostgresSpans:
             codes = [projector.restore(self._project_id, trace, said, now) for trace in traces]
         return [Refusal(i, code, REFUSED_SPANS[code]) for i, code in enumerate(codes) if code]
 
-    async def _write(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
-        return await outlasting_collisions(self._write_once, blocks)
+    async def _write_batch(self, blocks: list[Numbered[Block]]) -> list[Refusal]:
+        parts = await by_shard(self._project.pool, blocks, _run_of)
+        return await write_parts(parts, lambda part: outlasting_collisions(self._write, part))
 
-    async def _write_once(self, numbered: list[Numbered[Block]]) -> list[Refusal]:
+    async def _write(self, numbered: list[Numbered[Block]]) -> list[Refusal]:
         ids = sorted({run_id for _, (run_id, *_) in numbered})
         recorded_at = self._clock and self._clock()
         first: list[Statement] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Sequence, Set
 from copy import copy
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,7 @@ from tracer.records import RECORDS, Kind, Run
 from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
-from tracer.storage.citus import is_spread, written_apart
+from tracer.storage.citus import by_shard, is_spread, write_parts
 from tracer.storage.engine import store_errors
 from tracer.storage.group_commit import GroupCommit
 from tracer.storage.json_rows import json_batches
@@ -45,7 +45,7 @@ from tracer.storage.row_records import columns
 from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.tables import RUN_NOT_DELETED
 from tracer.storage.upserts import LOCK_RUNS, merging
-from tracer.storage.write_errors import Numbered, outlasting_collisions, refused_of
+from tracer.storage.write_errors import Numbered, outlasting_collisions, write_storable
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
@@ -61,7 +61,7 @@ OnWritten = Callable[[Collection[UUID]], None]
 """Is told after the commit which runs a write may have changed."""
 
 OnCommit = Callable[[str, float, int], None]
-"""Is told of a group that was written: `events` or `spans`, seconds, and how many there were."""
+"""Is called after a batch with `events` or `spans`, its seconds, and the number of its items."""
 
 
 class PostgresWriter:
@@ -74,7 +74,7 @@ class PostgresWriter:
         on_written: OnWritten = lambda _: None,
         terms: LeaseTerms = DEFAULT_TERMS,
         lease_clock: Clock | None = None,
-        on_group: OnCommit = lambda _written, _seconds, _items: None,
+        on_commit: OnCommit = lambda _written, _seconds, _items: None,
         admission: Admission | None = None,
         settings: SettingsOfProject | None = None,
         write_seconds: float | None = None,
@@ -90,7 +90,7 @@ class PostgresWriter:
             on_written: Is told of what was written.
             terms: How long a sign of life counts.
             lease_clock: What leases go by; None: the database's own clock.
-            on_group: Is told of each group of writes.
+            on_commit: Is called after each batch of writes.
             admission: What masks secrets; None: the standard.
             settings: What the project keeps of payloads; None: to be read by itself.
             write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
@@ -110,11 +110,13 @@ class PostgresWriter:
         self._on_accepted = on_accepted
         self._settle = settle
         self._spans = PostgresSpans(
-            self._project, clock, lease_clock, terms, partial(on_group, "spans"), max_run_bytes
+            self._project, clock, lease_clock, terms, partial(on_commit, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
         self._known = KnownRecords()
-        self._together = GroupCommit[Event](self._write_group, _run_of, partial(on_group, "events"))
+        self._together = GroupCommit[Event](
+            self._write_batch, _run_of, partial(on_commit, "events")
+        )
 
     def for_recorder(self) -> PostgresWriter:
         """Return a writer for a recorder of this process, which has redacted its events.
@@ -144,9 +146,8 @@ class PostgresWriter:
         """Bring exported records back; see `TraceRestorer.restore`."""
         with store_errors():
             redacted = await self._redacted(self._admission.records, records)
-            restoring = partial(refused_of, written="record", write=self._restore)
             numbered = list(enumerate(redacted))
-            refused = await written_apart(self._project.pool, _run_of, restoring, numbered)
+            refused = await self._write_parts(numbered, "record", self._restore)
         self._on_written({record.root_plan_id for record in records})
         return WriteAnswer.without(refused, records)
 
@@ -193,11 +194,19 @@ class PostgresWriter:
             return redact(items, policy)
         return await in_redaction_thread(partial(redact, items, policy))
 
-    async def _write_group(self, events: list[Numbered[Event]]) -> list[Refusal]:
-        # At one moment, in however many transactions.
-        writing = partial(self._write, self._clock())
-        refusing = partial(refused_of, written="event", write=writing)
-        return await written_apart(self._project.pool, _run_of, refusing, events)
+    async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
+        now = self._clock()  # one time, in however many transactions
+        return await self._write_parts(events, "event", partial(self._write, now))
+
+    async def _write_parts(
+        self,
+        items: list[Numbered[W]],
+        word: str,
+        write: Callable[[list[Numbered[W]]], Awaitable[list[Refusal]]],
+    ) -> list[Refusal]:
+        """Divide items by shard, write each part without what cannot be stored, and report."""
+        parts = await by_shard(self._project.pool, items, _run_of)
+        return await write_parts(parts, lambda part: write_storable(part, word, write))
 
     async def _write(self, now: datetime, events: list[Numbered[Event]]) -> list[Refusal]:
         # Broken references are told too late by Citus to go by what was known.

@@ -194,7 +194,7 @@ class ProjectStores:
             on_written=lambda runs: self.on_written(runs),
             on_accepted=lambda runs: self.on_accepted(runs),
             terms=self._terms,
-            on_group=lambda *group: self.on_group(*group),
+            on_commit=lambda *batch: self.on_group(*batch),
             admission=Admission(self._redaction),
             settings=settings,
             settle=reprojection.settle if projectors else None,

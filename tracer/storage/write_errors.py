@@ -51,17 +51,17 @@ Numbered = tuple[int, Item]
 """Something that is written, with its index."""
 
 
-async def refused_of(
+async def write_storable(
     items: list[Numbered[Item]],
-    written: str,
+    word: str,
     write: Callable[[list[Numbered[Item]]], Awaitable[list[Refusal]]],
 ) -> list[Refusal]:
-    """Write what can be stored, and return what cannot.
+    """Write the items that the database can store, and return the refusals.
 
     Args:
-        items: What to write.
-        written: What each is, in a word.
-        write: Writes all or nothing, and returns those that it refuses.
+        items: The items.
+        word: A word for an item, such as `event`, for messages.
+        write: Writes all or nothing, and returns the refusals.
     """
     if not items:
         return []
@@ -69,23 +69,23 @@ async def refused_of(
         return await write(items)
     except UNSTORABLE as error:
         if len(items) == 1:
-            return [Refusal(items[0][0], "not_storable", _why_unstorable(error, written))]
+            return [Refusal(items[0][0], "not_storable", _why_unstorable(error, word))]
     # Some item is not storable: halve until it stands alone.
     middle = len(items) // 2
     halves = (items[:middle], items[middle:])
-    return [each for half in halves for each in await refused_of(half, written, write)]
+    return [each for half in halves for each in await write_storable(half, word, write)]
 
 
-def _why_unstorable(error: Exception, written: str) -> str:
+def _why_unstorable(error: Exception, word: str) -> str:
     """Return a sentence that quotes nothing of what was written: it may hold secrets.
 
     Args:
         error: One of `UNSTORABLE`.
-        written: What it was, in a word.
+        word: A word for the item.
     """
     constraint = error.diag.constraint_name if isinstance(error, errors.Error) else None
     rule = f" ({constraint})" if constraint else ""
-    return f"The database cannot hold what the {written} says: {type(error).__name__}{rule}."
+    return f"The database cannot hold what the {word} says: {type(error).__name__}{rule}."
 
 
 async def outlasting_collisions(
