@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
+from tests.tools.garbage import new_garbage
 from tracer.client.tracing import Tracing
 from tracer.client.work import current_work
 from tracer.events import Event, PlanStarted
@@ -182,20 +185,29 @@ async def test_recording_in_the_recorder_thread_does_not_deadlock(tmp_path: Path
     assert tree["status"] == "succeeded"
 
 
+class OnCollection(dict[str, Any]):
+    """Garbage that calls `finalize` when the garbage collector finds it."""
+
+    def __init__(self, finalize: Callable[[], None]) -> None:
+        self.finalize = finalize
+        self["itself"] = self
+
+    def __del__(self) -> None:
+        self.finalize()
+
+
 async def test_finalizers_may_record_in_any_thread(
     tmp_path: Path,
 ) -> None:
     with recording(tmp_path) as (tracing, store):
 
-        class Recording(dict[str, Any]):
-            def __del__(self) -> None:
-                with tracing.plan("collected"):
-                    pass
+        def finalize() -> None:
+            with tracing.plan("collected"):
+                pass
 
         def litter() -> None:
             for _ in range(100):
-                cycle = Recording()
-                cycle["itself"] = cycle
+                OnCollection(finalize)
                 with tracing.plan("recorded"):
                     pass
 
@@ -210,6 +222,87 @@ async def test_finalizers_may_record_in_any_thread(
 
     assert {tree["status"] for tree in trees} == {"succeeded"}
     assert {tree["title"] for tree in trees} == {"collected", "recorded"}
+
+
+COLLECT_EVERYWHERE = """
+import gc
+from contextlib import nullcontext
+from tracer.client.tracing import Tracing
+from tracer.recorder.spool import Spool
+from tracer.storage.memory_store import MemoryStore
+
+class Garbage(dict):
+    def __del__(self):
+        with tracing.plan("collected"):
+            pass
+
+store = MemoryStore()
+with Tracing(lambda: nullcontext(store), lambda: Spool("spool.sqlite3"), buffered=True) as tracing:
+    gc.freeze()
+    for allocations in range(1, 120):
+        plan = tracing.plan("recorded")
+        gc.collect()
+        garbage = Garbage()
+        garbage["itself"] = garbage
+        del garbage
+        gc.set_threshold(allocations)
+        with plan:
+            pass
+        gc.set_threshold(100_000)
+"""
+"""Begins a garbage collection after each allocation of a block in turn."""
+
+
+def test_finalizers_may_record_wherever_a_collection_begins(tmp_path: Path) -> None:
+    # CPython 3.11 crashes if a finalizer sets the context in the middle of `ContextVar.set`.
+    command = [sys.executable, "-c", COLLECT_EVERYWHERE]
+    done = subprocess.run(command, cwd=tmp_path, timeout=PLENTY_SECONDS, check=False)
+
+    assert done.returncode == 0
+
+
+async def test_work_of_finalizers_does_not_nest_under_interrupted_work(tmp_path: Path) -> None:
+    with recording(tmp_path) as (tracing, store):
+
+        def finalize() -> None:
+            with tracing.plan("collected"), tracing.tool_call("inner"):
+                pass
+
+        with tracing.plan("outer"), new_garbage() as collect:
+            OnCollection(finalize)
+            collect()
+            with tracing.tool_call("after"):
+                pass
+        trees = await trees_of(store)
+
+    calls = {
+        tree["title"]: [call["name"] for call in tree["agentExecutions"][0]["toolCalls"]]
+        for tree in trees
+    }
+    assert calls == {"outer": ["after"], "collected": ["inner"]}
+
+
+async def test_collected_generator_ends_its_work(tmp_path: Path) -> None:
+    with recording(tmp_path) as (tracing, store):
+
+        def stream() -> Iterator[dict[str, Any]]:
+            itself: dict[str, Any] = {}
+            with tracing.plan("unread"):
+                yield itself
+
+        def abandon() -> None:
+            generator = stream()
+            next(generator)["generator"] = generator
+
+        with new_garbage() as collect:
+            abandon()
+            collect()
+        with tracing.plan("next"):
+            pass
+        trees = await trees_of(store)
+
+    endings = {tree["title"]: tree["status"] for tree in trees}
+    assert endings == {"unread": "cancelled", "next": "succeeded"}
 
 
 async def test_calls_above_the_queue_limit_are_dropped_and_logged(

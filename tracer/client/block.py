@@ -4,19 +4,28 @@ A block ends with its code, as failed where that raises, unless it was ended bef
 is told of starts and ends by callbacks calls `start` and `finish`, `fail` or `cancel` itself.
 
 Nothing here raises because of what is recorded: what an event cannot hold is left out, and logged.
+
+Finalizers that the garbage collector runs may record, too. The collector interrupts any code, so
+their work does not nest under the current work. It is not current in the context either: CPython
+before 3.12 may run the collector inside `ContextVar.set`, which then uses freed memory if a
+finalizer sets the context.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import Token
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypedDict, TypeVar
 from uuid import UUID
 
 from opentelemetry import context as otel_context
+from opentelemetry.context import Context
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_snake
 
@@ -45,6 +54,28 @@ class Ending(TypedDict):
     error: ErrorInfo | None
 
 
+class _Collection:
+    """The garbage collection in progress; there is at most one in a process."""
+
+    thread: int | None = None
+    """The thread that it runs in; None between collections."""
+    innermost: _Place | None = None
+    """The innermost place of the finalizer that it runs."""
+
+
+def _note_collection(phase: str, info: dict[str, int]) -> None:
+    _Collection.thread = threading.get_ident() if phase == "start" else None
+    _Collection.innermost = None
+
+
+gc.callbacks.append(_note_collection)
+
+
+def is_finalizing() -> bool:
+    """Return whether the garbage collector runs this code, on top of whatever it interrupted."""
+    return _Collection.thread is not None and _Collection.thread == threading.get_ident()
+
+
 class _Place:
     """Where a piece of work is current, and what was so before."""
 
@@ -56,7 +87,11 @@ class _Place:
         self.before = _innermost()
         self.is_stranded = False
         """Whether it was left from where it could not be taken back."""
-        self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
+        self.token: Token[Context] | None = None
+        if is_finalizing():
+            _Collection.innermost = self
+        else:
+            self.token = otel_context.attach(otel_context.set_value(_CURRENT, self))
 
     def leave(self) -> None:
         """Restore what was before, whatever was made current within and never left."""
@@ -65,17 +100,22 @@ class _Place:
             inner = inner.before
         try:
             if inner is self:
-                # Not by `detach`, which logs as an error what it cannot do.
-                self.token.var.reset(self.token)
+                if self.token is None:
+                    _Collection.innermost = self.before
+                else:
+                    # `detach` would log an error if the token belongs to another context.
+                    self.token.var.reset(self.token)
                 return
         except (ValueError, RuntimeError):
             pass
-        # In another context, an async generator is closed that nobody read to its end: what it has
-        # set stays with its reader.
+        # A generator that was not read to its end is closed in another context, or by the garbage
+        # collector. The context of its reader keeps this place.
         self.is_stranded = True
 
 
 def _innermost() -> _Place | None:
+    if is_finalizing():
+        return _Collection.innermost
     place = otel_context.get_value(_CURRENT)
     return place if isinstance(place, _Place) else None
 
@@ -92,7 +132,7 @@ def current_work(connection: Connection | None = None) -> Work | None:
     ):
         place = place.before
     work = None if place is None else place.work
-    for find in _finders:
+    for find in () if is_finalizing() else _finders:
         try:
             found = find()
         except Exception as error:

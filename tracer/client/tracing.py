@@ -18,6 +18,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from opentelemetry import trace
 
+from tracer.client.block import is_finalizing
 from tracer.client.connection import Connection
 from tracer.client.traced import KINDS, Kind, traced
 from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, current_work
@@ -32,7 +33,8 @@ class Tracing(Connection):
 
     What starts hangs under `within`, or else under the innermost work around this code: a block of
     this connection, in the same task or thread or above it, or a tool call of our own runtime.
-    Where there is none, it gets a root plan of its own.
+    Without such work, it gets a root plan of its own. If the garbage collector runs a finalizer,
+    only `within` and the finalizer's own blocks count.
     """
 
     def plan(
@@ -165,7 +167,7 @@ class Tracing(Connection):
     def _around(self, within: Work | None) -> Work | None:
         """Return what new work hangs under; None where there is nothing."""
         work = within or current_work(self)
-        if work is None:
+        if work is None and not is_finalizing():
             context = current_tool_context()
             if context is not None and context.toolcallId is not None and context.is_recorded:
                 work = self._call_of(context)
@@ -215,6 +217,8 @@ def _plan_of(work: Work | None) -> Plan | None:
 
 def _traceparent() -> str | None:
     """Return OpenTelemetry's current span, as W3C writes it."""
+    if is_finalizing():
+        return None
     span = trace.get_current_span().get_span_context()
     if not span.is_valid:
         return None
