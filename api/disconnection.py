@@ -17,7 +17,7 @@ async def until_client_leaves(request: Request, work: Coroutine[Any, Any, T]) ->
     """Return what `work` returns. If the client leaves, cancel `work`.
 
     Args:
-        request: One whose body nobody reads, such as a GET.
+        request: The request. Its body must not be read elsewhere, as for a GET.
         work: The work.
 
     Raises:

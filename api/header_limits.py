@@ -56,6 +56,7 @@ class HeaderLimits(HttpToolsProtocol):
         parser collects one long header without calling `on_header`."""
         self._is_in_body = False
 
+    # asyncio declares the argument as `BaseTransport`; uvicorn narrows it, too.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._start_timer()

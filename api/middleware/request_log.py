@@ -3,8 +3,9 @@
 This is the outermost middleware, so that it covers rejected requests. It reports nothing that a
 client may choose freely: no path, query or body, only ids and templates of paths.
 
-The libraries for this do not fit. `asgi-correlation-id` cannot use the trace id of a `traceparent`,
-and OpenTelemetry's ASGI instrumentation writes path, query and exception texts into spans.
+The libraries for this do not fit. `asgi-correlation-id` cannot use the trace id of a `traceparent`.
+OpenTelemetry's ASGI instrumentation (0.66b2) writes path and query into the span of a request. It
+also enters the span with `use_span`, which records the text of an exception by default.
 """
 
 from __future__ import annotations

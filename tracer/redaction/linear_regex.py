@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import re2  # type: ignore[import-untyped]
+import re2  # type: ignore[import-untyped]  # google-re2 has no type hints
 
 
 class LinearRegex:
