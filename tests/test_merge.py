@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample_runs import sample_run
-from tracer.merge import RULES, merged, reduce_events
+from tracer.merge import RULES, Fields, merge_records, merged, partial_records
 from tracer.records import RECORDS, Kind, Run
 from tracer.status import Status
-from tracer.versions import Fields
 
 CLASSES: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,7 +96,7 @@ def test_every_merged_field_is_a_field_of_the_record() -> None:
 def test_the_events_of_a_run_produce_each_of_its_records() -> None:
     run = sample_run(sub_plans=2)
 
-    reduced = reduce_events(run.events)
+    reduced = merge_records(partial_records(run.events))
 
     assert {plan for _, plan in reduced[Kind.PLAN]} == {run.root, *run.sub_plans}
     assert {call for _, call in reduced[Kind.TOOL_CALL]} == {run.failed_call, *run.opening_calls}

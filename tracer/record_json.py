@@ -29,10 +29,9 @@ from tracer.events import (
     Words,
 )
 from tracer.faults import why_invalid
-from tracer.merge import RULES, Key, Reduced, merged
+from tracer.merge import RULES, Fields, Key, Reduced, merged, parents
 from tracer.records import RECORDS, Kind, Run
 from tracer.status import Status
-from tracer.versions import Fields, parents
 
 _ERROR = ("error_type", "error_message", "error_stack")
 _OF_THE_DATABASE = ("project_id", "revision")

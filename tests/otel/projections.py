@@ -11,6 +11,7 @@ from uuid import UUID
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
+from tracer.merge import Fields
 from tracer.otel.blocks import sent_spans
 from tracer.otel.carried_records import RecordPlace
 from tracer.otel.projection.rows import (
@@ -22,7 +23,6 @@ from tracer.otel.projection.rows import (
 )
 from tracer.otel.spans import Span
 from tracer.records import Kind
-from tracer.versions import Fields
 
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
 

@@ -13,12 +13,11 @@ from uuid import UUID
 import orjson
 
 from tracer.errors import BadRequest
-from tracer.merge import RULES
+from tracer.merge import RULES, Fields, with_places
 from tracer.otel.span_fields import RECORD, RUN, root_plan_id
 from tracer.otel.spans import ReadableSpan
 from tracer.record_json import ExportedRecord, read_record, reduce_records
 from tracer.records import RECORDS, Kind
-from tracer.versions import Fields, with_places
 
 RecordPlace = tuple[Kind, UUID]
 """The kind and the id of a record."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from tracer.errors import BadRequest
 from tracer.events import Event
 from tracer.masked_events import Change, changed_event, masking, may_hold_secret
+from tracer.merge import with_places
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.redact_spans import redact_spans
 from tracer.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
@@ -19,7 +20,6 @@ from tracer.record_json import ExportedRecord
 from tracer.records import TEXTS
 from tracer.redaction import Redaction, standard_redaction
 from tracer.text import storable
-from tracer.versions import with_places
 
 
 class Admission:

@@ -18,8 +18,7 @@ from tracer.merge import RULES
 from tracer.otel.projection.rows import PROJECTED_FIELDS, Row
 from tracer.records import RECORDS, Kind
 from tracer.storage.castable_json import FIT_COLUMNS, fits_jsonb
-from tracer.storage.tables import TABLES
-from tracer.storage.upserts import column_type
+from tracer.storage.tables import TABLES, column_type
 
 POSTGRES_EPOCH = 946_684_800_000_000
 """2000-01-01, from which Postgres counts, in microseconds since 1970."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from tracer.events import Event
 from tracer.leases import MOST_LATE, Lease, LeaseTerms
 from tracer.records import Kind
 from tracer.storage.memory_runs import KeptRun, is_unfinished
-from tracer.storage.signs_of_life import Signs
 
 
 @dataclass
@@ -54,17 +54,17 @@ class MemoryLeases:
         self._kept[recorder_id] = _KeptLease(lease, lag)
         return lease
 
-    def note(self, signs: Signs, now: datetime) -> None:
-        """Renew the leases of those who wrote."""
-        latest: dict[UUID, datetime | None] = {}
-        for (recorder_id, run_id), at in signs.items():
-            if recorder_id == run_id:
-                self.renew(run_id, now, length=self._terms.silence)
+    def renew_run(self, run_id: UUID, now: datetime) -> None:
+        """Renew the lease that a run has for work without a recorder."""
+        self.renew(run_id, now, length=self._terms.silence)
+
+    def note(self, events: Iterable[Event], now: datetime) -> None:
+        """Renew the leases of the recorders that wrote events; without one, those of the runs."""
+        for event in events:
+            if event.recorder_id is None:
+                self.renew_run(event.root_plan_id, now)
             else:
-                known = latest.get(recorder_id)
-                latest[recorder_id] = at if known is None or at is None else max(known, at)
-        for recorder_id, at in latest.items():
-            self.renew(recorder_id, now, at)
+                self.renew(event.recorder_id, now, event.at)
 
     def of_run(self, run: KeptRun) -> list[Lease]:
         """Return the leases of the recorders that have unfinished records in a run."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from tracer.merge import RULES
+from tracer.merge import RULES, Fields
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.projection.rows import totals_of
 from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind, Run
@@ -18,7 +18,6 @@ from tracer.storage.memory_tree import Records
 from tracer.storage.run_changes import Removed
 from tracer.store import Erasure
 from tracer.text import storable
-from tracer.versions import Fields
 
 
 @dataclass

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tracer.merge import Key, Reduced
+from tracer.merge import Fields, Key, Reduced
 from tracer.otel.blocks import TraceSpans, block_key, spans_of
 from tracer.otel.projection.rows import (
     RUN_FIELDS,
@@ -22,7 +22,6 @@ from tracer.record_json import LEAST, merged_whole
 from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind
 from tracer.storage.agreements import LATEST
 from tracer.storage.run_changes import Removed
-from tracer.versions import Fields
 
 QUIET = timedelta(milliseconds=100)
 """A run is due if no span of it has arrived for that long, or ..."""

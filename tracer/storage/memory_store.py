@@ -17,7 +17,7 @@ from tracer.events import Event
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.lineage import Payloads, Revision, TreeRows
-from tracer.merge import Reduced, merged, reduce_events
+from tracer.merge import Fields, Reduced, merge_records, merged, partial_records
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id, run_ids_like
 from tracer.otel.spans import Span
@@ -42,7 +42,6 @@ from tracer.storage.memory_spans import project_blocks, restored
 from tracer.storage.memory_stats import stats_of_tools, tool_history
 from tracer.storage.memory_tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
-from tracer.storage.signs_of_life import signs_of
 from tracer.store import (
     MAX_RUN_BYTES,
     AnyRecord,
@@ -60,7 +59,6 @@ from tracer.store import (
     WriteAnswer,
 )
 from tracer.tool_stats import TimeRange, ToolHistory, ToolStatsPage
-from tracer.versions import Fields
 
 W = TypeVar("W", Event, ExportedRecord)
 
@@ -109,11 +107,11 @@ class MemoryStore:
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; see `TraceWriter.write`."""
         accepted, refused = self._divided(self._admission.events(events))
-        reduced = reduce_events(accepted)
+        reduced = merge_records(partial_records(accepted))
         for event in accepted:
             reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
         self._write(reduced, merged)
-        self._leases.note(signs_of(events), self._lease_clock())
+        self._leases.note(events, self._lease_clock())
         return WriteAnswer.without(refused, events)
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
@@ -223,7 +221,7 @@ class MemoryStore:
             return
         run.put(project_blocks(run.spans))
         for seen_at in [block.seen_at for block in pending if block.seen_at is not None][-1:]:
-            self._leases.note({(run.root_plan_id, run.root_plan_id): None}, seen_at)
+            self._leases.renew_run(run.root_plan_id, seen_at)
 
     def _restore(self, run: KeptRun, exported: Reduced, now: datetime) -> None:
         """Merge the fields of an export that no span holds into a run and its records."""

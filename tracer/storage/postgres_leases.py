@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncRawCursor
 
 from tracer.clock import Clock
+from tracer.events import Event
 from tracer.leases import Lease, LeaseTerms
 from tracer.storage import lease_statements as sql
 from tracer.storage.citus import is_spread_by
 from tracer.storage.engine import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.project_pool import Statement
-from tracer.storage.signs_of_life import Signs
 
 AT_ONCE = 100
 """The most leases, and the most runs, that a transaction of the reaper locks."""
@@ -43,26 +43,29 @@ class PostgresLeases:
         (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *given])
         return Lease(*row)
 
-    def noting(self, signs: Signs) -> list[Statement]:
-        """Return the statements that note signs of life.
+    def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
+        """Return the statements that record events as heartbeats of their recorders.
 
         They belong into the transaction that locked the runs: so the last heartbeat of a recorder
-        is never earlier than its last record.
+        is never earlier than its last record. If an event names no recorder, its run is renewed.
         """
         latest: dict[UUID, datetime | None] = {}
-        for (recorder_id, _), at in signs.items():
-            known = latest.get(recorder_id)
-            latest[recorder_id] = at if known is None or at is None else max(known, at)
-        runs = {run_id for _, run_id in signs}
-        lengths = [
-            self._terms.silence if recorder_id in runs else self._terms.lease
-            for recorder_id in latest
-        ]
-        recorders, run_ids = zip(*signs, strict=True)
-        given = [self._project_id, self._moment(), [*latest], [*latest.values()], lengths]
+        places: dict[tuple[UUID, UUID], timedelta] = {}
+        for event in events:
+            run_id = event.root_plan_id
+            if event.recorder_id is None:
+                latest[run_id] = None
+                places[run_id, run_id] = self._terms.silence
+            else:
+                earlier = latest.get(event.recorder_id)
+                latest[event.recorder_id] = event.at if earlier is None else max(earlier, event.at)
+                places[event.recorder_id, run_id] = self._terms.lease
+        lengths = {recorder_id: length for (recorder_id, _), length in places.items()}
+        recorders, runs = zip(*places, strict=True)
+        given = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
         return [
-            (sql.NOTE_RUNS, [self._project_id, [*recorders], [*run_ids]]),
-            (sql.RENEW, given),
+            (sql.NOTE_RUNS, [self._project_id, [*recorders], [*runs]]),
+            (sql.RENEW, [self._project_id, self._moment(), *given]),
         ]
 
     def _moment(self) -> datetime | None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from copy import copy
 from datetime import datetime
 from functools import partial
-from itertools import zip_longest
 from typing import TypeVar
 from uuid import UUID
 
-from psycopg.errors import ForeignKeyViolation
 from psycopg.rows import dict_row
 
 from tracer.clock import Clock, utc_now
@@ -20,32 +18,28 @@ from tracer.errors import RecordNotFound, RunNotActive
 from tracer.events import Event
 from tracer.leases import DEFAULT_TERMS, Lease, LeaseTerms
 from tracer.masked_events import text_size
-from tracer.merge import Reduced, reduce_events
 from tracer.otel.blocks import TraceSpans
 from tracer.otel.span_fields import root_plan_id
 from tracer.payloads import PayloadPolicy
 from tracer.record_json import ExportedRecord, reduce_records
-from tracer.records import RECORDS, Kind, Run
+from tracer.records import Kind, Run
 from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
 from tracer.storage.agreements import LATEST, REFUSED_RUNS
-from tracer.storage.citus import by_shard, is_spread, write_parts
+from tracer.storage.citus import by_shard, write_parts
 from tracer.storage.engine import store_errors
+from tracer.storage.event_rows import EventRows
 from tracer.storage.group_commit import GroupCommit
-from tracer.storage.json_rows import json_batches
-from tracer.storage.known_records import KnownRecords
 from tracer.storage.postgres_deletion import PostgresDeletion, Settle
 from tracer.storage.postgres_leases import PostgresLeases
 from tracer.storage.postgres_spans import PostgresSpans
-from tracer.storage.project_pool import ProjectPool, Statement, executed, in_project
+from tracer.storage.project_pool import ProjectPool, Statement, in_project
 from tracer.storage.projects import SettingsOfProject
 from tracer.storage.redaction_threads import in_redaction_thread
 from tracer.storage.restore_statements import restore_rows
 from tracer.storage.row_records import columns
-from tracer.storage.signs_of_life import NO_SIGNS, Signs, signs_of
 from tracer.storage.tables import RUN_NOT_DELETED
-from tracer.storage.upserts import LOCK_RUNS, merging
-from tracer.storage.write_errors import Numbered, outlasting_collisions, write_storable
+from tracer.storage.write_errors import Numbered, write_storable
 from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
 
 W = TypeVar("W", Event, ExportedRecord)
@@ -113,7 +107,7 @@ class PostgresWriter:
             self._project, clock, lease_clock, terms, partial(on_commit, "spans"), max_run_bytes
         )
         self._deletion = PostgresDeletion(project, on_written, clock)
-        self._known = KnownRecords()
+        self._rows = EventRows(project, self._leases)
         self._together = GroupCommit[Event](
             self._write_batch, _run_of, partial(on_commit, "events")
         )
@@ -209,27 +203,8 @@ class PostgresWriter:
         return await write_parts(parts, lambda part: write_storable(part, word, write))
 
     async def _write(self, now: datetime, events: list[Numbered[Event]]) -> list[Refusal]:
-        # Broken references are told too late by Citus to go by what was known.
-        known = KnownRecords() if await is_spread(self._project.pool) else self._known
-        reduced = reduce_events(event for _, event in events)
-        runs = {event.root_plan_id for _, event in events}
-        signs = signs_of(event for _, event in events)
-        for run_id in runs:
-            reduced[Kind.RUN].setdefault((run_id, run_id), {})
-        news = known.news_of(reduced)
-        if news[Kind.RUN]:  # they are locked in one order, or none of them is
-            news[Kind.RUN] = reduced[Kind.RUN]
-        try:
-            open_runs = await self._merge(news, runs, now, signs)
-            all_there = bool(news[Kind.RUN]) or open_runs == runs
-        except ForeignKeyViolation:
-            all_there = False
-        if not all_there:
-            known.forget()
-            news = reduced
-            open_runs = await self._merge(news, runs, now, signs)
-        known.keep(news, open_runs)
-        return await self._refusals(events, runs - open_runs)
+        open_runs = await self._rows.write([event for _, event in events], now)
+        return await self._refusals(events, {e.root_plan_id for _, e in events} - open_runs)
 
     async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
         reduced = reduce_records([record for _, record in records])
@@ -238,56 +213,8 @@ class PostgresWriter:
             (statement, [self._project_id, rows, "events", [*runs]])
             for statement, rows in restore_rows(reduced, self._clock())
         ]
-        open_runs = await self._merge(reduced, runs, LATEST, rest=rest)
+        open_runs = await self._rows.upsert(reduced, runs, LATEST, rest)
         return await self._refusals(records, runs - open_runs)
-
-    async def _merge(
-        self,
-        reduced: Reduced,
-        runs: Set[UUID],
-        now: datetime,
-        signs: Signs = NO_SIGNS,
-        rest: Sequence[Statement] = (),
-    ) -> set[UUID]:
-        """Merge records into the tables in one transaction, and return the runs that take events.
-
-        Args:
-            reduced: The records; all runs, or none where all of them are there.
-            runs: The runs that they are of.
-            now: When new rows are recorded.
-            signs: Whose signs of life these are.
-            rest: What to execute in the same transaction, after the merging.
-        """
-        batches = {kind: list(json_batches(kind, versions)) for kind, versions in reduced.items()}
-        return await outlasting_collisions(
-            self._merge_once, batches, sorted(runs), now, signs, rest
-        )
-
-    async def _merge_once(
-        self,
-        batches: dict[Kind, list[str]],
-        runs: Sequence[UUID],
-        now: datetime,
-        signs: Signs,
-        rest: Sequence[Statement],
-    ) -> set[UUID]:
-        statements: list[Statement] = [
-            (LOCK_RUNS, [self._project_id, now, rows]) for rows in batches[Kind.RUN]
-        ]
-        grows = 0 if statements else 1
-        apart = await is_spread(self._project.pool)
-        first = len(statements)
-        for parts in zip_longest(*(batches[kind] for kind in RECORDS)):
-            by_kind = zip(RECORDS, parts, strict=True)
-            rows = {kind: part for kind, part in by_kind if part is not None}
-            given = [self._project_id, now, grows, runs, *rows.values()]
-            statements.append((merging(tuple(rows), is_spread=apart), given))
-            grows = 0
-        statements += rest
-        if signs:
-            statements += self._leases.noting(signs)
-        answers = await executed(self._project, statements)
-        return {run_id for (run_id,) in answers[first]}
 
     async def _refusals(
         self, written: list[Numbered[W]], closed: Collection[UUID]

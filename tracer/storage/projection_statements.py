@@ -12,9 +12,9 @@ from functools import cache
 from tracer.merge import RULES
 from tracer.otel.projection.rows import PROJECTED_FIELDS, RUN_FIELDS
 from tracer.records import RECORDS, Kind
+from tracer.storage.castable_json import FIT_VALUES
 from tracer.storage.span_blocks import RUN_LOCK_KEY
-from tracer.storage.tables import ALWAYS, TABLES
-from tracer.storage.upserts import column_type, fit_values
+from tracer.storage.tables import ALWAYS, TABLES, column_type
 
 QUIET = "interval '100 milliseconds'"
 """A run is due if no span of it has arrived for that long, ..."""
@@ -294,8 +294,8 @@ def replacing(kind: Kind) -> str:
     values |= {field: f"coalesce(given.{field}, '{{}}')" for field in RULES[kind].union}
     given = {"root_plan_id": "uuid"} | types
     if kind is Kind.TOOL_CALL:
-        values |= fit_values()
-        given |= dict.fromkeys(fit_values(), "boolean")
+        values |= FIT_VALUES
+        given |= dict.fromkeys(FIT_VALUES, "boolean")
     new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
     return f"""
     INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from tracer.errors import TracerError
 from tracer.leases import LeaseTerms
+from tracer.merge import Fields
 from tracer.otel.blocks import UnreadableBlock
 from tracer.otel.projection.rows import (
     PROJECTED_FIELDS,
@@ -30,10 +31,9 @@ from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.storage import projection_statements as sql
 from tracer.storage.copy_rows import digest_of, no_rows, pack_row
-from tracer.storage.json_rows import json_batches
+from tracer.storage.event_rows import json_batches
 from tracer.storage.lease_statements import NOTE_RUNS
 from tracer.storage.projector_session import ProjectorSession
-from tracer.versions import Fields
 
 MOST_SPANS = 200_000
 """A run with more spans than that is not projected."""

@@ -15,11 +15,10 @@ import orjson
 from tracer.merge import RULES, Reduced
 from tracer.record_json import INFERRED, LEAST, dead_recorders
 from tracer.records import RECORDS, Kind
-from tracer.storage.json_rows import json_batches
+from tracer.storage.event_rows import json_batches
 from tracer.storage.lease_statements import raising
 from tracer.storage.lease_tables import whose
-from tracer.storage.tables import TABLES
-from tracer.storage.upserts import column_type
+from tracer.storage.tables import TABLES, column_type
 
 _OF_RUNS = "root_plan_id = ANY($4::uuid[])"
 _OPEN = f"run.{_OF_RUNS} AND run.deleted_at IS NULL AND run.source = $3"

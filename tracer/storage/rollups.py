@@ -20,8 +20,7 @@ from tracer.storage.call_figures import FIGURES, added_up, calls_of, figures
 from tracer.storage.engine import Pool, PoolConnection, store_errors
 from tracer.storage.looker import Looker, look_after_each, rested
 from tracer.storage.project_pool import ProjectPool, in_project
-from tracer.storage.tables import ALWAYS
-from tracer.storage.upserts import column_type
+from tracer.storage.tables import ALWAYS, column_type
 
 LOOK_SECONDS = 60.0
 """The pause between two passes."""

@@ -31,6 +31,7 @@ from sqlalchemy import (
     text,
     true,
 )
+from sqlalchemy.engine import URL
 from sqlmodel import Field, SQLModel
 
 from tracer.ids import DEFAULT_PROJECT_ID
@@ -455,3 +456,11 @@ for _row_class in (
 
 METADATA = SQLModel.metadata
 """What the migrations have to end in."""
+
+_DIALECT = URL.create("postgresql+psycopg").get_dialect()()
+
+
+def column_type(table: str, column: str) -> str:
+    """Return the SQL type of a table's column."""
+    found: Column[object] = METADATA.tables[table].columns[column]
+    return found.type.compile(_DIALECT)

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.masked_places import masked_places
-from tracer.merge import RULES
+from tracer.merge import RULES, Fields
 from tracer.otel.carried_records import CarriedRecords, carried_records
 from tracer.otel.dialects.reading import Reading, Role
 from tracer.otel.projection.agents import Agent, find_agents
@@ -41,7 +41,6 @@ from tracer.otel.spans import STATUS_ERROR
 from tracer.prices import TokenUsage, cost_of
 from tracer.records import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.status import Reason, Status
-from tracer.versions import Fields
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""

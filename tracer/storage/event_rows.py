@@ -1,24 +1,176 @@
-"""The SQL that merges versions of records into the tables, generated from `tracer.merge.RULES`.
+"""How events become rows: partial records, merged records, unseen records, upserts.
 
-One statement takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs,
-does what `tracer.merge.merged` does, touches only rows that change, and keeps the runs' totals as
+The SQL is generated from `tracer.merge.RULES` when this module is imported. One statement takes any
+number of rows of any kinds, each kind's as a JSON array. It locks the runs, does what
+`tracer.merge.merged` does, touches only rows that change, and maintains the runs' totals as
 differences of old and new rows, so that repeats do not count twice.
 
-All take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg does not
-remember how it read the placeholders of statements as long as these.
+All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
+does not remember how it parsed the placeholders of statements as long as these.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from itertools import combinations, zip_longest
+from uuid import UUID
 
-from sqlalchemy import Column
-from sqlalchemy.engine import URL
+import orjson
+from psycopg.errors import ForeignKeyViolation
 
-from tracer.merge import RULES
-from tracer.records import FROM_ROOT_PLAN, Kind
-from tracer.storage.castable_json import FIT_COLUMNS
-from tracer.storage.tables import METADATA, TABLES
+from tracer.events import Event
+from tracer.merge import LINKS, RULES, Fields, Key, Reduced, merge_records, partial_records
+from tracer.records import FROM_ROOT_PLAN, RECORDS, Kind
+from tracer.status import Status
+from tracer.storage.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
+from tracer.storage.citus import is_spread
+from tracer.storage.postgres_leases import PostgresLeases
+from tracer.storage.project_pool import ProjectPool, Statement, executed
+from tracer.storage.tables import TABLES, column_type
+from tracer.storage.write_errors import outlasting_collisions
+
+_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
+
+_CACHED_RECORDS = 20_000
+
+
+class EventRows:
+    """Writes events and records as rows of a project's tables, in one transaction each time."""
+
+    def __init__(self, project: ProjectPool, leases: PostgresLeases) -> None:
+        """Take the project and the leases of its recorders."""
+        self._project = project
+        self._leases = leases
+        self._cache = MergeCache()
+
+    async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
+        """Store events, and return those of their runs that accept events.
+
+        Args:
+            events: The events.
+            now: The time at which new rows are recorded.
+        """
+        records = merge_records(partial_records(events))
+        runs = {event.root_plan_id for event in events}
+        for run_id in runs:
+            records[Kind.RUN].setdefault((run_id, run_id), {})
+        heartbeats = self._leases.heartbeats(events)
+        # Citus reports broken references too late for a second attempt.
+        cache = MergeCache() if await is_spread(self._project.pool) else self._cache
+        unseen = cache.unseen(records)
+        if unseen[Kind.RUN]:  # either all runs are locked in one order, or none
+            unseen[Kind.RUN] = records[Kind.RUN]
+        try:
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+            is_complete = bool(unseen[Kind.RUN]) or open_runs == runs
+        except ForeignKeyViolation:
+            is_complete = False
+        if not is_complete:  # a cached row is gone, as after a restore of an older backup
+            cache.clear()
+            unseen = records
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+        cache.add(unseen, open_runs)
+        return open_runs
+
+    async def upsert(
+        self, records: Reduced, runs: Set[UUID], now: datetime, more: Sequence[Statement]
+    ) -> set[UUID]:
+        """Merge records into the tables in one transaction, and return the runs that accept events.
+
+        Args:
+            records: The records; all runs, or none if all of them are stored.
+            runs: The runs that they belong to.
+            now: The time at which new rows are recorded.
+            more: Statements to execute afterwards in the same transaction.
+        """
+        project_id = self._project.project_id
+        locking: list[Statement] = [
+            (LOCK_RUNS, [project_id, now, rows])
+            for rows in json_batches(Kind.RUN, records[Kind.RUN])
+        ]
+        merging: list[Statement] = []
+        growth = 0 if locking else 1
+        apart = await is_spread(self._project.pool)
+        for batches in zip_longest(*(json_batches(kind, records[kind]) for kind in RECORDS)):
+            rows = {kind: batch for kind, batch in zip(RECORDS, batches, strict=True) if batch}
+            given = [project_id, now, growth, sorted(runs), *rows.values()]
+            merging.append((MERGE[tuple(rows), apart], given))
+            growth = 0
+        statements = [*locking, *merging, *more]
+        answers = await outlasting_collisions(executed, self._project, statements)
+        return {run_id for (run_id,) in answers[len(locking)]}
+
+
+class MergeCache:
+    """Runs, and the parents in them, that were merged and committed before.
+
+    Every event names its record's parents, and most parents are stored since their own events. A
+    merge is never undone by another writer. If a row is gone all the same, because the
+    database was restored from an older backup, a foreign key fails.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[Kind, Key], Fields] = {}
+
+    def unseen(self, records: Reduced) -> Reduced:
+        """Return the records that change something that was merged before."""
+        return {
+            kind: {key: fields for key, fields in found.items() if self._is_new(kind, key, fields)}
+            for kind, found in records.items()
+        }
+
+    def add(self, records: Reduced, runs: Collection[UUID]) -> None:
+        """Add the records of `runs` after their commit."""
+        for kind, found in records.items():
+            if kind is Kind.TOOL_CALL:  # as many as all others together, and seldom parents
+                continue
+            for key, fields in found.items():
+                if key[0] in runs:
+                    links = {name: fields.get(name) for name in LINKS[kind]}
+                    self._links.setdefault((kind, key), {}).update(
+                        (name, link) for name, link in links.items() if link is not None
+                    )
+        while len(self._links) > _CACHED_RECORDS:
+            del self._links[next(iter(self._links))]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._links.clear()
+
+    def _is_new(self, kind: Kind, key: Key, fields: Fields) -> bool:
+        links = self._links.get((kind, key))
+        if links is None or fields.get("status", Status.UNKNOWN) is not Status.UNKNOWN:
+            return True
+        return any(
+            value is not None and links.get(name) != value
+            for name, value in fields.items()
+            if name != "status"
+        )
+
+
+def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
+    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
+    id_field = RULES[kind].id_field
+    batch: list[bytes] = []
+    size = 0
+    for key in sorted(records):
+        # Null fields are left out: a missing field is read as null.
+        row = {name: value for name, value in records[key].items() if value is not None}
+        row |= {"root_plan_id": key[0], id_field: key[1]}
+        if kind is Kind.TOOL_CALL:
+            row |= {flag: True for flag, text in FIT_COLUMNS.items() if fits_jsonb(row.get(text))}
+        encoded = orjson.dumps(row, default=str)
+        if batch and size + len(encoded) > _STATEMENT_BYTES:
+            yield f"[{b','.join(batch).decode()}]"
+            batch, size = [], 0
+        batch.append(encoded)
+        size += len(encoded)
+    if batch:
+        yield f"[{b','.join(batch).decode()}]"
+
+
+# --- The SQL -------------------------------------------------------------------------------------
 
 # Less than any value that an event can hold; what has no such value gets a flag beside it.
 _NOTHING = {
@@ -29,20 +181,6 @@ _NOTHING = {
     "record_status": "'unknown'",
 }
 _FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
-
-
-_DIALECT = URL.create("postgresql+psycopg").get_dialect()()
-
-
-def column_type(table: str, column: str) -> str:
-    """Return the SQL type of a table's column."""
-    found: Column[object] = METADATA.tables[table].columns[column]
-    return found.type.compile(_DIALECT)
-
-
-def fit_values() -> dict[str, str]:
-    """Return the value of each flag of a tool call. JSON rows omit a flag that is false."""
-    return {flag: f"coalesce(given.{flag}, false)" for flag in FIT_COLUMNS}
 
 
 class _Merge:
@@ -154,8 +292,7 @@ circle.
 """
 
 
-@cache
-def merging(kinds: tuple[Kind, ...], *, is_spread: bool) -> str:
+def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
     """Return the statement that merges rows of `kinds` into runs that are there.
 
     It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
@@ -164,11 +301,12 @@ def merging(kinds: tuple[Kind, ...], *, is_spread: bool) -> str:
 
     Args:
         kinds: Of which there are rows.
-        is_spread: The tables are spread by Citus, and the runs are locked. What one part of a
-            statement hands to others goes to all workers there, so each part looks runs up itself.
+        apart: Whether Citus distributes the tables, and the runs are locked. There, the rows that
+            one part of a statement passes to others go to all workers, so each part looks up
+            the runs itself.
     """
-    locked = f"({_OPEN}) AS locked" if is_spread else "locked"
-    parts = [] if is_spread else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
+    locked = f"({_OPEN}) AS locked" if apart else "locked"
+    parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
     parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
     new = {"revision": "locked.revision"}
     joined = ""
@@ -210,7 +348,7 @@ def _changed(kind: Kind, rows: str, locked: str) -> str:
     values = merge.values()
     singles = merge.singles()
     if kind is Kind.TOOL_CALL:
-        values |= fit_values()
+        values |= FIT_VALUES
     for flag in merge.flags(merge.rules.greatest):
         text = FIT_COLUMNS[flag]
         is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
@@ -252,3 +390,12 @@ _COUNTED = {
     Kind.TOOL_CALL: ("tool_calls", "failures"),
 }
 """Which of its numbers the run sums up."""
+
+
+MERGE = {
+    (kinds, apart): _merge_statement(kinds, apart)
+    for number in range(len(RECORDS) + 1)
+    for kinds in combinations(RECORDS, number)
+    for apart in (False, True)
+}
+"""The statement of each combination of kinds, on one Postgres and on Citus."""
