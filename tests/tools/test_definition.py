@@ -13,10 +13,9 @@ from tracer.errors import (
     ConfigurationError,
     InvalidArguments,
     RegistrationError,
-    UnknownTool,
 )
 from tracer.tools.definition import Tool, tool
-from tracer.tools.registry import find_tool, tools_by_name
+from tracer.tools.registry import tools_by_name
 
 
 class Reading(BaseModel):
@@ -206,13 +205,3 @@ def test_schema_with_a_remote_reference_is_rejected() -> None:
 def test_two_tools_of_one_name_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match="two tools with the name 'record'"):
         tools_by_name("The agent 'a'", [record, record])
-
-
-def test_error_for_an_unknown_tool_lists_the_available_ones() -> None:
-    tools = tools_by_name("The agent 'a'", [record])
-
-    assert find_tool(tools, "record", ["record"]) is record
-    with pytest.raises(UnknownTool, match=r"no tool 'recrod'. Available: record\."):
-        find_tool(tools, "recrod", ["record"])
-    with pytest.raises(UnknownTool, match="none: answer without a tool"):
-        find_tool({}, "x", [])

@@ -1,19 +1,22 @@
-"""An application: the agents that a process can run, and what they stand on."""
+"""An application: the agents that a process can run, what they need, and a run of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from typing import Any
 
 from tracer.clock import time_zone
-from tracer.errors import BadRequest, ConfigurationError
+from tracer.context import ToolContext
+from tracer.errors import BadRequest, ConfigurationError, LineageError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
+from tracer.runtime.instructions import Instructions
 from tracer.tools.budget import BudgetLimits
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import TokenResolver, token_is_user_id
+from tracer.tools.run_scope import RunScope, TokenResolver, token_is_user_id
 from tracer.tools.toolkit import common_state
 
 MAX_DEPTH = 10
@@ -74,6 +77,8 @@ class Application:
     max_parallel_calls: int | None = None
     """How many tool calls of a run are carried out at once, in all of its agents."""
     agents_by_name: Mapping[str, Agent] = field(init=False)
+    zone: tzinfo = field(init=False)
+    """The time zone of the name `time_zone`."""
     initial_state: Mapping[str, Any] = field(init=False)
     """`session_state`, and what the toolkits of the registry and of the agents add to it."""
 
@@ -87,7 +92,7 @@ class Application:
             )
         object.__setattr__(self, "agents_by_name", named)
         try:
-            time_zone(self.time_zone)
+            object.__setattr__(self, "zone", time_zone(self.time_zone))
         except ValueError as error:
             raise ConfigurationError(
                 f"The application {self.name!r} has time_zone={self.time_zone!r}: {error}. Write "
@@ -142,3 +147,36 @@ class Application:
             names = ", ".join(sorted(self.agents_by_name))
             raise BadRequest(f"There is no agent {wanted!r} here. Name one of: {names}.")
         return found
+
+
+class AgentRun(RunScope):
+    """What all parts of one run of an application share."""
+
+    def __init__(self, application: Application, *arguments: Any, **options: Any) -> None:
+        """Begin a run.
+
+        Args:
+            application: Whose agents run.
+            arguments: See `RunScope`.
+            options: See `RunScope`.
+        """
+        super().__init__(*arguments, limits=application.budget, **options)
+        self.application = application
+        self.instructions = Instructions(
+            self,
+            every_text=[
+                each.all_instructions for each in application.agents if each.resolve_in_context
+            ],
+            zone=application.zone,
+        )
+
+
+def agent_run_of(context: ToolContext) -> AgentRun:
+    """Return the run of agents that a call belongs to.
+
+    Raises:
+        LineageError: It belongs to none: there are no agents to carry out a plan.
+    """
+    if not isinstance(context.run, AgentRun):
+        raise LineageError("This tool opens plans for agents, so only a running plan can call it.")
+    return context.run

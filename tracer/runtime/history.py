@@ -11,7 +11,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tracer.errors import StoreUnavailable, ToolUnavailable
-from tracer.runtime.agent_run import AgentRun
+from tracer.runtime.application import AgentRun
 from tracer.runtime.chat_model import Message
 from tracer.store import Exchange
 from tracer.text import unescape
@@ -30,10 +30,10 @@ async def join_session(
     """Add a run to its session, and return the session's earlier messages, oldest first.
 
     The result has at most `Application.history_characters` characters. The oldest exchanges are
-    left out first, each as a whole. Without a session, or with a limit of 0, this does nothing.
+    left out first, each as a whole.
 
     Args:
-        scope: The run.
+        scope: The run, which has a session.
         reader: Reads the earlier runs.
         reads: False to add the run only.
 
@@ -41,8 +41,6 @@ async def join_session(
         ToolError: The history cannot be read, or the caller cannot be identified.
     """
     most = scope.application.history_characters
-    if scope.session_id is None or most == 0:
-        return []
     try:
         earlier = await scope.join_conversation()
         return _newest(await reader.list_exchanges(earlier), most) if reads else []

@@ -72,7 +72,13 @@ class Instructions:
         """
         if not self._has_begun:
             self._has_begun = True
-            await self._begin()
+            if any(_names(each) - _BUILT_IN for each in self._every_text):
+                # For the agents whose turn comes later. The first that needs the state reports
+                # why it cannot be read.
+                with suppress(ToolError):
+                    self._state = await self._scope.state()
+        if not _PLACEHOLDER.search(text):
+            return text
         names = _names(text)
         known = await self._known(names)
         secrets = self._scope.secrets()  # whom a state belongs to is known once it has been read
@@ -87,16 +93,6 @@ class Instructions:
             return words if name in OF_THE_CALLER else secrets.scrub(words)
 
         return _PLACEHOLDER.sub(value, text)
-
-    async def _begin(self) -> None:
-        """Read the state as the run finds it, for the agents whose turn comes later.
-
-        Where it cannot be read, the first that needs it tells.
-        """
-        names = {name for text in self._every_text for name in _names(text)}
-        if names - _BUILT_IN:
-            with suppress(ToolError):
-                self._state = await self._scope.state()
 
     async def _known(self, names: set[str]) -> dict[str, Any]:
         scope = self._scope

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -17,8 +17,8 @@ from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
 from tracer.records import Run
-from tracer.runtime.agent_run import AgentRun
-from tracer.runtime.application import Application
+from tracer.runtime.application import AgentRun, Application
+from tracer.runtime.chat_model import Message
 from tracer.runtime.history import ExchangeReader, join_session
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
@@ -245,8 +245,10 @@ class RunLauncher:
             deadline=earlier(deadline, options.get("timeout")),
             identity=scope.identity,
         )
-        reads = options.get("plan") is None
-        history = partial(join_session, scope, self._reader, reads=reads)
+        history: Callable[[], Awaitable[Sequence[Message]]] | None = None
+        if scope.session_id is not None and application.history_characters:
+            reads = options.get("plan") is None
+            history = partial(join_session, scope, self._reader, reads=reads)
         runner = PlanRunner(scope, place, head, plan, history)
         name = f"tracer-run-{scope.root_plan_id}"
         with tool_context_bound(None):  # also where a tool starts it: it is a run of its own

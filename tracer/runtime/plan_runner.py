@@ -13,11 +13,11 @@ from tracer.errors import ToolError, TracerError
 from tracer.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.runtime.agent import Agent
-from tracer.runtime.agent_run import AgentRun
+from tracer.runtime.application import AgentRun
 from tracer.runtime.chat_model import Message
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.planner import planner_agent, read_plan
-from tracer.runtime.think_act_loop import Task, accept, run_step
+from tracer.runtime.think_act_loop import Task, run_step
 from tracer.status import Reason, Status
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
 from tracer.tools.results import model_view
@@ -70,11 +70,6 @@ class _Step:
     request: str
 
 
-async def no_history() -> Sequence[Message]:
-    """Return no messages: the history of a sub-plan."""
-    return ()
-
-
 class PlanRunner:
     """Runs one plan, once."""
 
@@ -84,7 +79,7 @@ class PlanRunner:
         place: PlanPlace,
         head: PlanHead,
         plan: Plan | None,
-        history: Callable[[], Awaitable[Sequence[Message]]] = no_history,
+        history: Callable[[], Awaitable[Sequence[Message]]] | None = None,
     ) -> None:
         """Prepare a plan; nothing is recorded yet.
 
@@ -96,6 +91,7 @@ class PlanRunner:
                 carried out by the planner.
             history: Returns the messages that the first step's agent receives before its request;
                 awaited once the plan's start is recorded. If it raises `ToolError`, the plan fails.
+                None: there are none.
 
         Raises:
             BadRequest: A step names an agent that there is not.
@@ -140,9 +136,11 @@ class PlanRunner:
         return self.ending
 
     async def _carry_out(self) -> Ending:
+        history: Sequence[Message] = ()
         try:
-            async with asyncio.timeout(seconds_left(self._place.deadline)):
-                history = await self._history()
+            if self._history is not None:
+                async with asyncio.timeout(seconds_left(self._place.deadline)):
+                    history = await self._history()
         except TimeoutError:
             return timed_out("The time was over before the session's history was read.")
         except ToolError as error:
@@ -179,7 +177,7 @@ class PlanRunner:
         *,
         known: str = "",
         history: Sequence[Message],
-        check: Callable[[str], object] = accept,
+        check: Callable[[str], object] | None = None,
     ) -> Ending:
         step = self._steps[position]
         self._reached = position + 1
@@ -191,10 +189,7 @@ class PlanRunner:
             history=history,
             check=check,
         )
-        return await run_step(self._scope, self._step_place(step), task)
-
-    def _step_place(self, step: _Step) -> ToolContext:
-        return ToolContext(
+        place = ToolContext(
             toolcallId=None,
             root_plan_id=self._scope.root_plan_id,
             plan_id=self._place.plan_id,
@@ -207,6 +202,7 @@ class PlanRunner:
             holds=self._place.holds,
             run=self._scope,
         )
+        return await run_step(self._scope, place, task)
 
     def _failed(self, position: int, ending: Ending) -> Ending:
         """Return the ending of a plan that stops at this step."""

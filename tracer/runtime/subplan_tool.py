@@ -10,7 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from tracer.context import PlanOnPath, ToolContext
 from tracer.errors import DepthLimitReached, MissingToolCallId, PlanCycle, ToolError
-from tracer.runtime.agent_run import agent_run_of
+from tracer.runtime.application import agent_run_of
 from tracer.runtime.plan import PlanTemplate
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
 from tracer.status import Reason, Status

@@ -1,33 +1,46 @@
-"""The think-act loop: an agent carries out one step, round by round."""
+"""The think-act loop: an agent carries out one step, round by round.
+
+In each round the model is asked, and chooses tools or answers. It is recorded before and after.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict
+from uuid import UUID
 
 from tracer.context import ToolContext
-from tracer.errors import PlanningError, ToolError, TracerError
-from tracer.events import StepFinished, StepStarted
+from tracer.errors import BudgetExhausted, ModelError, PlanningError, ToolError, TracerError
+from tracer.events import (
+    ChosenToolCall,
+    StepFinished,
+    StepStarted,
+    ThoughtRecorded,
+    ThoughtStarted,
+)
 from tracer.logs import get_logger, lineage_bound
+from tracer.prices import token_count, usd
 from tracer.runtime.agent import Agent, introduction
-from tracer.runtime.agent_run import AgentRun
-from tracer.runtime.chat_model import Message, ToolSpec
-from tracer.runtime.thinking import Question, think
-from tracer.status import Reason
-from tracer.tools.call_batch import CallBatch
+from tracer.runtime.application import AgentRun
+from tracer.runtime.chat_model import ChatModel, Generation, Message, ToolSpec, messages_json
+from tracer.status import Reason, Status
+from tracer.tools.call_batch import Call, CallBatch, start_at_once
+from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending, failed, succeeded, timed_out
-from tracer.tools.waiting import has_passed, seconds_left
+from tracer.tools.registry import unknown_tool
+from tracer.tools.run_scope import RunScope
+from tracer.tools.waiting import Waited, has_passed, seconds_left, wait_for_end
 
 log = get_logger(__name__)
+
+CHARACTERS_PER_TOKEN = 4
+"""How many characters of a conversation are taken for a token before the model has counted."""
 
 
 class RoundLimitReached(TracerError):
     """The agent used up its rounds without a final answer."""
-
-
-def accept(answer: str) -> None:
-    """Take any answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +56,8 @@ class Task:
     """What the agent should know besides, such as what earlier steps came to."""
     history: Sequence[Message] = ()
     """The earlier messages of the session, for the model; before `request`."""
-    check: Callable[[str], object] = accept
-    """Raises `PlanningError` where an answer cannot be taken; then the agent is asked again."""
+    check: Callable[[str], object] | None = None
+    """Raises `PlanningError` if it rejects an answer; the agent is then asked again."""
 
 
 async def run_step(scope: AgentRun, place: ToolContext, task: Task) -> Ending:
@@ -113,7 +126,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
     for position in range(agent.max_rounds):
         round_place = replace(place, think_act_id=scope.ids())
         tools = agent.tools_now(scope.application.registry)
-        question = Question(
+        question = _Question(
             model=scope.application.model_of(agent),
             messages=tuple(messages),
             tools=tools,
@@ -124,7 +137,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
             ],
             max_parallel=agent.max_parallel,
         )
-        thought = await think(scope, round_place, position, question)
+        thought = await _think(scope, round_place, position, question)
         if isinstance(thought, Ending):
             return thought
         messages.append(thought.answer)
@@ -135,7 +148,8 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         else:
             await scope.record(thought.event)
             try:
-                task.check(thought.answer.content)
+                if task.check is not None:
+                    task.check(thought.answer.content)
             except PlanningError as error:
                 refusal = error
                 messages.append(Message("user", str(error)))
@@ -149,3 +163,160 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         RoundLimitReached(f"The agent had no final answer after {agent.max_rounds} rounds."),
         Reason.ROUND_LIMIT,
     )
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What a model is asked, and what it may choose from."""
+
+    model: ChatModel
+    messages: Sequence[Message]
+    tools: Mapping[str, Tool]
+    """All of the agent's tools."""
+    offered: Sequence[ToolSpec]
+    """Those that the model is shown."""
+    max_parallel: int
+    """How many of the chosen calls start at once."""
+
+
+@dataclass(frozen=True)
+class _Thought:
+    """A model's answer, with the calls that it chose."""
+
+    answer: Message
+    calls: list[Call]
+    event: ThoughtRecorded
+    """Records the answer and the calls. It is not written yet: who writes it has to see to it
+    that the calls end."""
+
+
+class _Links(TypedDict):
+    plan_id: UUID
+    step_id: UUID
+    think_act_id: UUID
+
+
+async def _think(
+    scope: RunScope, place: ToolContext, position: int, question: _Question
+) -> _Thought | Ending:
+    """Ask a model, and return its thought, or how asking it ended without one.
+
+    Args:
+        scope: The run.
+        place: The round's place; its `think_act_id` is set.
+        position: The round's number within the step.
+        question: What to ask.
+
+    Raises:
+        asyncio.CancelledError: The run was cancelled; the think-act has its ending.
+    """
+    assert place.think_act_id is not None
+    links: _Links = {
+        "plan_id": place.plan_id,
+        "step_id": place.step_id,
+        "think_act_id": place.think_act_id,
+    }
+    ending: Ending | None = None
+    messages = messages_json(question.messages)
+    try:
+        await scope.record(
+            ThoughtStarted(
+                **scope.stamp(),
+                **links,
+                position=position,
+                requested_model=question.model.name,
+                messages=messages,
+            )
+        )
+        budget = scope.budgets[place.plan_id]
+        async with budget.reserved_tokens(len(messages) // CHARACTERS_PER_TOKEN) as use:
+            answer = await _ask(scope, question, place.deadline)
+            if isinstance(answer, Generation):
+                counts = (token_count(answer.input_tokens), token_count(answer.output_tokens))
+                use.tokens = sum(each or 0 for each in counts) or use.tokens
+        if isinstance(answer, Generation):
+            thought = _thought(scope, links, question, answer)
+            ending = Ending(Status.SUCCEEDED)
+            return thought
+        ending = answer
+    except BudgetExhausted as error:
+        ending = failed(error)
+    except Exception as error:
+        log.exception("thinking_broke")
+        ending = failed(error, Reason.MODEL_ERROR)
+    finally:
+        ending = ending or scope.cancelled()
+        if ending.status is not Status.SUCCEEDED:
+            await scope.record(ThoughtRecorded(**scope.stamp(), **links, **ending.fields))
+    if ending.status is Status.CANCELLED:
+        raise asyncio.CancelledError
+    return ending
+
+
+async def _ask(scope: RunScope, question: _Question, deadline: float | None) -> Generation | Ending:
+    """Return the model's answer, or how asking it ended without one."""
+    if has_passed(deadline):
+        return timed_out("The time was over before the model could be asked.")
+    work = asyncio.create_task(question.model.complete(question.messages, question.offered))
+    match await wait_for_end(work, deadline):
+        case Waited.TIMED_OUT:
+            return timed_out("The time was over before the model answered.")
+        case Waited.CANCELLED:
+            return scope.cancelled()
+    if work.cancelled():
+        return failed(ModelError("The model cancelled itself."), Reason.MODEL_ERROR)
+    error = work.exception()
+    if error is not None:
+        return failed(error, Reason.MODEL_ERROR)
+    answer: object = work.result()
+    if not isinstance(answer, Generation) or not isinstance(answer.text, str):
+        return failed(ModelError("The model's adapter gave no generation."), Reason.MODEL_ERROR)
+    return answer
+
+
+def _thought(
+    scope: RunScope, links: _Links, question: _Question, generation: Generation
+) -> _Thought:
+    names = [each.name for each in question.offered]
+    calls = []
+    for position, chosen in enumerate(generation.tool_calls):
+        calls.append(
+            Call(
+                tool_call_id=scope.ids(),
+                position=position,
+                tool=question.tools.get(chosen.name) or unknown_tool(chosen.name, names),
+                name=chosen.name,
+                arguments=chosen.arguments,
+                provider_call_id=chosen.provider_call_id,
+            )
+        )
+    start_at_once(calls, scope, question.max_parallel)
+    model: object = generation.model
+    # What cannot be recorded of the answer is left out: the answer counts.
+    event = ThoughtRecorded(
+        **scope.stamp(),
+        **links,
+        status=Status.SUCCEEDED,
+        model=model if isinstance(model, str) else None,
+        input_tokens=token_count(generation.input_tokens),
+        output_tokens=token_count(generation.output_tokens),
+        cost_usd=usd(generation.cost_usd),
+        thought=generation.text,
+        tool_calls=tuple(
+            ChosenToolCall(
+                tool_call_id=each.tool_call_id,
+                name=each.name,
+                arguments=each.recorded_arguments,
+                provider_call_id=each.provider_call_id,
+                tool_type=each.tool_type,
+                status=Status.RUNNING if each.has_started else Status.PENDING,
+            )
+            for each in calls
+        ),
+    )
+    # The next rounds' messages are recorded too, so they must not hold what the model forged.
+    chosen_calls = tuple(
+        replace(chosen, arguments=call.recorded_arguments)
+        for chosen, call in zip(generation.tool_calls, calls, strict=True)
+    )
+    return _Thought(Message("assistant", generation.text, chosen_calls), calls, event)

@@ -134,7 +134,10 @@ class ToolRegistry:
         Raises:
             UnknownTool: There is none; the message names those that there are.
         """
-        return self.find(name) or find_tool({}, name, self.tools())
+        found = self.find(name)
+        if found is None:
+            raise unknown_tool(name, self.tools())
+        return found
 
     def tagged(self, tag: str) -> tuple[Tool, ...]:
         """Return the tools that have a label."""
@@ -179,19 +182,7 @@ def tools_by_name(owner: str, tools: Iterable[Tool]) -> Mapping[str, Tool]:
     return MappingProxyType(named)
 
 
-def find_tool(tools: Mapping[str, Tool], name: str, offered: Iterable[str]) -> Tool:
-    """Return the tool that a model named.
-
-    Args:
-        tools: The agent's tools.
-        name: The name, as the model wrote it.
-        offered: Those that the model may choose from, for the error.
-
-    Raises:
-        UnknownTool: There is none; the message names those that are offered.
-    """
-    found = tools.get(name)
-    if found is None:
-        names = ", ".join(sorted(offered)) or "none: answer without a tool"
-        raise UnknownTool(f"There is no tool {name!r}. Available: {names}.")
-    return found
+def unknown_tool(name: str, offered: Iterable[str]) -> UnknownTool:
+    """Return the error that a name is no tool's; it names those that are offered."""
+    names = ", ".join(sorted(offered)) or "none: answer without a tool"
+    return UnknownTool(f"There is no tool {name!r}. Available: {names}.")

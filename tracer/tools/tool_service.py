@@ -20,7 +20,6 @@ from typing import Any, Self, TypedDict, Unpack
 from uuid import UUID
 
 from tracer.context import ToolContext, current_identity, current_tool_context
-from tracer.errors import UnknownTool
 from tracer.events import (
     ErrorInfo,
 )
@@ -33,7 +32,7 @@ from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending
 from tracer.tools.hidden import User
 from tracer.tools.own_run import OwnRun, OwnRunOptions, recorded
-from tracer.tools.registry import ToolRegistry
+from tracer.tools.registry import ToolRegistry, unknown_tool
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import RunScope, ToolResources, conversation_of, is_conversation_of
 from tracer.tools.toolkit import Toolkit
@@ -276,7 +275,7 @@ class ToolService:
         call = Call(
             tool_call_id=self._ids(),
             position=scope.next_position(place.toolcallId or place.step_id),
-            tool=self._tool(name),
+            tool=self.registry.find(name) or unknown_tool(name, self.registry.tools()),
             name=name,
             arguments=text,
             provider_call_id=options.get("provider_call_id"),
@@ -293,12 +292,6 @@ class ToolService:
             for_model=ending.for_model(),
         )
         return outcome, ending
-
-    def _tool(self, name: str) -> Tool | UnknownTool:
-        try:
-            return self.registry.read(name)
-        except UnknownTool as error:
-            return error
 
 
 def _goes_on(place: ToolContext) -> bool:
