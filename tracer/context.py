@@ -88,7 +88,7 @@ class ToolContext:
     agent: object = field(default=None, repr=False, compare=False)
     """The agent that calls; None outside of any."""
     holds: frozenset[str] = frozenset()
-    """The places (`tracer.tools.places`) that this call and those around it take up."""
+    """The places (`tracer.tools.call_batch`) that this call and those around it take up."""
     path: tuple[PlanOnPath, ...] = ()
     """The sub-plans from the root plan down to the plan that makes the call."""
     run: object = field(default=None, repr=False, compare=False)

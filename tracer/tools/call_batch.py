@@ -16,11 +16,10 @@ from tracer.errors import BudgetExhausted, UnknownTool
 from tracer.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.status import Reason, Status
-from tracer.tools.definition import EXCLUSIVE, Tool
+from tracer.tools.definition import EXCLUSIVE, PARALLEL, Tool
 from tracer.tools.ending import Ending, failed, timed_out
 from tracer.tools.hooks import Hook
 from tracer.tools.invocation import CallNotes, call_tool, late_ending
-from tracer.tools.places import needs_place
 from tracer.tools.run_scope import RunScope
 from tracer.tools.waiting import earlier, seconds_left
 
@@ -82,7 +81,17 @@ def start_at_once(calls: Sequence[Call], scope: RunScope, max_parallel: int) -> 
         return
     first = next(_in_turn(calls), [])
     for call in first[:max_parallel]:
-        call.has_started = not isinstance(call.tool, Tool) or not needs_place(call.tool)
+        call.has_started = not isinstance(call.tool, Tool) or not _places_of(call.tool)
+
+
+def _places_of(tool: Tool) -> dict[str, int]:
+    """Return the places that a call of a tool takes up, and how many calls each one is for."""
+    places: dict[str, int] = {}
+    if tool.concurrency not in (PARALLEL, EXCLUSIVE):
+        places[f"group {tool.concurrency}"] = 1
+    if tool.max_parallel is not None:
+        places[f"tool {tool.name}"] = tool.max_parallel
+    return places
 
 
 def _in_turn(calls: Sequence[Call]) -> Iterator[list[Call]]:
@@ -188,8 +197,13 @@ class CallBatch:
             if self._scope.slots is not None and RUN not in holds:
                 await stack.enter_async_context(self._scope.slots)
                 holds |= {RUN}
-            places = self._scope.resources.places
-            holds = await stack.enter_async_context(places.taken(call.tool, holds))
+            for place, limit in _places_of(call.tool).items():
+                # A call around it may hold the place already: it would wait for this one.
+                if place not in holds:
+                    places = self._scope.resources.places
+                    slots = places.setdefault(place, asyncio.Semaphore(limit))
+                    await stack.enter_async_context(slots)
+                    holds |= {place}
         return holds
 
     async def _end(self, call: Call, holds: frozenset[str]) -> Ending:
@@ -197,7 +211,7 @@ class CallBatch:
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)
         try:
-            self._scope.budget_of(place.plan_id).reserve_tool_call()
+            self._scope.budgets[place.plan_id].reserve_tool_call()
         except BudgetExhausted as error:
             return failed(error)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from tenacity import (
     AsyncRetrying,
@@ -22,15 +22,24 @@ from tenacity import (
     wait_exponential_jitter,
 )
 
-from tracer.context import ToolContext, tool_context_bound
+from tracer.context import ToolContext, token_of, tool_context_bound
 from tracer.errors import LineageError, ToolError, ToolUnavailable
+from tracer.logs import get_logger
 from tracer.sessions import changes_json
 from tracer.tools.arguments import Arguments, read_arguments
 from tracer.tools.definition import Tool
 from tracer.tools.ending import Ending, cancelled, failed, succeeded, timed_out
-from tracer.tools.hidden import Secrets, without_forged
-from tracer.tools.hidden_values import filled
-from tracer.tools.hooks import Hook, HookChain, HookedCall, ToolCall, hooks_of
+from tracer.tools.hidden import (
+    REQUIRED,
+    HiddenParameter,
+    Secrets,
+    TokenId,
+    User,
+    UserId,
+    provided,
+    without_forged,
+)
+from tracer.tools.hooks import Hook, HookChain, HookedCall, ToolCall
 from tracer.tools.results import result_text
 from tracer.tools.run_scope import run_of
 from tracer.tools.session_state import RunContext, SessionState
@@ -42,6 +51,8 @@ from tracer.tools.waiting import (
     seen_through,
     wait_for_end,
 )
+
+log = get_logger(__name__)
 
 HOOK_SECONDS = 5.0
 """How long past its deadline the hooks of a call that ends by itself may take."""
@@ -96,7 +107,7 @@ async def call_tool(
     if has_passed(deadline):
         return timed_out("The time was over before the tool could start.")
     context = replace(context, deadline=deadline)
-    every_hook = (*hooks, *hooks_of(tool.hooks))
+    every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.hooks))  # converted by `Tool`
     invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
     work = asyncio.create_task(invocation.run(arguments))
     if not tool.ends_by_itself:
@@ -177,12 +188,12 @@ class _Invocation:
         tool.checked(self._of_model)
         run_context = await self._run_context()
         secrets = self._notes.secrets
-        self._hidden = await filled(tool.hidden, context, run_context, secrets)
+        self._hidden = await _filled(tool.hidden, context, run_context, secrets)
         if not self._hooks:
             return await self._execute(self._of_model)
         call = ToolCall(context.toolcallId, tool.name, _copied(self._of_model))
         # All before the first hook runs: a call without a caller has no effect.
-        hidden = [await filled(each.hidden, context, run_context, secrets) for each in self._hooks]
+        hidden = [await _filled(each.hidden, context, run_context, secrets) for each in self._hooks]
         hooked = HookedCall(call, tool, context, run_context, hidden)
         chain = HookChain(self._hooks, hooked, self._execute)
         value = await chain.run(self._of_model)
@@ -266,8 +277,10 @@ class _Invocation:
             self._state.close()
 
     async def _keep_state(self) -> None:
-        self.close_state()
-        changes = self._state.changes if self._state is not None else ()
+        if self._state is None:
+            return
+        self._state.close()
+        changes = self._state.changes
         # Not of a call that was given up: it is recorded as failed.
         if not changes or self._is_given_up():
             return
@@ -301,3 +314,60 @@ def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
     asked = error.retry_after if isinstance(error, ToolUnavailable) else None
     return _back_off(state) if asked is None else min(max(asked, 0), MAX_RETRY_SECONDS)
+
+
+async def _filled(
+    parameters: Mapping[str, HiddenParameter],
+    context: ToolContext,
+    run_context: RunContext | None,
+    secrets: Secrets,
+) -> Arguments:
+    """Return the values of the hidden parameters of a tool or a hook, by name.
+
+    Args:
+        parameters: The hidden parameters.
+        context: The call's context.
+        run_context: The call's run; needed if a parameter has the type of it or of its state.
+        secrets: Receives what must not be shown.
+
+    Raises:
+        MissingIdentity: A parameter without a default is about the caller, and there is none.
+        IdentityUnavailable: The token resolver failed.
+        ToolError: A provider failed.
+    """
+    if context.identity is not None:
+        # Also if no parameter asks for the token: a provider's object may know it as well.
+        secrets.add(context.identity.reveal())
+    values: Arguments = {}
+    for name, each in parameters.items():
+        values[name] = await _value(name, each, context, run_context)
+        secrets.add(values[name])
+    return values
+
+
+async def _value(
+    name: str, parameter: HiddenParameter, context: ToolContext, run_context: RunContext | None
+) -> Any:
+    if parameter.provider is not None:
+        try:
+            return await provided(parameter.provider, context)
+        except ToolError:
+            raise
+        except Exception as error:
+            # Its words may hold what is to stay hidden.
+            log.warning("hidden_parameter_failed", parameter=name, error=type(error).__name__)
+            raise ToolError(f"The value of the hidden parameter {name!r} is unavailable.") from None
+    kind = parameter.kind
+    if kind is ToolContext:
+        return context
+    if kind in (RunContext, SessionState):
+        assert run_context is not None
+        return run_context if kind is RunContext else run_context.session_state
+    if context.identity is None and parameter.default is not REQUIRED:
+        return parameter.default
+    if kind is TokenId:
+        return token_of(context.identity)
+    token_of(context.identity)  # refused here, also outside of any run
+    user = await run_of(context).user()
+    assert kind in (UserId, User)
+    return user.user_id if kind is UserId else user

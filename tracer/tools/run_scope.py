@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import count
 from typing import Any, TypedDict
 from uuid import UUID
@@ -31,7 +32,6 @@ from tracer.tools.budget import Budget, BudgetLimits
 from tracer.tools.ending import Ending, cancelled
 from tracer.tools.executors.http_clients import HttpClients
 from tracer.tools.hidden import Secrets, User
-from tracer.tools.places import Places
 from tracer.tools.thread_context import ThreadContextManager
 from tracer.tools.waiting import GRACE_SECONDS, seen_through
 
@@ -56,7 +56,7 @@ class ToolResources:
     resolve_token: TokenResolver = token_is_user_id
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
-    places: Places = field(default_factory=Places)
+    places: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     grace_seconds: float = GRACE_SECONDS
     """How long a cancelled call may take to end. A call that takes longer is recorded as ended and
     still running."""
@@ -143,6 +143,8 @@ class RunScope:
         self.root_plan_id = root_plan_id
         self.ids = ids
         self.session_id = session_id
+        self.thread_id = str(root_plan_id) if session_id is None else session_id
+        """The conversation, or the run itself if it belongs to none."""
         self.identity = None if identity is None else Identity(identity.reveal())
         if identity is not None and identity.is_over and self.identity is not None:
             self.identity.end()
@@ -156,19 +158,12 @@ class RunScope:
         self._left_behind = left_behind
         self._observe = observe
         self._user: asyncio.Task[User] | None = None
-        # What a run without a conversation keeps, it keeps for itself.
-        self._sessions = MemorySessions() if session_id is None else resources.sessions
         self._positions: dict[UUID, count[int]] = {}
 
     @property
     def is_recorded(self) -> bool:
         """Whether its events are recorded, and not discarded."""
         return not isinstance(self._recorder, Unrecorded)
-
-    @property
-    def thread_id(self) -> str:
-        """The conversation, or the run itself where it belongs to none."""
-        return str(self.root_plan_id) if self.session_id is None else self.session_id
 
     @property
     def threads(self) -> ThreadContextManager:
@@ -179,6 +174,11 @@ class RunScope:
     def http(self) -> HttpClients:
         """The clients of REST tools."""
         return self.resources.http
+
+    @cached_property
+    def _sessions(self) -> SessionStates:
+        """The states of sessions; a run without a session has a store of its own."""
+        return MemorySessions() if self.session_id is None else self.resources.sessions
 
     def stamp(self) -> RunStamp:
         """Return what the event of this moment carries."""
@@ -217,10 +217,6 @@ class RunScope:
         task = asyncio.create_task(watching)
         self._left_behind.add(task)
         task.add_done_callback(self._left_behind.discard)
-
-    def budget_of(self, plan_id: UUID) -> Budget:
-        """Return what a plan may use up."""
-        return self.budgets[plan_id]
 
     def open_budget(self, plan_id: UUID, parent_plan_id: UUID, limits: BudgetLimits | None) -> None:
         """Give a sub-plan a budget of its own within its parent's, or its parent's."""
@@ -309,7 +305,7 @@ class RunScope:
         if self._user is not None:
             self._user.cancel()
         if self.session_id is None:
-            await self.threads.end_thread(self.thread_id)
+            await self.resources.threads.end_thread(self.thread_id)
 
 
 def conversation_of(session_id: str, user: User | None) -> str:
