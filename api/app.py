@@ -92,6 +92,7 @@ def create_app(
     limits: RateLimits | None = None,
     spans: OwnSpans | None = None,
     stream_settings: StreamSettings = DEFAULT_SETTINGS,
+    metrics: Metrics | None = None,
 ) -> FastAPI:
     """Return the application.
 
@@ -102,11 +103,12 @@ def create_app(
         limits: The rate limits; None disables them.
         spans: Makes the server's own spans; unless given, there are none.
         stream_settings: Limits and waiting times of the event streams of runs.
+        metrics: The server's counters; by default new ones.
     """
     if access is None:
         access = Access(callers=None if parts is None else parts.callers)
     spans = spans or OwnSpans()
-    counts = Metrics()
+    metrics = metrics or Metrics()
     app = FastAPI(
         title="Tracer",
         version="1",
@@ -119,7 +121,7 @@ def create_app(
         generate_unique_id_function=_operation_id,
         # The outermost first.
         middleware=[
-            Middleware(RequestLog, metrics=counts, spans=spans),
+            Middleware(RequestLog, metrics=metrics, spans=spans),
             Middleware(SecurityHeaders),
             Middleware(BehindHeader),
             Middleware(ErrorResponses),
@@ -136,10 +138,8 @@ def create_app(
     app.state.intake = intake or Intake()
     app.state.spans = spans
     app.state.stream_settings = stream_settings
-    app.state.metrics = counts
+    app.state.metrics = metrics
     app.state.places = KnownPlaces()
-    if parts is not None and parts.stores is not None:
-        parts.stores.on_group = counts.note_commit
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
     app.router.routes[:0] = FAST_ROUTES
     app.include_router(health.router)

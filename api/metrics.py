@@ -133,7 +133,7 @@ class Metrics:
             self.refused.labels(way, each.code).inc()
 
     def note_commit(self, written: str, seconds: float, items: int) -> None:
-        """Count a group that was written; see `ProjectStores.on_group`."""
+        """Count a batch of writes; see `tracer.storage.postgres_writer.OnCommit`."""
         self.commit_seconds.labels(written).observe(seconds)
         self.committed.labels(written).inc(items)
 

@@ -17,6 +17,7 @@ import uvicorn
 from api.app import create_app
 from api.first_key import first_key_notice
 from api.header_limits import HeaderLimits
+from api.metrics import Metrics
 from api.middleware.authentication import Access, is_loopback
 from api.middleware.rate_limit import RateLimits
 from api.own_spans import OwnSpans, own_spans
@@ -77,15 +78,18 @@ async def served(
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
         shown = f"[{reached}]" if ":" in reached else reached
         address = f"http://{shown}:{listener.getsockname()[1]}"
+        metrics = Metrics()
         async with (
             assembly.database(settings, migrated=migrated) as url,
-            assembly.parts(settings, url, application, address, project) as parts,
+            assembly.parts(
+                settings, url, application, address, project, metrics.note_commit
+            ) as parts,
             own_spans(os.environ) as spans,
         ):
             if first_key:
                 await _make_first_key(parts, project)
             await _check_address(parts, host)
-            async with _serving(settings, parts, listener, spans) as serving:
+            async with _serving(settings, parts, listener, spans, metrics) as serving:
                 yield Served(parts, address, serving)
 
 
@@ -119,12 +123,17 @@ async def _check_address(parts: Parts, host: str) -> None:
 
 @asynccontextmanager
 async def _serving(
-    settings: Settings, parts: Parts, listener: socket.socket, spans: OwnSpans
+    settings: Settings,
+    parts: Parts,
+    listener: socket.socket,
+    spans: OwnSpans,
+    metrics: Metrics,
 ) -> AsyncIterator[Task[None]]:
     """Serve while inside; give the task that ends when the server does."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
-    app = create_app(parts, access=Access(parts.callers, hosts), limits=limits, spans=spans)
+    access = Access(parts.callers, hosts)
+    app = create_app(parts, access=access, limits=limits, spans=spans, metrics=metrics)
     config = uvicorn.Config(
         behind_proxies(app, os.environ.get(VARIABLE, "")),
         http=HeaderLimits,

@@ -43,13 +43,12 @@ from tracer.storage.embedded_postgres import start_embedded_postgres
 from tracer.storage.embedded_revival import LOOK_SECONDS, kept_alive
 from tracer.storage.engine import Pool, open_pool
 from tracer.storage.http_writer import HttpWriter
-from tracer.storage.notifications import notifications
 from tracer.storage.postgres_deletion import PostgresDeletion
 from tracer.storage.postgres_leases import PostgresReaper
 from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
 from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
+from tracer.storage.postgres_writer import OnCommit, PostgresWriter
 from tracer.storage.project_pool import ProjectPool
 from tracer.storage.project_stores import ProjectStores
 from tracer.storage.projectors import ProjectionCounts, projectors
@@ -154,6 +153,7 @@ async def parts(
     application: Application,
     server_url: str | None = None,
     project: str = DEFAULT_PROJECT,
+    on_commit: OnCommit = lambda _written, _seconds, _items: None,
 ) -> AsyncIterator[Parts]:
     """Give the store's two sides, and the launcher that runs the application.
 
@@ -164,6 +164,7 @@ async def parts(
         application: The application to run.
         server_url: Where the server itself listens, if there is one.
         project: The project that the application's runs belong to.
+        on_commit: Is called after each batch of writes.
 
     Raises:
         ConfigurationError: There is no such project, or the application has no model.
@@ -172,7 +173,14 @@ async def parts(
     async with (
         _server_pool(settings, database_url) as pool,
         LocalProjectors(database_url, terms=terms) as local_projectors,
-        ProjectStores(pool, terms, redaction=redaction, projectors=local_projectors) as stores,
+        ProjectStores(
+            pool,
+            terms,
+            redaction=redaction,
+            projectors=local_projectors,
+            url=database_url,
+            on_commit=on_commit,
+        ) as stores,
     ):
         project_id = await project_id_of(pool, project)
         await stores.tell_of_wall()
@@ -182,16 +190,12 @@ async def parts(
         store = await stores.of(project_id)
         spool = spool_for(settings.home, database_url, project_id=project_id)
         recorder = Recorder(store.recorder_writer, spool, redaction=redaction)
-        leases = PostgresReaper(pool, lambda runs: stores.on_written(runs))
+        leases = PostgresReaper(pool, stores.notify.written)
         async with (
-            notifications(pool, database_url, stores) as (
-                stores.on_written,
-                stores.on_accepted,
-            ),
             projectors(database_url, settings.projectors, terms) as projections,
             Backlog(pool, settings.backlog_bytes) as backlog,
             Reaper(leases, terms) as reaper,
-            Pruner(pool, stores.on_written) as pruner,
+            Pruner(pool, stores.notify.written) as pruner,
             RollupJob(pool) as rollup_job,
             SpanPacker(pool),
             Reprojector(pool),

@@ -17,6 +17,7 @@ import uvicorn
 
 from api.app import create_app
 from api.live import DEFAULT_SETTINGS, StreamSettings
+from api.metrics import Metrics
 from tests.api import commands
 from tests.api.commands import Tracer
 from tests.projecting import DatabaseProjection, project
@@ -135,9 +136,12 @@ async def serving_parts(
 
 
 @asynccontextmanager
-async def client_of(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+async def client_of(
+    parts: Parts, metrics: Metrics | None = None
+) -> AsyncIterator[httpx2.AsyncClient]:
     """Give a client that asks the API in this process."""
-    transport = httpx2.ASGITransport(create_app(parts), raise_app_exceptions=False)
+    app = create_app(parts, metrics=metrics)
+    transport = httpx2.ASGITransport(app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://tracer") as client:
         yield client
 

@@ -106,9 +106,15 @@ async def test_no_request_can_make_new_series_without_end(api: Api) -> None:
 async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
     database_url: str, tmp_path: Path
 ) -> None:
+    metrics = Metrics()
     async with (
-        parts(Settings(home=tmp_path), database_url, ward.application) as made_parts,
-        client_of(made_parts) as client,
+        parts(
+            Settings(home=tmp_path),
+            database_url,
+            ward.application,
+            on_commit=metrics.note_commit,
+        ) as made_parts,
+        client_of(made_parts, metrics) as client,
     ):
         assert made_parts.reaper is not None
         await made_parts.reaper.look()

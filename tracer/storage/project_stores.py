@@ -22,6 +22,7 @@ from tracer.redaction import Redaction
 from tracer.storage.admission import Admission
 from tracer.storage.api_keys import ApiKeys, closed_by_first_key, make_first_key
 from tracer.storage.engine import Pool, store_errors
+from tracer.storage.notifications import Notify, notifications
 from tracer.storage.postgres_leases import LeaseCounts, count_leases
 from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
 from tracer.storage.postgres_reader import PostgresReader
@@ -72,6 +73,8 @@ class ProjectStores:
         project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
         redaction: Redaction | None = None,
         projectors: LocalProjectors | None = None,
+        url: str | None = None,
+        on_commit: OnCommit = lambda _written, _seconds, _items: None,
     ) -> None:
         """Take a pool that all projects share.
 
@@ -81,6 +84,8 @@ class ProjectStores:
             project_pool: How one project sees the database.
             redaction: What masks secrets; None: the standard.
             projectors: Project runs that are read; None: reads show what is projected.
+            url: The same database, for notifications of other processes; None: sends none.
+            on_commit: Is called after each batch of writes.
         """
         self._pool = pool
         self._terms = terms
@@ -90,16 +95,17 @@ class ProjectStores:
         self._stores: dict[int, ProjectStore] = {}
         self._writers: list[PostgresWriter] = []
         self._opening = asyncio.Lock()
-        self._watches = AsyncExitStack()
+        self._entered = AsyncExitStack()
         self._is_watched = asyncio.Event()
-        self.on_written: Callable[[Collection[UUID]], None] = self.wake
-        """Is told of each project's writes; it wakes those who watch, unless it is replaced."""
-        self.on_accepted: Callable[[Collection[UUID]], None] = lambda _: None
-        """Receives the runs with new pending spans; does nothing unless it is replaced."""
-        self.on_group: OnCommit = lambda _written, _seconds, _items: None
-        """Is told of each group that was written together; nobody is, unless it is replaced."""
+        self._url = url
+        self._on_commit = on_commit
+        self.notify = Notify(written=self.wake, accepted=lambda _: None)
+        """Callbacks for the runs of all projects; they notify other processes while entered."""
 
     async def __aenter__(self) -> Self:
+        if self._url is not None:
+            notifying = notifications(self._pool, self._url, self)
+            self.notify = await self._entered.enter_async_context(notifying)
         return self
 
     async def __aexit__(
@@ -108,7 +114,7 @@ class ProjectStores:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._watches.aclose()
+        await self._entered.aclose()
 
     async def of(self, project_id: int) -> ProjectStore:
         """Return a project's store."""
@@ -183,7 +189,7 @@ class ProjectStores:
         project = self._project_pool(self._pool, project_id)
         reader = PostgresReader(project)
         watch = RunWatch(reader, on_watched=self._is_watched.set)
-        await self._watches.enter_async_context(watch)
+        await self._entered.enter_async_context(watch)
         settings = SettingsOfProject(project)
         projectors = self._projectors
         reprojection = Reprojection(
@@ -191,10 +197,10 @@ class ProjectStores:
         )
         writer = PostgresWriter(
             project,
-            on_written=lambda runs: self.on_written(runs),
-            on_accepted=lambda runs: self.on_accepted(runs),
+            on_written=self.notify.written,
+            on_accepted=self.notify.accepted,
             terms=self._terms,
-            on_commit=lambda *batch: self.on_group(*batch),
+            on_commit=self._on_commit,
             admission=Admission(self._redaction),
             settings=settings,
             settle=reprojection.settle if projectors else None,
