@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tracer.client.connecting import connect
+    from tracer.client.rounds import Chosen
     from tracer.client.tracing import Tracing
-    from tracer.client.work import Chosen
     from tracer.context import ToolContext, identity
     from tracer.errors import (
         BadRequest,
@@ -142,7 +142,7 @@ _MODULES = {
     "BudgetLimits": "tracer.tools.budget",
     "CallOutcome": "tracer.tools.tool_service",
     "ChatModel": "tracer.runtime.chat_model",
-    "Chosen": "tracer.client.work",
+    "Chosen": "tracer.client.rounds",
     "ChosenCall": "tracer.runtime.chat_model",
     "ConfigurationError": "tracer.errors",
     "Denied": "tracer.errors",

@@ -17,8 +17,8 @@ import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_of
 from tests.tools.garbage import new_garbage
+from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
-from tracer.client.work import current_work
 from tracer.events import Event, PlanStarted
 from tracer.ids import new_id
 from tracer.recorder.spool import Spool

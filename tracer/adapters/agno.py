@@ -27,8 +27,10 @@ from tracer.adapters.hooks import (
     unharmed,
     wrap,
 )
+from tracer.client.block import Work, current_work
+from tracer.client.rounds import ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, ThinkAct, ToolCall, Work, current_work
+from tracer.client.work import Plan
 
 try:
     from agno.agent import _run as agent_runs

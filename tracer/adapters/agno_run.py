@@ -11,8 +11,10 @@ from agno.run.base import RunStatus
 from agno.run.team import TeamRunOutput
 from agno.tools.function import FunctionCall, ToolResult
 
+from tracer.client.block import Work
+from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work
+from tracer.client.work import Plan, Step
 from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason
 

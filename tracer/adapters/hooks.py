@@ -9,7 +9,8 @@ from typing import Any
 
 import wrapt
 
-from tracer.client.work import ToolCall, Work
+from tracer.client.block import Work
+from tracer.client.rounds import ToolCall
 from tracer.logs import get_logger
 from tracer.prices import TokenUsage, cost_of
 from tracer.recorder.counts import error_place

@@ -10,7 +10,9 @@ from uuid import UUID
 from langchain_core.messages import BaseMessage
 
 from tracer.adapters.langchain_messages import Told, answered_in
-from tracer.client.work import Step, ToolCall, text_of
+from tracer.client.block import text_of
+from tracer.client.rounds import ToolCall
+from tracer.client.work import Step
 from tracer.otel.texts import same_arguments
 from tracer.status import Reason
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
 from langchain_core.outputs import LLMResult
 
-from tracer.client.work import Chosen, text_of
+from tracer.client.block import text_of
+from tracer.client.rounds import Chosen
 from tracer.prices import TokenUsage, cost_of
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}

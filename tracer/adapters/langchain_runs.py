@@ -34,16 +34,10 @@ from tracer.adapters.langchain_messages import (
     result_of,
 )
 from tracer.adapters.langchain_tree import Run, RunTree
+from tracer.client.block import Work, find_current_with, text_of
+from tracer.client.rounds import ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import (
-    Plan,
-    Step,
-    ThinkAct,
-    ToolCall,
-    Work,
-    find_current_with,
-    text_of,
-)
+from tracer.client.work import Plan, Step
 from tracer.status import Reason
 
 _take_back: TakeBack = all_of([])

@@ -15,8 +15,10 @@ from langchain_core.runnables.config import var_child_runnable_config
 from tracer.adapters.hooks import unharmed
 from tracer.adapters.langchain_choices import Choices
 from tracer.adapters.langchain_messages import request_in
+from tracer.client.block import Work, current_work, inner, text_of
+from tracer.client.rounds import ThinkAct
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step, ThinkAct, Work, current_work, inner, text_of
+from tracer.client.work import Plan, Step
 
 MAX_ENDED = 100
 """How many runs are remembered that ended, for what a task or a thread of theirs does yet."""

@@ -21,8 +21,10 @@ from agents.models.default_models import get_default_model
 from agents.tool import FunctionToolResult
 
 from tracer.adapters import openai_agents_items as items
+from tracer.client.block import Work, current_work, text_of
+from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall, Work, current_work, text_of
+from tracer.client.work import Plan, Step
 from tracer.prices import cost_of
 from tracer.status import Reason
 from tracer.tools.results import error_info

@@ -18,8 +18,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import DeferredToolRequests
 
+from tracer.client.block import current_work, text_of
+from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall, current_work, text_of
+from tracer.client.work import Plan
 from tracer.prices import TokenUsage, cost_of
 from tracer.status import Reason
 

@@ -8,7 +8,8 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from tracer.client.block import text_of
-from tracer.client.work import Plan, Step, ThinkAct, ToolCall
+from tracer.client.rounds import ThinkAct, ToolCall
+from tracer.client.work import Plan, Step
 
 if TYPE_CHECKING:
     from tracer.client.tracing import Tracing

@@ -18,10 +18,11 @@ from typing import Any, ParamSpec, TypeVar
 
 from opentelemetry import trace
 
-from tracer.client.block import is_finalizing
+from tracer.client.block import Work, current_work, is_finalizing
 from tracer.client.connection import Connection
+from tracer.client.rounds import ThinkAct, ToolCall
 from tracer.client.traced import KINDS, Kind, traced
-from tracer.client.work import Plan, Step, ThinkAct, ToolCall, Work, current_work
+from tracer.client.work import Plan, Step
 from tracer.context import ToolContext, current_tool_context
 
 Parameters = ParamSpec("Parameters")

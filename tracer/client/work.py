@@ -1,4 +1,4 @@
-"""Plans and steps, recorded by hand; and what else a program records so, under one name.
+"""Plans and steps, recorded by hand.
 
 See `tracer.client.block` for what all have in common, and `tracer.client.tracing` for how they are
 made.
@@ -14,14 +14,11 @@ from uuid import UUID
 from tracer.client.block import (
     Ending,
     Work,
-    current_work,
-    find_current_with,
-    inner,
     sound,
     text_of,
 )
 from tracer.client.connection import Connection
-from tracer.client.rounds import Chosen, ThinkAct, ToolCall
+from tracer.client.rounds import ToolCall
 from tracer.events import (
     Event,
     PlanFinished,
@@ -31,19 +28,6 @@ from tracer.events import (
     StepStarted,
 )
 from tracer.status import Reason, Status
-
-__all__ = [
-    "Chosen",
-    "Plan",
-    "Step",
-    "ThinkAct",
-    "ToolCall",
-    "Work",
-    "current_work",
-    "find_current_with",
-    "inner",
-    "text_of",
-]
 
 
 class Plan(Work):
