@@ -2,6 +2,9 @@
 
 A limit counts bytes that have arrived, after decompression. A `Content-Length` reserves nothing:
 a client could announce much and send nothing.
+
+This is no middleware: a share grows with the sizes that only the two recording routes learn while
+they decompress and decode. Nor can a middleware await the turn to decode a large body.
 """
 
 from __future__ import annotations

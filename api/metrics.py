@@ -6,8 +6,8 @@ the number of series has a bound that no request can move.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -20,11 +20,8 @@ MEDIA_TYPE = CONTENT_TYPE_LATEST
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """The bounds of the histograms of times."""
 
-
 Place = tuple[str, str, str]
 """A request's method, the template of its path, and the status of its answer."""
-
-_Counters = tuple[Counter, Histogram]
 
 
 class Metrics:
@@ -33,72 +30,57 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)  # memory, processor time, open files
-        self.requests = Counter(
-            "tracer_http_requests",
-            "Requests that were answered.",
-            ["method", "route", "status"],
-            registry=registry,
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=SECONDS)
+        self.requests = counter(
+            "tracer_http_requests", "Requests that were answered.", ["method", "route", "status"]
         )
-        self.request_seconds = Histogram(
+        self.request_seconds = histogram(
             "tracer_http_request_duration_seconds",
             "How long answers took, streams of live updates left out.",
             ["method", "route"],
-            buckets=SECONDS,
-            registry=registry,
         )
-        self.request_bytes = Counter(
+        self.request_bytes = counter(
             "tracer_http_request_bytes",
             "Bytes of the requests' bodies, packed as they came.",
             ["method", "route"],
-            registry=registry,
         )
         self.requests_in_progress = Gauge(
             "tracer_http_requests_in_progress",
             "Requests that are being answered, streams included.",
             registry=registry,
         )
-        self.problems = Counter(
+        self.problems = counter(
             "tracer_http_problems",
             "Requests that were answered with a problem, by its code.",
             ["code"],
-            registry=registry,
         )
-        self.stored = Counter(
+        self.stored = counter(
             "tracer_ingest_stored",
             "Events and spans that clients sent and that were committed.",
             ["way"],
-            registry=registry,
         )
-        self.refused = Counter(
+        self.refused = counter(
             "tracer_ingest_refused",
             "Events and spans that clients sent and that were refused, by code.",
             ["way", "code"],
-            registry=registry,
         )
-        self.commit_seconds = Histogram(
+        self.commit_seconds = histogram(
             "tracer_commit_duration_seconds",
             "How long it took to write a group of events or spans, commit included.",
             ["written"],
-            buckets=SECONDS,
-            registry=registry,
         )
-        self.committed = Counter(
+        self.committed = counter(
             "tracer_commit_items",
             "Events and spans in the groups that were written, the server's own included.",
             ["written"],
-            registry=registry,
         )
 
         # Labels cost as much as counting.
-        self._of_place = functools.cache(self._counters_of)
-        self._bytes_of = functools.cache(self.request_bytes.labels)
-        self._stored_by = functools.cache(self.stored.labels)
-
-    def _counters_of(self, method: str, route: str, status: str) -> _Counters:
-        return (
-            self.requests.labels(method, route, status),
-            self.request_seconds.labels(method, route),
-        )
+        self._requests_of = cache(self.requests.labels)
+        self._seconds_of = cache(self.request_seconds.labels)
+        self._bytes_of = cache(self.request_bytes.labels)
+        self._stored_by = cache(self.stored.labels)
 
     def note_request(
         self, place: Place, seconds: float | None, received: int, problem: str | None
@@ -111,10 +93,9 @@ class Metrics:
             received: How many bytes its body had.
             problem: The code of the problem that it was answered with.
         """
-        requests, request_seconds = self._of_place(*place)
-        requests.inc()
+        self._requests_of(*place).inc()
         if seconds is not None:
-            request_seconds.observe(seconds)
+            self._seconds_of(*place[:2]).observe(seconds)
         if received:
             self._bytes_of(*place[:2]).inc(received)
         if problem is not None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import entry_points
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -101,31 +101,26 @@ class _Spanned:
         self._tracer = tracer
 
     def __getattr__(self, name: str) -> Any:
-        asked = getattr(self._side, name)
-        if not inspect.iscoroutinefunction(asked) or not trace.get_current_span().is_recording():
-            return asked
+        method = getattr(self._side, name)
+        if not inspect.iscoroutinefunction(method) or not trace.get_current_span().is_recording():
+            return method
 
-        async def spanned(*given: Any, **named: Any) -> Any:
-            with self._span(name):
-                return await asked(*given, **named)
+        async def spanned(*args: Any, **options: Any) -> Any:
+            with self._tracer.start_as_current_span(
+                f"store {name}",
+                attributes={"db.system.name": "postgresql", "db.operation.name": name},
+                kind=SpanKind.CLIENT,
+                record_exception=False,
+                set_status_on_exception=False,
+            ) as span:
+                try:
+                    return await method(*args, **options)
+                except Exception as error:
+                    span.set_attribute("error.type", type(error).__qualname__)
+                    span.set_status(StatusCode.ERROR)
+                    raise
 
         return spanned
-
-    @contextmanager
-    def _span(self, name: str) -> Iterator[None]:
-        with self._tracer.start_as_current_span(
-            f"store {name}",
-            attributes={"db.system.name": "postgresql", "db.operation.name": name},
-            kind=SpanKind.CLIENT,
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as span:
-            try:
-                yield
-            except Exception as error:
-                span.set_attribute("error.type", type(error).__qualname__)
-                span.set_status(StatusCode.ERROR)
-                raise
 
 
 def wanted_exporter(environment: Mapping[str, str]) -> str | None:
