@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 
-from tracer.access import ApiKey, Caller, NewKey, Scope
+from tracer.access import Caller, NewKey, Scope
 
 
 class ClosedSchema(BaseModel):
@@ -75,11 +75,6 @@ class KeySchema(ClosedSchema):
     """When it was used last, to the minute."""
     revoked_at: datetime | None
 
-    @classmethod
-    def of(cls, key: ApiKey) -> Self:
-        """Return what is shown of a key."""
-        return cls.model_validate(key)
-
 
 class NewKeySchema(KeySchema):
     """A key that was just made."""
@@ -89,8 +84,8 @@ class NewKeySchema(KeySchema):
 
     @classmethod
     def of_new(cls, new: NewKey) -> Self:
-        """Return what is shown of a new key, for the one time."""
-        return cls(**KeySchema.of(new.key).model_dump(), secret=new.secret)
+        """Return the schema of a new key, which is shown once."""
+        return cls(**KeySchema.model_validate(new.key).model_dump(), secret=new.secret)
 
 
 class KeyList(ClosedSchema):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 from uuid import UUID
 
 from pydantic import ConfigDict, Field
@@ -48,15 +48,8 @@ class ProjectChange(ClosedSchema):
     """What to keep of payloads that are recorded from now on."""
 
     def changes(self) -> Changes:
-        """Return what was said."""
-        said: Changes = {}
-        if "keep_days" in self.model_fields_set:
-            said["keep_days"] = self.keep_days
-        if "keep_runs" in self.model_fields_set:
-            said["keep_runs"] = self.keep_runs
-        if "payloads" in self.model_fields_set:
-            said["payloads"] = self.payloads
-        return said
+        """Return the settings that the request names."""
+        return cast("Changes", self.model_dump(exclude_unset=True))
 
 
 class ErasureSchema(ClosedSchema):

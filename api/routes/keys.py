@@ -18,7 +18,7 @@ router = APIRouter(prefix="/api/keys", tags=["access"])
 @router.get("")
 async def list_keys(keys: Keys) -> KeyList:
     """List the project's keys, oldest first, with those that were revoked."""
-    return KeyList(items=[KeySchema.of(key) for key in await keys.list_keys()])
+    return KeyList(items=[KeySchema.model_validate(key) for key in await keys.list_keys()])
 
 
 @router.post("", status_code=HTTPStatus.CREATED)

@@ -66,11 +66,7 @@ async def list_runs(
         other_traces=other_traces,
     )
     page = await reader.list_runs(wanted, limit, cursor)
-    return SearchedPageSchema(
-        items=[RunSchema.model_validate(run) for run in page.items],
-        next_cursor=page.next_cursor,
-        searched_back_to=page.searched_back_to,
-    )
+    return SearchedPageSchema[RunSchema].model_validate(page)
 
 
 @router.post("", status_code=HTTPStatus.ACCEPTED)

@@ -52,11 +52,7 @@ async def list_tool_calls(
         until=within.until,
     )
     page = await reader.list_tool_calls(wanted, limit, cursor)
-    return SearchedPageSchema(
-        items=[ToolCallPreviewSchema.model_validate(call) for call in page.items],
-        next_cursor=page.next_cursor,
-        searched_back_to=page.searched_back_to,
-    )
+    return SearchedPageSchema[ToolCallPreviewSchema].model_validate(page)
 
 
 @router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Iterable
 from dataclasses import replace
 from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
@@ -13,13 +16,13 @@ from api.intake import Intake
 from api.log_entry import note_problem
 from api.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
 from api.parts import Measures, Projection, RecordingIntake, Writer, parts_of
-from api.prefer import PREFER, await_projection, preferred_wait
 from api.problems import problem_of
 from api.request_bodies import admitted_body, media_type
 from tracer.errors import TracerError, UnknownFormat
 from tracer.otel.request_spans import Decoded
 from tracer.otel.span_fields import root_plan_id
-from tracer.store import Refusal, TraceWriter
+from tracer.records import Kind
+from tracer.store import Refusal, SpanProjection, TraceWriter
 
 MAX_BYTES = 64 * 2**20
 """The largest body that is accepted, in bytes, decompressed."""
@@ -30,13 +33,28 @@ MAX_DECODED_BYTES = 4 * MAX_BYTES
 SMALL_BYTES = 16 * 2**10
 """Below this, decoding takes less time than handing over to a thread."""
 
+MAX_WAIT_SECONDS = 30
+
+_PREFER: dict[str, Any] = {
+    "name": "prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`wait=5`: answer when the records of the spans are there, after that many "
+    f"seconds at the latest (RFC 7240). At most {MAX_WAIT_SECONDS} seconds.",
+    "example": "wait=5",
+}
+"""The header `Prefer` (RFC 7240) in the OpenAPI document."""
+
+_WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
+
 router = APIRouter(prefix="/v1/traces", tags=["traces"])
 
 
 @router.post(
     "",
     response_class=Response,
-    openapi_extra={"requestBody": TRACES_BODY, "parameters": [PREFER]},
+    openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
     responses=answers(
         HTTPStatus.BAD_REQUEST,
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -71,10 +89,10 @@ async def record_traces(
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
     metrics.note_ingest("spans", count - len(refused), refused)
     answer = encoding.success(count, refused)
-    seconds = preferred_wait(request)
+    seconds = _preferred_wait(request)
     if projection is None or seconds is None:
         return answer
-    if await await_projection(projection, runs, seconds):
+    if await _await_projection(projection, runs, seconds):
         answer.headers["Preference-Applied"] = f"wait={seconds}"
     return answer
 
@@ -111,3 +129,28 @@ async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
     return sorted(refused, key=lambda each: each.index)
+
+
+def _preferred_wait(request: Request) -> int | None:
+    """Return how many seconds the client prefers to wait, at most `MAX_WAIT_SECONDS`.
+
+    None if it has no such preference. The first of several counts; a malformed one is ignored
+    (RFC 7240, section 2).
+    """
+    for preference in ",".join(request.headers.getlist("prefer")).split(","):
+        if (found := _WAIT.fullmatch(preference)) is not None:
+            return min(int(found[1]), MAX_WAIT_SECONDS)
+    return None
+
+
+async def _await_projection(
+    projection: SpanProjection, run_ids: Iterable[UUID], seconds: int
+) -> bool:
+    """Return whether all spans of the runs that were accepted so far are projected in this time."""
+    time = asyncio.get_running_loop().time
+    end = time() + seconds
+    for run_id in run_ids:
+        left = max(0.0, end - time())
+        if await projection.catch_up(Kind.RUN, run_id, seconds=left, any_size=True):
+            return False
+    return True
