@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
@@ -15,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 from tracer.events import Event
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_place
-from tracer.recorder.outage import STORE_AWAY, Outage
+from tracer.recorder.outage import STORE_AWAY, Outage, failure
 from tracer.recorder.spool import Spool
 from tracer.store import TraceWriter, WriteAnswer
 
@@ -262,12 +261,7 @@ class Drainer:
                 self._counts.note_answer(late.events, late.task.result())
 
 
-def failure(task: asyncio.Task[WriteAnswer]) -> BaseException | None:
-    """Return what a finished write ended with instead of an answer."""
-    return asyncio.CancelledError() if task.cancelled() else task.exception()
-
-
-def _abandon(task: asyncio.Task[Any]) -> None:
+def _abandon(task: asyncio.Task[object]) -> None:
     """Cancel a task, if it still runs; how it ends does not matter."""
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     task.cancel()

@@ -8,11 +8,17 @@ import os
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
 from tracer.logs import get_logger
 from tracer.recorder.spool import Spool
+from tracer.store import WriteAnswer
 
 log = get_logger(__name__)
 
 STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
 """Failures of the store and not of the events: the same write may succeed later."""
+
+
+def failure(task: asyncio.Task[WriteAnswer]) -> BaseException | None:
+    """Return what a finished write ended with instead of an answer."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 class Outage:

@@ -23,9 +23,9 @@ from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.masked_events import redacted_events
 from tracer.recorder.counts import RecorderCounts, error_place
-from tracer.recorder.drainer import Drainer, LateWrite, failure
+from tracer.recorder.drainer import Drainer, LateWrite
 from tracer.recorder.lease import LeaseKeeper
-from tracer.recorder.outage import STORE_AWAY
+from tracer.recorder.outage import STORE_AWAY, failure
 from tracer.recorder.spool import Spool, SpoolFull
 from tracer.redaction import Redaction, standard_redaction
 from tracer.store import TraceWriter
