@@ -5,8 +5,8 @@ from uuid import UUID
 from tracer.context import ToolContext
 from tracer.ids import sequential_ids
 from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending
 from tracer.tools.invocation import CallNotes, call_tool
+from tracer.tools.results import Ending
 
 
 def some_context(deadline: float | None = None) -> ToolContext:

@@ -13,8 +13,8 @@ from tracer.context import ToolContext, current_tool_context
 from tracer.errors import DepthLimitReached, ToolError
 from tracer.status import Status
 from tracer.tools.definition import Tool, tool
-from tracer.tools.ending import Ending
 from tracer.tools.invocation import late_ending
+from tracer.tools.results import Ending
 from tracer.tools.threads import MAX_THREADS
 from tracer.tools.waiting import has_passed, seconds_left
 

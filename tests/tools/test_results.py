@@ -14,8 +14,16 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
-from tracer.tools.ending import Ending, cancelled, failed, succeeded, timed_out
-from tracer.tools.results import error_info, model_view, result_text
+from tracer.tools.results import (
+    Ending,
+    cancelled,
+    error_info,
+    failed,
+    model_view,
+    result_text,
+    succeeded,
+    timed_out,
+)
 
 
 class Shouting(str):

@@ -35,10 +35,15 @@ from tracer.context import ToolContext
 from tracer.errors import InvalidResult, RegistrationError, ToolError
 from tracer.status import Status
 from tracer.text import storable
-from tracer.tools.arguments import Arguments, invalid_arguments
+from tracer.tools.arguments import (
+    Arguments,
+    Parameter,
+    Parameters,
+    invalid_arguments,
+    parameters_from_types,
+)
 from tracer.tools.definition import Tool, ToolOptions
 from tracer.tools.hidden import HiddenParameter, parameter_names
-from tracer.tools.parameters import Parameter, Parameters, parameters_from_types
 from tracer.tools.results import result_text
 from tracer.tools.signature import hidden_parameters
 from tracer.tools.threads import run_in_thread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracer.errors import RegistrationError
@@ -11,7 +11,7 @@ from tracer.runtime.chat_model import ChatModel
 from tracer.tools.definition import HookFunction, Tool
 from tracer.tools.hooks import hooks_of
 from tracer.tools.registry import ToolRegistry, tools_by_name
-from tracer.tools.toolkit import Toolkit, without_toolkits
+from tracer.tools.toolkit import Toolkit
 
 log = get_logger(__name__)
 
@@ -48,9 +48,7 @@ class Agent:
                 f"The agent {self.name!r} needs at least one round and one call."
             )
         object.__setattr__(self, "hooks", hooks_of(self.hooks))
-        names = [
-            each if isinstance(each, str) else each.name for each in without_toolkits(self.tools)
-        ]
+        names = [each if isinstance(each, str) else each.name for each in self._own_tools()]
         for name in names:
             if names.count(name) > 1:
                 raise RegistrationError(
@@ -93,10 +91,18 @@ class Agent:
             if isinstance(each, str) and registry.find(each) is None:
                 log.warning("tool_missing", agent=self.name, tool=each)
 
+    def _own_tools(self) -> Iterator[Tool | str]:
+        """Yield its tools, and those of its toolkits in their places."""
+        for each in self.tools:
+            if isinstance(each, Toolkit):
+                yield from each.tools
+            else:
+                yield each
+
     def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
         """Return its tools by name; one whose server is away is left out."""
         tools = []
-        for each in without_toolkits(self.tools):
+        for each in self._own_tools():
             tool = registry.find(each) if isinstance(each, str) else each
             if tool is not None:
                 tools.append(tool)

@@ -26,7 +26,7 @@ from tracer.runtime.planner import PLANNER
 from tracer.sessions import SessionStates
 from tracer.status import Reason, Status
 from tracer.storage.memory_sessions import MemorySessions
-from tracer.tools.ending import Ending
+from tracer.tools.results import Ending
 from tracer.tools.run_scope import ToolResources
 from tracer.tools.tool_service import ToolService
 from tracer.tools.waiting import Waited, earlier, wait_for_end

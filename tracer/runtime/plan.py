@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tracer.tools.budget import BudgetLimits
-from tracer.tools.parameters import (
+from tracer.tools.arguments import (
     Parameter,
     Parameters,
     parameters_from_model,
     parameters_from_types,
 )
+from tracer.tools.budget import BudgetLimits
 from tracer.tools.results import result_text
 
 

@@ -19,8 +19,7 @@ from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.planner import planner_agent, read_plan
 from tracer.runtime.think_act_loop import Task, run_step
 from tracer.status import Reason, Status
-from tracer.tools.ending import Ending, failed, succeeded, timed_out
-from tracer.tools.results import model_view
+from tracer.tools.results import Ending, failed, model_view, succeeded, timed_out
 from tracer.tools.waiting import has_passed, seconds_left
 
 log = get_logger(__name__)

@@ -28,8 +28,8 @@ from tracer.runtime.chat_model import ChatModel, Generation, Message, ToolSpec, 
 from tracer.status import Reason, Status
 from tracer.tools.call_batch import Call, CallBatch, start_at_once
 from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending, failed, succeeded, timed_out
 from tracer.tools.registry import unknown_tool
+from tracer.tools.results import Ending, failed, succeeded, timed_out
 from tracer.tools.run_scope import RunScope
 from tracer.tools.waiting import Waited, has_passed, seconds_left, wait_for_end
 

@@ -11,7 +11,7 @@ from tracer.status import Status
 from tracer.tools.arguments import schema_check
 from tracer.tools.call_batch import Call, CallBatch
 from tracer.tools.definition import Tool, ToolType
-from tracer.tools.ending import Ending
+from tracer.tools.results import Ending
 from tracer.tools.run_scope import run_of
 
 MAX_ITEMS = 1000

@@ -7,7 +7,7 @@ it begins, so that parts that run side by side cannot use more together than the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -36,7 +36,8 @@ class Budget:
 
     def __init__(self, limits: BudgetLimits, above: Budget | None = None) -> None:
         self._limits = limits
-        self._above = above
+        self._chain: list[Budget] = [self] if above is None else [self, *above._chain]
+        """This one and those above."""
         self._tool_calls = 0
         self._tokens = 0
         self._longest: int | None = None
@@ -51,14 +52,13 @@ class Budget:
         Raises:
             BudgetExhausted: There is none left, here or above.
         """
-        budgets = list(self._upwards())
-        for each in budgets:
+        for each in self._chain:
             limit = each._limits.tool_calls
             if limit is not None and each._tool_calls >= limit:
                 raise BudgetExhausted(
                     f"All {limit} tool calls are used up. Answer with what is known."
                 )
-        for each in budgets:
+        for each in self._chain:
             each._tool_calls += 1
 
     @asynccontextmanager
@@ -74,7 +74,7 @@ class Budget:
         Raises:
             BudgetExhausted: There are fewer left, here or above.
         """
-        limited = [each for each in self._upwards() if each._limits.tokens is not None]
+        limited = [each for each in self._chain if each._limits.tokens is not None]
         while any(each._has_to_wait(prompt) for each in limited):
             await self._settled.wait()
         held = [(each, each._wanted(prompt)) for each in limited]
@@ -113,12 +113,6 @@ class Budget:
         if self._longest is None:
             return self._limits.tokens - self._tokens
         return prompt + self._longest
-
-    def _upwards(self) -> Iterator[Budget]:
-        budget: Budget | None = self
-        while budget is not None:
-            yield budget
-            budget = budget._above
 
 
 @dataclass

@@ -17,9 +17,9 @@ from tracer.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
 from tracer.logs import get_logger, lineage_bound
 from tracer.status import Reason, Status
 from tracer.tools.definition import EXCLUSIVE, PARALLEL, Tool
-from tracer.tools.ending import Ending, failed, timed_out
 from tracer.tools.hooks import Hook
 from tracer.tools.invocation import CallNotes, call_tool, late_ending
+from tracer.tools.results import Ending, failed, timed_out
 from tracer.tools.run_scope import RunScope
 from tracer.tools.waiting import earlier, seconds_left
 
@@ -101,11 +101,6 @@ def _in_turn(calls: Sequence[Call]) -> Iterator[list[Call]]:
             yield from ([call] for call in some)
         else:
             yield list(some)
-
-
-def _hooks_of(agent: object) -> Sequence[Hook]:
-    # To ask a protocol takes a while, and mostly there is no agent.
-    return agent.hooks if agent is not None and isinstance(agent, Caller) else ()
 
 
 class _Links(TypedDict):
@@ -227,7 +222,7 @@ class CallBatch:
                 call.arguments,
                 place,
                 call.notes,
-                hooks=_hooks_of(place.agent),
+                hooks=place.agent.hooks if isinstance(place.agent, Caller) else (),
                 before_attempt=before_attempt,
                 on_late=on_late,
                 grace_seconds=self._scope.resources.grace_seconds,

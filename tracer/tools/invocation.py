@@ -28,7 +28,6 @@ from tracer.logs import get_logger
 from tracer.sessions import changes_json
 from tracer.tools.arguments import Arguments, read_arguments
 from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending, cancelled, failed, succeeded, timed_out
 from tracer.tools.hidden import (
     REQUIRED,
     HiddenParameter,
@@ -40,7 +39,7 @@ from tracer.tools.hidden import (
     without_forged,
 )
 from tracer.tools.hooks import Hook, HookChain, HookedCall, ToolCall
-from tracer.tools.results import result_text
+from tracer.tools.results import Ending, cancelled, failed, result_text, succeeded, timed_out
 from tracer.tools.run_scope import run_of
 from tracer.tools.session_state import RunContext, SessionState
 from tracer.tools.waiting import (

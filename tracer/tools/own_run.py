@@ -10,7 +10,7 @@ from typing import TypedDict
 from tracer.context import ToolContext, tool_context_bound
 from tracer.events import PlanFinished, PlannedStep, PlanStarted, StepFinished, StepStarted
 from tracer.tools.budget import BudgetLimits
-from tracer.tools.ending import failed, succeeded
+from tracer.tools.results import failed, succeeded
 from tracer.tools.run_scope import RunScope
 from tracer.tools.waiting import earlier
 

@@ -29,9 +29,9 @@ from tracer.recorder.unrecorded import Unrecorded
 from tracer.sessions import Change, SessionStates, State
 from tracer.storage.memory_sessions import MemorySessions
 from tracer.tools.budget import Budget, BudgetLimits
-from tracer.tools.ending import Ending, cancelled
 from tracer.tools.executors.http_clients import HttpClients
 from tracer.tools.hidden import Secrets, User
+from tracer.tools.results import Ending, cancelled
 from tracer.tools.thread_context import ThreadContextManager
 from tracer.tools.waiting import GRACE_SECONDS, seen_through
 

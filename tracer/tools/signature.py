@@ -13,6 +13,7 @@ import griffe
 
 from tracer.context import ToolContext
 from tracer.errors import RegistrationError
+from tracer.tools.arguments import Parameter, Parameters, parameters_from_types
 from tracer.tools.hidden import (
     REQUIRED,
     HiddenParameter,
@@ -21,7 +22,6 @@ from tracer.tools.hidden import (
     UserId,
     hidden_parameter,
 )
-from tracer.tools.parameters import Parameter, Parameters, parameters_from_types
 from tracer.tools.session_state import RunContext, SessionState
 
 HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)

@@ -29,11 +29,10 @@ from tracer.recorder.unrecorded import Unrecorded
 from tracer.status import Status
 from tracer.tools.call_batch import Call, CallBatch
 from tracer.tools.definition import Tool
-from tracer.tools.ending import Ending
 from tracer.tools.hidden import User
 from tracer.tools.own_run import OwnRun, OwnRunOptions, recorded
 from tracer.tools.registry import ToolRegistry, unknown_tool
-from tracer.tools.results import result_text
+from tracer.tools.results import Ending, result_text
 from tracer.tools.run_scope import RunScope, ToolResources, conversation_of, is_conversation_of
 from tracer.tools.toolkit import Toolkit
 from tracer.tools.waiting import earlier, seen_through

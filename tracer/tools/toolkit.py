@@ -91,12 +91,6 @@ class Toolkit:
         return new
 
 
-def without_toolkits(tools: Iterable[Tool | Toolkit | str]) -> list[Tool | str]:
-    """Return `tools` with each toolkit replaced by its tools."""
-    members = (each.tools if isinstance(each, Toolkit) else (each,) for each in tools)
-    return [each for group in members for each in group]
-
-
 def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
     """Return what toolkits add to the state that a conversation begins with.
 
