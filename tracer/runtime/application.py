@@ -1,4 +1,4 @@
-"""An application: the agents that a process can run, what they need, and a run of them."""
+"""An application: the agents of a process, their resources, and a run of its agents."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Application:
 
 
 class AgentRun(RunScope):
-    """What all parts of one run of an application share."""
+    """One run of an application, shared by all its parts."""
 
     def __init__(self, application: Application, *arguments: Any, **options: Any) -> None:
         """Begin a run.
@@ -175,7 +175,7 @@ def agent_run_of(context: ToolContext) -> AgentRun:
     """Return the run of agents that a call belongs to.
 
     Raises:
-        LineageError: It belongs to none: there are no agents to carry out a plan.
+        LineageError: The call does not belong to a run of agents.
     """
     if not isinstance(context.run, AgentRun):
         raise LineageError("This tool opens plans for agents, so only a running plan can call it.")

@@ -90,7 +90,7 @@ class PlanRunner:
                 carried out by the planner.
             history: Returns the messages that the first step's agent receives before its request;
                 awaited once the plan's start is recorded. If it raises `ToolError`, the plan fails.
-                None: there are none.
+                None: no messages.
 
         Raises:
             BadRequest: A step names an agent that there is not.

@@ -36,7 +36,7 @@ from tracer.tools.waiting import Waited, has_passed, seconds_left, wait_for_end
 log = get_logger(__name__)
 
 CHARACTERS_PER_TOKEN = 4
-"""How many characters of a conversation are taken for a token before the model has counted."""
+"""The estimated number of characters per token, until the model reports its count."""
 
 
 class RoundLimitReached(TracerError):
@@ -167,7 +167,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
 
 @dataclass(frozen=True)
 class _Question:
-    """What a model is asked, and what it may choose from."""
+    """A question to a model, with the tools that it may choose."""
 
     model: ChatModel
     messages: Sequence[Message]
@@ -186,8 +186,8 @@ class _Thought:
     answer: Message
     calls: list[Call]
     event: ThoughtRecorded
-    """Records the answer and the calls. It is not written yet: who writes it has to see to it
-    that the calls end."""
+    """Records the answer and the calls. It is not written yet. The code that writes it must end
+    the calls."""
 
 
 class _Links(TypedDict):
@@ -205,7 +205,7 @@ async def _think(
         scope: The run.
         place: The round's place; its `think_act_id` is set.
         position: The round's number within the step.
-        question: What to ask.
+        question: The question.
 
     Raises:
         asyncio.CancelledError: The run was cancelled; the think-act has its ending.
@@ -292,7 +292,7 @@ def _thought(
         )
     start_at_once(calls, scope, question.max_parallel)
     model: object = generation.model
-    # What cannot be recorded of the answer is left out: the answer counts.
+    # Values that cannot be recorded are left out, so that the answer is accepted.
     event = ThoughtRecorded(
         **scope.stamp(),
         **links,

@@ -121,7 +121,7 @@ class Parameter(NamedTuple):
     kind: Any
     """Its type; `Annotated` carries pydantic's constraints."""
     default: Any = ...
-    """`...` where it has to be given."""
+    """`...` if it is required."""
     description: str | None = None
 
 
@@ -130,10 +130,10 @@ class Parameters:
     """Named, typed parameters."""
 
     json_schema: JsonSchema
-    """What a model sees; nothing beside the parameters may be given."""
+    """The schema that a model sees; it allows no other arguments."""
     model: type[BaseModel]
     names: Mapping[str, str]
-    """The parameter that each field of the model stands for."""
+    """The name of the parameter for each field of the model."""
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as the types that the parameters declare, defaults filled in.
@@ -206,7 +206,7 @@ def parameters_from_model(owner: str, model: type[BaseModel]) -> Parameters:
 
     Args:
         owner: Whose they are, for errors.
-        model: The model; what it does not know is refused even where it would ignore it.
+        model: The model. Unknown arguments are rejected, even if the model ignores them.
 
     Raises:
         RegistrationError: A type cannot be filled from JSON.
@@ -231,7 +231,7 @@ def _not_describable(owner: str, error: PydanticUserError) -> RegistrationError:
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes of names: they tell a model nothing."""
+    """Leaves out the titles that pydantic derives from names: they are useless to a model."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

@@ -327,10 +327,10 @@ async def _filled(
         parameters: The hidden parameters.
         context: The call's context.
         run_context: The call's run; needed if a parameter has the type of it or of its state.
-        secrets: Receives what must not be shown.
+        secrets: Receives the values that must not be shown.
 
     Raises:
-        MissingIdentity: A parameter without a default is about the caller, and there is none.
+        MissingIdentity: A parameter without a default needs a caller.
         IdentityUnavailable: The token resolver failed.
         ToolError: A provider failed.
     """
@@ -353,7 +353,7 @@ async def _value(
         except ToolError:
             raise
         except Exception as error:
-            # Its words may hold what is to stay hidden.
+            # The message of the error may contain a hidden value.
             log.warning("hidden_parameter_failed", parameter=name, error=type(error).__name__)
             raise ToolError(f"The value of the hidden parameter {name!r} is unavailable.") from None
     kind = parameter.kind

@@ -1,4 +1,4 @@
-"""How calls, steps and plans end, and what they return or raise as text for records and models.
+"""How calls, steps and plans end, and their results and errors as text for records and models.
 
 The failure of a tool is data: it raises no error of ours.
 """
@@ -42,7 +42,7 @@ EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
 
 
 class EndingFields(TypedDict):
-    """What the events of all kinds of ending have in common."""
+    """The fields that the events of all kinds of ending share."""
 
     status: EndingStatus
     reason: str | None
@@ -57,7 +57,7 @@ class Ending:
     reason: str | None = None
     """One of `Reason`, or a tool's own."""
     result: str | None = None
-    """What came of it."""
+    """The result."""
     error: ErrorInfo | None = None
 
     @property
@@ -66,7 +66,7 @@ class Ending:
         return {"status": self.status, "reason": self.reason, "error": self.error}
 
     def for_model(self) -> str:
-        """Return what the model that chose the call is told."""
+        """Return the text for the model that chose the call."""
         if self.status is Status.SUCCEEDED:
             return model_view(self.result or "")
         error = {
@@ -80,7 +80,7 @@ class Ending:
 
 
 def succeeded(result: str | None) -> Ending:
-    """Return the ending of what came to `result`."""
+    """Return the ending of a success with `result`."""
     return Ending(Status.SUCCEEDED, result=result)
 
 
@@ -90,10 +90,10 @@ def failed(
     """Return the ending of what raised `error`.
 
     Args:
-        error: What was raised.
-        reason: Which kind of failure it is. Unless given, the error tells it if it is a
+        error: The error.
+        reason: The kind of failure. By default it is the reason of the error if that is a
             `ToolError` or a `LineageError`; any other is a tool's.
-        scrub: Takes out of its words what must not be shown.
+        scrub: Removes the values that must not be shown from a text.
     """
     if reason is not None:
         return Ending(Status.FAILED, reason.value, error=error_info(error, scrub))
@@ -109,11 +109,11 @@ def timed_out(message: str) -> Ending:
 
 
 def cancelled(reason: str | None = None, message: str | None = None) -> Ending:
-    """Return the ending of what was cancelled.
+    """Return the ending of a cancellation.
 
     Args:
-        reason: Why, where somebody asked for it.
-        message: What to say about it, where it cancelled itself.
+        reason: The reason, if the cancellation was requested.
+        message: The message, if the work cancelled itself.
     """
     error = ErrorInfo(type="CancelledError", message=message) if message else None
     return Ending(Status.CANCELLED, reason, error=error)
