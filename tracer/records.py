@@ -67,9 +67,7 @@ class Record(SQLModel):
     """When the server first stored it."""
     revision: int = Field(default=0, sa_type=BigInteger)
     """The run's revision at the write that changed this record last."""
-    masked: list[str] = Field(
-        default_factory=list, sa_type=ARRAY(Text), sa_column_kwargs={"server_default": "{}"}
-    )
+    masked: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
     """Where secrets were masked, or payloads not kept: `arguments:/password`, sorted."""
 
     @property
@@ -106,7 +104,7 @@ class Run(Record, Totals):
     """The conversation that the run belongs to."""
     subject: str | None = Field(default=None, sa_type=Text)
     """Whom the run is about: the person whose data it holds."""
-    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text))
+    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
     """Labels given at the start, sorted."""
     traceparent: str | None = Field(default=None, sa_type=Text)
     """The W3C trace context that the request came with."""
@@ -236,9 +234,7 @@ class ActToolInfo(Record, Outcome, Inferred):
     """How many times it was tried, the latest included, from 1."""
     effective_arguments: str | None = Field(default=None, sa_type=Text)
     """What the latest attempt was called with, where hooks changed the arguments."""
-    forged_arguments: list[str] = Field(
-        default_factory=list, sa_type=ARRAY(Text), sa_column_kwargs={"server_default": "{}"}
-    )
+    forged_arguments: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
     """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
     short_circuited_by: str | None = Field(default=None, sa_type=Text)
     """The hook that answered in the tool's place."""

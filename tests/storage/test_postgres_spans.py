@@ -12,6 +12,7 @@ from benchmarks.workload import bodies, trace
 from tests.citus_databases import on_one_postgres
 from tests.otel.captured import spans_of
 from tests.projecting import project_in
+from tests.sample_runs import sample_run
 from tests.store_contract.stores import content
 from tracer.otel import blocks
 from tracer.otel.blocks import traces_of
@@ -95,6 +96,26 @@ async def test_view_casts_copied_and_merged_texts_alike(
         )
         calls, results, cast, arguments = await cursor.fetchone() or ()
     assert (results, cast, arguments) == (calls, calls if is_cast else 0, calls)
+
+
+@pytest.mark.parametrize("source", ["events", "spans"])
+async def test_lists_stored_as_null_are_shown_as_empty(
+    writer: PostgresWriter, pool: Pool, source: str
+) -> None:
+    if source == "events":
+        await writer.write(sample_run().events)
+    else:
+        await writer.write_spans(traces_of(_decoded(trace(4, 30))))
+        await project_in(pool)
+
+    async with pool.connection() as connection:
+        for schema, empty in (("public", None), ("trace", [])):
+            table, call = ("run", "act_tool_info") if empty is None else ("runs", "tool_calls")
+            cursor = await connection.execute(
+                "SELECT DISTINCT run.masked, call.masked, forged_arguments"
+                f" FROM {schema}.{table} AS run JOIN {schema}.{call} AS call USING (root_plan_id)"
+            )
+            assert await cursor.fetchall() == [(empty, empty, empty)]
 
 
 async def _records(reader: TraceReader) -> list[dict[str, Any]]:

@@ -197,7 +197,10 @@ def assert_projected(server: Server, spans: list[Span]) -> None:
             for row in cursor.execute(f"SELECT * FROM {TABLES[kind]}")
         }
         found = {
-            record_id: {name: row[name] for name in fields_of(kind, expected_row)}
+            record_id: {
+                name: [] if row[name] is None and name in RULES[kind].union else row[name]
+                for name in fields_of(kind, expected_row)
+            }
             for record_id, row in rows.items()
             if (expected_row := expected.rows[kind].get(record_id)) is not None
         }

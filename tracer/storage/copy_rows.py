@@ -28,7 +28,6 @@ _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
 _TEXT_OID = 25
-_EMPTY_LIST = Struct(">iiii").pack(12, 0, 0, _TEXT_OID)
 
 _length = Struct(">i").pack
 _count = Struct(">h").pack
@@ -57,7 +56,7 @@ def _numeric_value(value: Decimal | int) -> bytes:
 
 def _list_value(value: tuple[str, ...]) -> bytes:
     if not value:
-        return _EMPTY_LIST
+        return _NULL
     items = b"".join(map(_text_value, value))
     return _bytes_value(_list_header(1, 0, _TEXT_OID, len(value), 1) + items)
 

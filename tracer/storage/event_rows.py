@@ -155,8 +155,9 @@ def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
     batch: list[bytes] = []
     size = 0
     for key in sorted(records):
-        # Null fields are left out: a missing field is read as null.
-        row = {name: value for name, value in records[key].items() if value is not None}
+        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
+        fields = records[key].items()
+        row = {name: value for name, value in fields if value is not None and value != []}
         row |= {"root_plan_id": key[0], id_field: key[1]}
         if kind is Kind.TOOL_CALL:
             row |= {flag: True for flag, text in FIT_COLUMNS.items() if fits_jsonb(row.get(text))}
@@ -202,12 +203,7 @@ class _Merge:
 
     def values(self) -> dict[str, str]:
         """Return each field's value in a row that is new."""
-        return {
-            field: f"coalesce(given.{field}, '{{}}')"
-            if field in self.rules.union
-            else f"given.{field}"
-            for field in self.rules.fields
-        }
+        return {field: f"given.{field}" for field in self.rules.fields}
 
     def singles(self) -> dict[str, str]:
         """Return what each field that merges by itself becomes when two versions meet."""
@@ -217,7 +213,8 @@ class _Merge:
                 new[field] = f"{function}(kept.{field}, excluded.{field}{self._byte_order(field)})"
         for field in self.rules.union:
             new[field] = (
-                f"CASE WHEN excluded.{field} <@ kept.{field} THEN kept.{field} ELSE"
+                f"CASE WHEN excluded.{field} IS NULL OR excluded.{field} <@ kept.{field}"
+                f" THEN kept.{field} ELSE"
                 f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
                 f" excluded.{field}) AS item ORDER BY 1) END"
             )

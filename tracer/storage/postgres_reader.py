@@ -32,7 +32,6 @@ from tracer.storage.engine import (
     borrowed,
     store_errors,
 )
-from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.migrate import check_schema
 from tracer.storage.postgres_changes import (
     read_run_changes,
@@ -45,7 +44,7 @@ from tracer.storage.postgres_stats import read_history_of_tool, read_stats_of_to
 from tracer.storage.postgres_tree import payload_expressions, read_tree
 from tracer.storage.postgres_whole_runs import read_spans, read_whole_run
 from tracer.storage.project_pool import ProjectPool, read_many, reading, snapshot
-from tracer.storage.row_records import columns, select
+from tracer.storage.row_records import columns, expressions, named, select
 from tracer.storage.tables import ALWAYS, NOT_DELETED, RUN_NOT_DELETED, TABLES
 from tracer.store import (
     AnyRecord,
@@ -339,13 +338,8 @@ FROM plan_execution_record
 WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
     AND status >= 'cancelled' AND user_request IS NOT NULL AND {NOT_DELETED}"""
 
-_PREVIEW = ", ".join(
-    f"{expression} AS {name}"
-    for name, expression in (
-        {name: name for name in ActToolInfo.model_fields}
-        | {"abandoned_at": abandoned_at(TABLES[Kind.TOOL_CALL])}
-        | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
-    ).items()
+_PREVIEW = named(
+    expressions(Kind.TOOL_CALL) | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
 )
 
 

@@ -39,7 +39,8 @@ _SHOWN = {
 # As it was before the project's policy cut it, which the text itself says. To compare arrays costs
 # more than the size, and most places have no text.
 _SIZE = (
-    "CASE WHEN {0} IS NULL THEN NULL WHEN cardinality(masked) = 0 THEN octet_length({0})"
+    "CASE WHEN {0} IS NULL THEN NULL WHEN coalesce(cardinality(masked), 0) = 0"
+    " THEN octet_length({0})"
     f" ELSE coalesce(substring(right({{0}}, {MARK_CHARACTERS})"
     f" from '{NOT_KEPT.replace('{', '{{').replace('}', '}}')}')::bigint,"
     " octet_length({0})) END"
@@ -157,7 +158,8 @@ def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
         "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
         "cost_usd": "cost_usd::float8",
         "duration_ms": _DURATION,
-        "masked": "nullif(masked, '{}')",  # nothing to read in nearly all rows
+        "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
+        "forged_arguments": "coalesce(forged_arguments, '{}')",
         "error": "CASE WHEN error_type IS NOT NULL THEN"
         f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
     }

@@ -37,11 +37,13 @@ IN_PROGRESS = "interval '200 milliseconds'"
 projector. Then the server of that one has time to note it, before other projectors end by it."""
 
 
+_COMPARED = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
+"""psycopg returns a binary enumeration as bytes; an empty list is stored as null."""
+
+
 def _compared(table: str, columns: Iterable[str]) -> str:
-    """Return columns to compare with new rows. psycopg returns a binary enumeration as bytes."""
-    return ", ".join(
-        f"{each}::text" if column_type(table, each) == "record_status" else each for each in columns
-    )
+    """Return columns to compare with new rows."""
+    return ", ".join(_COMPARED.get(column_type(table, each), "{}").format(each) for each in columns)
 
 
 def _later(moment: str, interval: str) -> str:
@@ -56,9 +58,9 @@ def _later(moment: str, interval: str) -> str:
 # --- Accept --------------------------------------------------------------------------------------
 
 INSERT_RUNS = """
-INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source, tags,
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source,
     is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failures)
-SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', '{}', false,
+SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
     0, 0, 0, 0, 0
 FROM unnest($3::uuid[]) AS given (root_plan_id)
 ORDER BY root_plan_id
@@ -232,8 +234,6 @@ _RUN_COLUMNS = {
 }
 
 _RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
-    "tags": "coalesce(given.tags, '{}')",
-    "masked": "coalesce(given.masked, '{}')",
     "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
     "revision": "given.revision",
     "projected": "given.projected",
@@ -291,7 +291,6 @@ def replacing(kind: Kind) -> str:
     types = {field: column_type(table, field) for field in (key, *fields)}
     types |= {"digest": "bigint", "recorded_at": "timestamptz"}
     values = {field: f"given.{field}" for field in (*fields, "recorded_at", "digest")}
-    values |= {field: f"coalesce(given.{field}, '{{}}')" for field in RULES[kind].union}
     given = {"root_plan_id": "uuid"} | types
     if kind is Kind.TOOL_CALL:
         values |= FIT_VALUES

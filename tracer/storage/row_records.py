@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from psycopg.rows import dict_row
 
+from tracer.merge import RULES
 from tracer.records import RECORDS, Kind, Record, Run
 from tracer.storage.engine import PoolConnection
 from tracer.storage.lease_tables import abandoned_at
@@ -16,13 +17,25 @@ R = TypeVar("R", bound=Record)
 
 def columns(record: type[Record]) -> str:
     """Return what fills the fields of a record, as SQL, from its table under its own name."""
-    return ", ".join(
-        f"{abandoned_at(_TABLES[record])} AS {name}" if name == "abandoned_at" else name
-        for name in record.model_fields
+    return named(expressions(_KINDS[record]))
+
+
+def expressions(kind: Kind) -> dict[str, str]:
+    """Return the SQL of each field of a record."""
+    return (
+        {name: name for name in _RECORDS[kind].model_fields}
+        | {"abandoned_at": abandoned_at(TABLES[kind])}
+        | {name: f"coalesce({name}, '{{}}')" for name in RULES[kind].union}
     )
 
 
-_TABLES = {Run: TABLES[Kind.RUN]} | {record: TABLES[kind] for kind, record in RECORDS.items()}
+def named(columns: dict[str, str]) -> str:
+    """Return SQL expressions as the columns of a query."""
+    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+
+
+_RECORDS: dict[Kind, type[Record]] = {Kind.RUN: Run} | RECORDS
+_KINDS = {record: kind for kind, record in _RECORDS.items()}
 
 
 async def select(
