@@ -82,7 +82,7 @@ def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
 
     Brackets within strings do not count. Malformed text gets some answer, never an error.
     """
-    if text.count("[") + text.count("{") <= limit:
+    if len(text) <= limit or text.count("[") + text.count("{") <= limit:
         return False
     depth = 0
     for match in _BRACKETS_OUTSIDE_STRINGS.finditer(text):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from hashlib import blake2b
 from struct import Struct
 from typing import Any
@@ -17,6 +18,7 @@ from psycopg.types.numeric import DecimalBinaryDumper
 from tracer.merge import RULES
 from tracer.otel.projection.rows import PROJECTED_FIELDS, Row
 from tracer.records import RECORDS, Kind
+from tracer.status import Status
 from tracer.storage.castable_json import FIT_COLUMNS, fits_jsonb
 from tracer.storage.tables import TABLES, column_type
 
@@ -27,12 +29,15 @@ _CHUNK_BYTES = 2**18
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
+_TRUE, _FALSE = b"\0\0\0\1\1", b"\0\0\0\1\0"
+_UUID_LENGTH = b"\0\0\0\x10"
 _TEXT_OID = 25
 
 _length = Struct(">i").pack
 _count = Struct(">h").pack
 _int4 = Struct(">ii").pack
 _int8 = Struct(">iq").pack
+_two_int8 = Struct(">iqiq").pack
 _list_header = Struct(">iiiii").pack
 _unpack_digest = Struct(">q").unpack
 
@@ -62,13 +67,13 @@ def _list_value(value: tuple[str, ...]) -> bytes:
 
 
 _VALUES: Mapping[str, Callable[[Any], bytes]] = {
-    "UUID": _bytes_value,
+    "UUID": _UUID_LENGTH.__add__,
     "TEXT": _text_value,
-    "record_status": _text_value,
+    "record_status": {status: _text_value(status) for status in Status}.__getitem__,
     "TEXT[]": _list_value,
-    "BOOLEAN": lambda value: b"\0\0\0\1\1" if value else b"\0\0\0\1\0",
-    "INTEGER": lambda value: _int4(4, value),
-    "BIGINT": lambda value: _int8(8, value),
+    "BOOLEAN": {True: _TRUE, False: _FALSE}.__getitem__,
+    "INTEGER": partial(_int4, 4),
+    "BIGINT": partial(_int8, 8),
     "NUMERIC": _numeric_value,
     "TIMESTAMP WITH TIME ZONE": lambda value: _int8(8, value - POSTGRES_EPOCH),
 }
@@ -79,9 +84,7 @@ _FIELDS = {
     for kind, fields in PROJECTED_FIELDS.items()
 }
 
-_FIT_PLACES = {
-    flag: PROJECTED_FIELDS[Kind.TOOL_CALL].index(field) for flag, field in FIT_COLUMNS.items()
-}
+_FIT_PLACES = [PROJECTED_FIELDS[Kind.TOOL_CALL].index(field) for field in FIT_COLUMNS.values()]
 
 
 def pack_row(kind: Kind, row: Row) -> bytes:
@@ -115,17 +118,25 @@ class CopyRows:
             *PROJECTED_FIELDS[kind],
         )
         self.statement = f"COPY {TABLES[kind]} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
-        self._kind = kind
-        self._start = _count(len(columns)) + _int4(4, project_id)
+        self._fit_places = _FIT_PLACES if kind is Kind.TOOL_CALL else []
+        self._start = _count(len(columns)) + _int4(4, project_id) + _UUID_LENGTH
         self._parts: list[bytes] = []
 
     def __bool__(self) -> bool:
         return bool(self._parts)
 
+    def beginning(self, run_id: bytes, revision: int) -> bytes:
+        """Return what all rows of a run begin with.
+
+        Args:
+            run_id: The run, as 16 bytes.
+            revision: The run's.
+        """
+        return self._start + run_id + _int8(8, revision) + _UUID_LENGTH
+
     def add(
         self,
-        run_id: bytes,
-        revision: int,
+        beginning: bytes,
         record_id: bytes,
         recorded_at: int,
         row: Row,
@@ -135,8 +146,7 @@ class CopyRows:
         """Add a row.
 
         Args:
-            run_id: The run, as 16 bytes.
-            revision: The run's.
+            beginning: That of its run.
             record_id: The record, as 16 bytes.
             recorded_at: Microseconds since 1970.
             row: The values of the projected fields.
@@ -144,14 +154,9 @@ class CopyRows:
             digest: The digest of that.
         """
         parts = self._parts
-        parts.append(self._start + b"\0\0\0\x10" + run_id + _int8(8, revision))
-        parts.append(b"\0\0\0\x10" + record_id + _int8(8, recorded_at - POSTGRES_EPOCH))
-        parts.append(_int8(8, digest))
-        if self._kind is Kind.TOOL_CALL:
-            for place in _FIT_PLACES.values():
-                text = row[place]
-                fits = text is not None and fits_jsonb(text)
-                parts.append(b"\0\0\0\1\1" if fits else b"\0\0\0\1\0")
+        parts.append(beginning + record_id + _two_int8(8, recorded_at - POSTGRES_EPOCH, 8, digest))
+        for place in self._fit_places:
+            parts.append(_TRUE if fits_jsonb(row[place]) else _FALSE)
         parts.append(packed)
 
     def chunks(self) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ from tracer.otel.span_fields import EPOCH
 from tracer.records import RECORDS, Kind
 from tracer.status import Status
 from tracer.storage import projection_statements as sql
-from tracer.storage.copy_rows import digest_of, no_rows, pack_row
+from tracer.storage.copy_rows import CopyRows, digest_of, no_rows, pack_row
 from tracer.storage.event_rows import json_batches
 from tracer.storage.lease_statements import NOTE_RUNS
 from tracer.storage.projector_session import ProjectorSession
@@ -186,7 +186,7 @@ class ProjectionWriter:
         by_run = {each.attempt.run_id: each for each in group}
         # Row-level security allows `COPY` to the owner alone. On Citus the owner's connections to
         # the workers do not see the rows of this transaction.
-        writing = _Writing(can_copy=not self._session.is_spread)
+        writing = _Writing(None if self._session.is_spread else no_rows(project_id))
         written: list[Computed] = []
         for run_id, projected, revision, _, error, *shown in self._session.ask(
             sql.LOCK_PROJECTED_RUNS, project_id, list(by_run)
@@ -228,7 +228,7 @@ class ProjectionWriter:
             if gone := writing.gone[kind]:
                 for statement in sql.removing(kind):
                     self._session.ask(statement, project_id, runs, gone)
-        self._copy(project_id, writing)
+        self._copy(project_id, [each for each in (writing.new or {}).values() if each])
         for kind in RECORDS:
             for batch in json_batches(kind, writing.changes[kind]):
                 self._session.ask(sql.replacing(kind), project_id, batch, runs)
@@ -236,27 +236,13 @@ class ProjectionWriter:
                 columns = map(list, zip(*writing.digests[kind], strict=True))
                 self._session.ask(sql.SET_DIGESTS[kind], project_id, *columns)
 
-    def _copy(self, project_id: int, writing: _Writing) -> None:
-        copies = no_rows(project_id)
-        for kind, rows in writing.new.items():
-            for run_id, record_id, at, row, digest in rows:
-                packed = writing.packed[run_id][kind][record_id][0]
-                copies[kind].add(
-                    run_id.bytes,
-                    writing.revisions[run_id],
-                    record_id,
-                    (at - EPOCH) // _MICROSECOND,
-                    row,
-                    packed,
-                    digest,
-                )
-        if any(copies.values()):
+    def _copy(self, project_id: int, copies: list[CopyRows]) -> None:
+        if copies:
             self._session.become(None)  # policies allow no `COPY`
-            for each in copies.values():
-                if each:
-                    with self._session.connection.cursor().copy(each.statement) as copy:
-                        for chunk in each.chunks():
-                            copy.write(chunk)
+            for each in copies:
+                with self._session.connection.cursor().copy(each.statement) as copy:
+                    for chunk in each.chunks():
+                        copy.write(chunk)
             self._session.become(project_id)
 
     def _keep_costs(
@@ -306,22 +292,14 @@ class _Missing(int):
     """The digest of a stored row that was written before there were digests."""
 
 
-_NewRow = tuple[UUID, bytes, datetime, Row, int]
-"""The run, the record's id, when it was recorded, the row, its digest."""
-
-
 class _Writing:
     """What a transaction writes."""
 
-    def __init__(self, *, can_copy: bool) -> None:
-        self.can_copy = can_copy
+    def __init__(self, new: dict[Kind, CopyRows] | None) -> None:
+        """Take where new rows are added; None: they are changes, too."""
+        self.new = new
         self.runs: dict[tuple[UUID, UUID], Fields] = {}
         self.changed: list[UUID] = []
-        self.revisions: dict[UUID, int] = {}
-        self.packed: dict[UUID, dict[Kind, dict[bytes, tuple[bytes, int]]]] = {}
-        self.new: dict[Kind, list[tuple[UUID, bytes, datetime, Row, int]]] = {
-            k: [] for k in RECORDS
-        }
         self.changes: dict[Kind, dict[tuple[UUID, UUID], Fields]] = {k: {} for k in RECORDS}
         self.gone: dict[Kind, list[UUID]] = {k: [] for k in RECORDS}
         self.digests: dict[Kind, list[tuple[UUID, UUID, int]]] = {k: [] for k in RECORDS}
@@ -346,33 +324,35 @@ class _Writing:
         attempt, stored, rows = each.attempt, each.stored, each.rows
         run_id = attempt.run_id
         later, arrivals = rows.later, stored.arrivals
-        for kind, packed in each.packed.items():
+        moments = [(at - EPOCH) // _MICROSECOND for at in arrivals]
+        for kind, found in each.packed.items():
             digests = known.get(kind, {})
             of_kind = rows.rows[kind]
-            for record_id, (_, digest) in packed.items():
+            new = self.new[kind] if self.new is not None else None
+            # The revision grows if there is any new row.
+            beginning = new.beginning(run_id.bytes, revision + 1) if new is not None else b""
+            for record_id, (packed, digest) in found.items():
                 stored_digest = digests.get(record_id)
                 if stored_digest == digest:
                     if isinstance(stored_digest, _Missing):
                         self.digests[kind].append((run_id, UUID(bytes=record_id), digest))
                     continue
                 is_changed = True
-                at = arrivals[later.get(record_id, 0)]
-                if stored_digest is None and self.can_copy:
-                    self.new[kind].append((run_id, record_id, at, of_kind[record_id], digest))
+                first, row = later.get(record_id, 0), of_kind[record_id]
+                if stored_digest is None and new is not None:
+                    new.add(beginning, record_id, moments[first], row, packed, digest)
                 else:
                     self.changes[kind][run_id, UUID(bytes=record_id)] = {
-                        **fields_of(kind, of_kind[record_id]),
-                        "recorded_at": at,
+                        **fields_of(kind, row),
+                        "recorded_at": arrivals[first],
                         "digest": digest,
                     }
-            if gone := digests.keys() - packed.keys():
+            if gone := digests.keys() - found.keys():
                 is_changed = True
                 self.gone[kind] += [UUID(bytes=record_id) for record_id in gone]
         if is_changed:
             revision += 1
             self.changed.append(run_id)
-        self.revisions[run_id] = revision
-        self.packed[run_id] = each.packed
         self.runs[run_id, run_id] = {
             **run,
             "revision": revision,
