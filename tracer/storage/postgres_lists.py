@@ -3,8 +3,8 @@
 A list goes along an index, newest first, and looks at a bounded number of rows for those that are
 wanted: what it costs does not grow with the table, even where nothing is found. What a list is
 often narrowed to has an index of its own, and nothing more to look for in it. The runs of a session
-or a subject are taken out of an index, whose order is another, and sorted, unless they are very
-many.
+or a subject, and the calls with a provider's id, are taken out of an index, whose order is another,
+and sorted, unless they are very many.
 """
 
 from __future__ import annotations
@@ -112,11 +112,7 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
-    for column, value in (("session_id", wanted.session), ("subject", wanted.subject)):
-        listing.among.add(
-            f"project_id = %(project_id)s AND {is_text(column, column)}",
-            **{column: _stored(value)},
-        )
+    _add_among(listing, session_id=wanted.session, subject=wanted.subject)
     _add_range(listing, wanted, cursor)
     # The runs with a status have an index by when they were recorded.
     _add_status(listing, listing.wanted if listing.by_start else listing.along, wanted.status)
@@ -150,11 +146,8 @@ def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | No
     _add_range(listing, wanted, cursor)
     _add_status(listing, listing.along, wanted.status)
     listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)
-    for column, value in (
-        ("name", _stored(wanted.name)),
-        ("provider_call_id", _stored(wanted.provider_call_id)),
-    ):
-        listing.along.add(is_text(column, column), **{column: value})
+    listing.along.add(is_text("name", "name"), name=_stored(wanted.name))
+    _add_among(listing, provider_call_id=wanted.provider_call_id)
     return listing
 
 
@@ -221,6 +214,15 @@ def _anywhere(text: str | None) -> str | None:
         return None
     literal = storable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"%{literal}%"
+
+
+def _add_among(listing: Listing, **texts: str | None) -> None:
+    """Narrow a list to the rows with these texts, each of which has an index."""
+    for column, value in texts.items():
+        listing.among.add(
+            f"project_id = %(project_id)s AND {is_text(column, column)}",
+            **{column: _stored(value)},
+        )
 
 
 def _add_status(listing: Listing, indexed: Where, shown: str | None) -> None:

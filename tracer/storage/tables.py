@@ -140,10 +140,10 @@ def is_text(column: str, value: str) -> str:
     return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
 
 
-def _of_whom(column: str, where: str, *then: str) -> Index:
-    """Index runs by a text: as with the names of tools, by its first 63 bytes."""
-    beginning = text(f"({column}::name)")
-    return Index(f"run_by_{column}", "project_id", beginning, *then, postgresql_where=text(where))
+def _by_text(table: str, column: str, *then: str) -> Index:
+    """Index rows by a text: as with the names of tools, by its first 63 bytes."""
+    beginning, where = text(f"({column}::name)"), text(f"{column} IS NOT NULL")
+    return Index(f"{table}_by_{column}", "project_id", beginning, *then, postgresql_where=where)
 
 
 def _key(column: str) -> PrimaryKeyConstraint:
@@ -194,8 +194,8 @@ class RunRow(_Stored, Run, table=True):
         # enumerations is not leakproof.
         _along("run_open", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
         _along("run_failed", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
-        _of_whom("session_id", "session_id IS NOT NULL"),
-        _of_whom("subject", "subject IS NOT NULL", "root_plan_id"),
+        _by_text("run", "session_id"),
+        _by_text("run", "subject", "root_plan_id"),
         Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
         Index(
             "run_to_sum_up",
@@ -363,13 +363,8 @@ class ToolCallRow(_Projectable, ActToolInfo, table=True):
             f"name IS NOT NULL AND {IS_FAILED}",
             "(name::name)",
         ),
-        _along(
-            "act_tool_info_by_provider_call_id",
-            "tool_call_id",
-            START,
-            "provider_call_id IS NOT NULL",
-            "(provider_call_id::name)",
-        ),
+        # In no order: few calls share the id, and each row has an entry.
+        _by_text("act_tool_info", "provider_call_id"),
     )
 
     tool_call_id: UUID = Field(primary_key=True)
