@@ -57,14 +57,10 @@ class Agent:
                 )
 
     @property
-    def toolkits(self) -> tuple[Toolkit, ...]:
-        """The toolkits among its tools."""
-        return tuple(each for each in self.tools if isinstance(each, Toolkit))
-
-    @property
     def all_instructions(self) -> str:
         """Its instructions and those of its toolkits."""
-        texts = [self.instructions, *(each.instructions for each in self.toolkits)]
+        toolkits = [each for each in self.tools if isinstance(each, Toolkit)]
+        texts = [self.instructions, *(each.instructions for each in toolkits)]
         return "\n\n".join(each for each in texts if each)
 
     def check_tools(self, registry: ToolRegistry) -> None:

@@ -17,7 +17,7 @@ from tracer.runtime.instructions import Instructions
 from tracer.tools.budget import BudgetLimits
 from tracer.tools.registry import ToolRegistry
 from tracer.tools.run_scope import RunScope, TokenResolver, token_is_user_id
-from tracer.tools.toolkit import common_state
+from tracer.tools.toolkit import Toolkit, common_state
 
 MAX_DEPTH = 10
 """How deep sub-plans may be nested unless the application says otherwise."""
@@ -105,8 +105,9 @@ class Application:
             )
         for each in self.agents:
             each.check_tools(self.registry)
-        of_agents = [toolkit for each in self.agents for toolkit in each.toolkits]
-        state = common_state([*self.registry.toolkits, *of_agents])
+        of_agents = [tool for each in self.agents for tool in each.tools]
+        toolkits = [each for each in of_agents if isinstance(each, Toolkit)]
+        state = common_state([*self.registry.toolkits, *toolkits])
         object.__setattr__(self, "initial_state", {**state, **self.session_state})
         if self.default_agent is None:
             object.__setattr__(self, "default_agent", self.agents[0].name)
