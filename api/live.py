@@ -61,7 +61,7 @@ async def run_events(
 ) -> AsyncGenerator[bytes]:
     """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
 
-    Whoever is not known any more, since a key was revoked, is told nothing more either.
+    The stream ends when the caller's key is revoked. It contains nothing that was written later.
 
     Args:
         reader: Where to read it.
@@ -77,19 +77,20 @@ async def run_events(
     while not watch.is_over:
         woken.clear()
         try:
+            changes = await _changes_of(reader, root_plan_id, after, settings.max_changes)
+            # After the read, so that nothing is sent that was written after the revocation.
             await check_caller()
-            changes = await reader.read_changes(root_plan_id, after, settings.max_changes)
         except NotIdentified:
-            return  # who comes back is told why
-        except RecordNotFound:
-            yield _DELETED
-            return
+            return  # a client that reconnects is told why
         except StoreUnavailable:
             # The client keeps what it has: a stream that ended here would only come back.
             yield KEEPALIVE_COMMENT if is_stale else _STALE
             is_stale = True
             await asyncio.sleep(settings.retry_seconds)
             continue
+        if changes is None:
+            yield _DELETED
+            return
         if is_stale or changes.is_reset or changes.revision != after:
             yield _event(changes)
             is_stale = False
@@ -100,6 +101,16 @@ async def run_events(
                 await woken.wait()
         if not woken.is_set():  # nothing happened, but the caller may not be known any more
             yield KEEPALIVE_COMMENT
+
+
+async def _changes_of(
+    reader: TraceReader, root_plan_id: UUID, after: int, most: int
+) -> RunChanges | None:
+    """Return the changes of a run; None if it does not exist."""
+    try:
+        return await reader.read_changes(root_plan_id, after, most)
+    except RecordNotFound:
+        return None
 
 
 _DELETED = format_sse_event(event="deleted", data_str="{}")
