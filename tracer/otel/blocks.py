@@ -33,7 +33,6 @@ KEY_BYTES = 16
 _HEADER = Struct("!BBQ")
 _VERSION = 1
 _ZSTD = 1
-_LEVEL = 1
 
 
 class UnreadableBlock(TracerError):
@@ -51,9 +50,14 @@ class TraceSpans:
     """The number of spans in it, at least one."""
 
 
-def pack_block(message: bytes) -> bytes:
-    """Return a serialized `TracesData` message as a block."""
-    return _HEADER.pack(_VERSION, _ZSTD, len(message)) + zstd.compress(message, _LEVEL)
+def pack_block(message: bytes, level: int = 1) -> bytes:
+    """Return a serialized `TracesData` message as a block.
+
+    Args:
+        message: The message.
+        level: The compression level of zstd.
+    """
+    return _HEADER.pack(_VERSION, _ZSTD, len(message)) + zstd.compress(message, level)
 
 
 def unpack_block(block: bytes) -> bytes:
