@@ -1,7 +1,16 @@
 import { expect, test } from 'vitest'
 import type { PlanNode } from '../api/shapes'
 import { nested, plan, step, toolCall } from './example-tree'
-import { ancestors, buildForest, isRecord, keyOf, openerOf, visibleRows, type Row } from './rows'
+import {
+  ancestors,
+  buildForest,
+  isRecord,
+  keyOf,
+  openerOf,
+  treeActivity,
+  visibleRows,
+  type Row,
+} from './rows'
 
 function outline(tops: readonly Row[], expanded: ReadonlySet<string>): string[] {
   return visibleRows(tops, expanded).map((row) => '  '.repeat(ancestors(row).length) + row.key)
@@ -73,4 +82,23 @@ test('a row whose record is the same object stays the same, below its new parent
   expect(after.byKey.get('step')).not.toBe(before.byKey.get('step'))
   expect(after.byKey.get('round')?.parent).toBe(after.byKey.get('step'))
   expect([...after.byKey.keys()]).toEqual([...before.byKey.keys()])
+})
+
+test('a tree is active while anything in it runs, however deep', () => {
+  const running = toolCall('call', { status: 'running' })
+  const sub = plan('sub', { agentExecutions: [step('s', { toolCalls: [running] })] })
+  const top = plan('root', { agentExecutions: [step('t', { subPlans: [sub] })] })
+
+  expect(treeActivity(buildForest(top))).toBe('active')
+})
+
+test('missing and abandoned records leave a tree uncertain', () => {
+  expect(treeActivity(buildForest(nested([toolCall('stray', { status: 'unknown' })])))).toBe(
+    'uncertain',
+  )
+  expect(treeActivity(buildForest(plan('root', { status: 'abandoned' })))).toBe('uncertain')
+})
+
+test('a tree whose records all ended has ended', () => {
+  expect(treeActivity(buildForest(nested()))).toBe('ended')
 })

@@ -1,4 +1,5 @@
 /** The API's hierarchy as the rows of one tree: what hangs under what, and what is visible. */
+import { activityOf, type Activity } from '../api/activity'
 import type { Kind, PlanNode, ToolCallNode, TreeNode } from '../api/shapes'
 import { extentOf, spanOf, type Extent, type Span } from './spans'
 
@@ -175,4 +176,15 @@ export function openerOf(forest: Forest, plan: PlanNode): ToolCallNode | null {
   if (plan.toolCallId === null) return null
   const row = forest.byKey.get(keyOf(forest, 'toolCall', plan.toolCallId))
   return isRecord(row) && row.record.kind === 'toolCall' ? row.record : null
+}
+
+/** Whether anything in the tree may still change. */
+export function treeActivity(forest: Forest): Activity {
+  let found: Activity = 'ended'
+  for (const row of forest.byKey.values()) {
+    const activity = isRecord(row) ? activityOf(row.record.status) : 'ended'
+    if (activity === 'active') return 'active'
+    if (activity === 'uncertain') found = 'uncertain'
+  }
+  return found
 }

@@ -1,6 +1,6 @@
 /** The run list as pages come in: loaded ones stay while the newest are read again. */
 import type { Run, RunPage } from '../api/shapes'
-import { activityOf } from './activity'
+import { activityOf } from '../api/activity'
 
 export const NO_RUNS: RunPage = { items: [], nextCursor: null, searchedBackTo: null }
 

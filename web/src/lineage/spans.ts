@@ -1,6 +1,6 @@
 /** From when to when a record took place. */
+import { activityOf } from '../api/activity'
 import type { TreeNode } from '../api/shapes'
-import { activityOf } from './activity'
 
 /** In milliseconds. */
 export interface Span {

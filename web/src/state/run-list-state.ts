@@ -2,7 +2,7 @@
 import { computed, shallowRef, watch, type Ref } from 'vue'
 import { listRuns } from '../api/client'
 import type { Failure } from '../api/outcome'
-import { activityOf } from '../lineage/activity'
+import { activityOf } from '../api/activity'
 import { askFor, type RunFilters } from '../lineage/run-filters'
 import { appendPage, below, NO_RUNS, refreshPage, worthReading } from '../lineage/run-pages'
 import { isAllTime } from '../lineage/time-range'

@@ -1,11 +1,11 @@
 /** One run and its tree, kept up to date while something in it may still change. */
 import { computed, nextTick, onScopeDispose, shallowRef } from 'vue'
+import { activityOf, type Activity } from '../api/activity'
 import { readRun, readTree } from '../api/client'
 import type { Failure } from '../api/outcome'
 import type { PlanNode, RunChanges, SingleRun } from '../api/shapes'
-import { activityOf, treeActivity, type Activity } from '../lineage/activity'
 import { fold, liveTree, topOf, type LiveTree } from '../lineage/live-tree'
-import { buildForest, EMPTY_FOREST, type Forest } from '../lineage/rows'
+import { buildForest, EMPTY_FOREST, treeActivity, type Forest } from '../lineage/rows'
 import { useNow } from './now'
 import { usePace } from './pace'
 import { retryDelay, usePolling } from './polling'

@@ -1,6 +1,5 @@
-/** Whether a record, or anything below it, may still change. */
-import type { ShownStatus, TreeNode } from '../api/shapes'
-import { isRecord, type Forest } from './rows'
+/** Whether a record may still change, by its status. */
+import type { ShownStatus, TreeNode } from './shapes'
 
 export type Activity =
   /** Something is running or waits for its turn. */
@@ -22,16 +21,6 @@ export function activityOf(status: ShownStatus): Activity {
     case 'succeeded':
       return 'ended'
   }
-}
-
-export function treeActivity(forest: Forest): Activity {
-  let found: Activity = 'ended'
-  for (const row of forest.byKey.values()) {
-    const activity = isRecord(row) ? activityOf(row.record.status) : 'ended'
-    if (activity === 'active') return 'active'
-    if (activity === 'uncertain') found = 'uncertain'
-  }
-  return found
 }
 
 /** Whether a tool goes on though its call was given up on, as far as is known. */
