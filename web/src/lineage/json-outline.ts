@@ -3,7 +3,7 @@
  * parsing would change numbers that JavaScript cannot hold and repeated keys, and what was parsed
  * deeply or of megabytes would have to be walked whole.
  */
-import { folded } from './search'
+import { folded } from './text-search'
 
 export interface JsonValue {
   kind: 'object' | 'array' | 'string' | 'other'

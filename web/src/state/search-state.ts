@@ -2,7 +2,8 @@
 import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { countsBelow } from '../lineage/failures'
 import { isRecord, type Row } from '../lineage/rows'
-import { foldedQuery, isCut, isHit } from '../lineage/search'
+import { isCut, isHit } from '../lineage/search'
+import { foldedQuery } from '../lineage/text-search'
 import type { Address } from './address'
 
 /** Typing on makes the last search useless. */

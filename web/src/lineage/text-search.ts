@@ -1,0 +1,93 @@
+/** Finding text in a text, whatever its case, accents and spaces are. */
+
+/**
+ * Text as it is compared: without case, accents and the width of letters, each run of spaces as one.
+ * JSON's `\u00e9` is the letter that it stands for.
+ */
+export function folded(text: string): string {
+  return isSimple(text) ? text.toLowerCase().replace(/\s+/g, ' ') : foldWithPlaces(text).text
+}
+
+/** What most payloads are, and what can be folded fast. */
+function isSimple(text: string): boolean {
+  return /^[\x00-\x7f]*$/.test(text) && !text.includes('\\u')
+}
+
+export interface Folded {
+  text: string
+  /** For each character of the folded text, where in the original it comes from; and its end. */
+  places: number[]
+}
+
+const PIECE = /\\u[0-9a-f]{4}|\s+|[^]/giu
+
+export function foldWithPlaces(text: string): Folded {
+  let out = ''
+  const places: number[] = []
+  for (const found of text.matchAll(PIECE)) {
+    const plain = foldedPiece(found[0])
+    for (let at = 0; at < plain.length; at += 1) places.push(found.index)
+    out += plain
+  }
+  places.push(text.length)
+  return { text: out, places }
+}
+
+function foldedPiece(piece: string): string {
+  if (/^\s/.test(piece)) return ' '
+  const character = piece.length === 6 ? String.fromCharCode(parseInt(piece.slice(2), 16)) : piece
+  const code = character.charCodeAt(0)
+  if (code < 0x80) return character.toLowerCase()
+  return character
+    .normalize('NFKD')
+    .toLowerCase()
+    .normalize('NFKD')
+    .replace(/\p{M}/gu, '')
+    .replace(/ς/g, 'σ')
+}
+
+/** What is looked for, folded; empty where there is nothing to look for. */
+export function foldedQuery(query: string): string {
+  return folded(query.trim())
+}
+
+/** A part of a text; `hit` where it is what was looked for. */
+export interface Part {
+  text: string
+  hit: boolean
+}
+
+/** Divides a text into what was looked for and what lies between, in order. */
+export function partsOf(text: string, query: string, most = 1_000): Part[] {
+  if (query === '' || text === '') return [{ text, hit: false }]
+  const simple = isSimple(text) && !query.includes(' ')
+  const { text: plain, places } = simple
+    ? { text: text.toLowerCase(), places: null }
+    : foldWithPlaces(text)
+  const parts: Part[] = []
+  let shown = 0
+  let left = most
+  for (let at = plain.indexOf(query); at >= 0 && left > 0;) {
+    const start = places ? places[at]! : at
+    const end = places ? endOf(places, at + query.length - 1) : at + query.length
+    if (start >= shown) {
+      if (start > shown) parts.push({ text: text.slice(shown, start), hit: false })
+      parts.push({ text: text.slice(start, end), hit: true })
+      shown = end
+      left -= 1
+    }
+    at = plain.indexOf(query, at + query.length)
+  }
+  if (shown < text.length) parts.push({ text: text.slice(shown), hit: false })
+  return parts
+}
+
+/**
+ * Where in the original a hit ends, of which `last` is the last folded character. A letter is a hit
+ * whole, with the accents after it, even where what it folds to is longer.
+ */
+function endOf(places: readonly number[], last: number): number {
+  let next = last + 1
+  while (next < places.length - 1 && places[next] === places[last]) next += 1
+  return places[next]!
+}
