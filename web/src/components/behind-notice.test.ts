@@ -1,13 +1,13 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest'
 import { nested } from '../lineage/example-tree'
+import { mountInRun } from '../lineage/mounting'
 import BehindNotice from './behind-notice.vue'
-import { mountWith } from './mounting'
 
 const behind = { spans: 6000, since: '2026-11-21T22:21:52Z' }
 
 async function notice(run: object, language: 'en' | 'zh-CN' = 'en') {
-  return (await mountWith(BehindNotice, { run }, nested(), language)).text()
+  return (await mountInRun(BehindNotice, { run }, nested(), language)).text()
 }
 
 test('a run that shows all its spans has no notice', async () => {

@@ -1,15 +1,13 @@
 // @vitest-environment happy-dom
 import { expect, test, vi } from 'vitest'
 import type { Outcome } from '../api/outcome'
-import { plan } from '../lineage/example-tree'
-import type { Payload } from '../state/whole-record'
 import { mountWith } from './mounting'
-import PayloadBlock from './payload-block.vue'
+import PayloadBlock, { type Payload } from './payload-block.vue'
 
 function show(payload: Partial<Payload>) {
   const loadWhole = async () => ({ ok: true, value: null }) as const
   const whole = { text: '', bytes: 0, truncated: false, loadWhole, ...payload }
-  return mountWith(PayloadBlock, { name: 'Result', payload: whole }, plan('root'))
+  return mountWith(PayloadBlock, { name: 'Result', payload: whole })
 }
 
 type Page = Awaited<ReturnType<typeof show>>

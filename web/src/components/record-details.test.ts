@@ -1,8 +1,8 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { nested, plan, step, toolCall } from '../lineage/example-tree'
+import { mountInRun } from '../lineage/mounting'
 import { buildForest } from '../lineage/rows'
-import { mountWith } from './mounting'
 import RecordDetails from './record-details.vue'
 
 // The rest of a record is asked of a server; here there is none, unless a test has its own answers.
@@ -11,7 +11,7 @@ afterEach(() => vi.unstubAllGlobals())
 
 function detailsOf(key: string, tree = nested(), language: 'en' | 'zh-CN' = 'en') {
   const row = buildForest(tree).byKey.get(key)
-  return mountWith(RecordDetails, { row }, tree, language)
+  return mountInRun(RecordDetails, { row }, tree, language)
 }
 
 function targets(page: Awaited<ReturnType<typeof detailsOf>>): Record<string, string> {

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, test, vi } from 'vitest'
 import { plan } from '../lineage/example-tree'
-import { mountWith } from './mounting'
+import { mountInRun } from '../lineage/mounting'
 import SpanList from './span-list.vue'
 
 afterEach(() => vi.unstubAllGlobals())
@@ -43,7 +43,7 @@ function serve(...pages: object[][]): URL[] {
 }
 
 async function listOf(rootPlanId: string, language: 'en' | 'zh-CN' = 'en') {
-  return mountWith(SpanList, { rootPlanId, recordId: 'step' }, plan(rootPlanId), language)
+  return mountInRun(SpanList, { rootPlanId, recordId: 'step' }, plan(rootPlanId), language)
 }
 
 async function opened(page: Awaited<ReturnType<typeof listOf>>) {

@@ -2,14 +2,14 @@
 import { expect, test } from 'vitest'
 import type { ToolCallNode } from '../api/shapes'
 import { plan, toolCall } from '../lineage/example-tree'
+import { mountInRun } from '../lineage/mounting'
 import { buildForest } from '../lineage/rows'
-import { mountWith } from './mounting'
 import TreeRow from './tree-row.vue'
 
 function show(fields: Partial<ToolCallNode>, props = {}) {
   const tree = plan('root', { unplaced: [toolCall('call', fields)] })
   const row = buildForest(tree).byKey.get('call')
-  return mountWith(
+  return mountInRun(
     TreeRow,
     { row, level: 2, expanded: false, failures: 0, hits: 0, ...props },
     tree,

@@ -1,5 +1,6 @@
 /** Everything that a run page shows of its run, put together. */
 import { computed, inject, provide, shallowRef, type InjectionKey, type Ref } from 'vue'
+import { SOUGHT } from '../components/sought'
 import { countsBelow, failures, inOrder, neighbour } from '../lineage/failures'
 import type { Forest, Row } from '../lineage/rows'
 import { windowAround } from '../lineage/time-scale'
@@ -7,7 +8,7 @@ import { spanIn } from '../lineage/timeline'
 import { useAddress } from './address'
 import { FOREST } from './forest-key'
 import { useOpening } from './opening-state'
-import { SOUGHT, useSearch } from './search-state'
+import { useSearch } from './search-state'
 import { useSelection } from './selection'
 import { TIMES, useTimeWindow } from './time-window'
 

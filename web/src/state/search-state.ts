@@ -1,5 +1,5 @@
 /** What is looked for in a run, and where it is. */
-import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
+import { computed, shallowRef, watch, type Ref } from 'vue'
 import { countsBelow } from '../lineage/failures'
 import { isRecord, type Row } from '../lineage/rows'
 import { isCut, isHit } from '../lineage/search'
@@ -46,11 +46,4 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
       : ordered.value.filter((row) => isRecord(row) && isCut(row.record)).length,
   )
   return { query, sought, settle, hits, hitKeys, hitsBelow, cut }
-}
-
-/** What is looked for in the shown run, folded, for whatever shows its texts. */
-export const SOUGHT: InjectionKey<Readonly<Ref<string>>> = Symbol('sought')
-
-export function useSought(): Readonly<Ref<string>> {
-  return inject(SOUGHT, () => shallowRef(''), true)
 }

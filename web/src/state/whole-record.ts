@@ -2,15 +2,7 @@
 import { readPlan, readStep, readThinkAct, readToolCall } from '../api/client'
 import type { Outcome } from '../api/outcome'
 import type { PlanNode, StepNode, ThinkActNode, ToolCallNode } from '../api/shapes'
-
-export interface Payload {
-  /** As much as the tree carries; null where the record has none. */
-  text: string | null
-  /** The size of the whole. */
-  bytes: number | null
-  truncated: boolean
-  loadWhole: () => Promise<Outcome<string | null>>
-}
+import type { Payload } from '../components/payload-block.vue'
 
 export function planPayload(plan: PlanNode, field: 'userRequest' | 'summary'): Payload {
   return {
