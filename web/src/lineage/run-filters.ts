@@ -1,8 +1,8 @@
 /** Which runs a reader wants to see, kept in the address of the list. */
 import type { RouteLocationRaw } from 'vue-router'
 import type { ShownStatus } from '../api/shapes'
-import type { Query } from './page-link'
 import { ALL_TIME, boundsOf, isAllTime, readRange, writeRange, type TimeRange } from './time-range'
+import { givenIn, type Query } from './url-query'
 
 export interface RunFilters {
   /** Text within titles, tool and agent names or errors. */
@@ -71,8 +71,7 @@ export function writeFilters(filters: RunFilters): Query {
 
 /** Leads to the list with these filters alone. */
 export function listWith(filters: Partial<RunFilters>): RouteLocationRaw {
-  const query = Object.entries(writeFilters({ ...NO_FILTERS, ...filters }))
-  return { name: 'runs', query: Object.fromEntries(query.filter(([, value]) => value !== null)) }
+  return { name: 'runs', query: givenIn(writeFilters({ ...NO_FILTERS, ...filters })) }
 }
 
 /** How many filters are set, so that less is listed than there is. */

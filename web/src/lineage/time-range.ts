@@ -1,5 +1,5 @@
 /** A span of time that a page is about: up to now, or between two moments; in the address. */
-import type { Query } from './page-link'
+import type { Query } from './url-query'
 
 export const LENGTHS = {
   '1h': 3_600_000,

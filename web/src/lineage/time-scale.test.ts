@@ -4,11 +4,13 @@ import {
   momentAt,
   panned,
   placeOf,
+  readWindow,
   roundStep,
   ticks,
-  windowAround,
   wholeWindow,
+  windowAround,
   withinWhole,
+  writeWindow,
   zoomed,
 } from './time-scale'
 
@@ -85,5 +87,24 @@ test('ticks are the multiples of the step that the window shows, however little 
     const count = ticks({ from: length / 3, to: length * 1.3333 }, 6).moments.length
     expect(count).toBeGreaterThan(0)
     expect(count).toBeLessThanOrEqual(7)
+  }
+})
+
+test('windows come back as exactly as they can be seen', () => {
+  expect(writeWindow({ from: 1234.56789, to: 5678.9 })).toBe('1234.57-5678.9')
+  expect(writeWindow({ from: 0.12344, to: 0.13344 })).toBe('0.1234-0.1334')
+  expect(readWindow('1234.57-5678.9')).toEqual({ from: 1234.57, to: 5678.9 })
+  expect(writeWindow(null)).toBeNull()
+  for (const nonsense of [
+    null,
+    '',
+    '5',
+    '5-5',
+    '9-1',
+    'a-b',
+    '1-Infinity',
+    `1-${'9'.repeat(50)}`,
+  ]) {
+    expect(readWindow(nonsense)).toBeNull()
   }
 })

@@ -105,3 +105,18 @@ export function ticks(shown: TimeWindow, most: number): { step: number; moments:
   }
   return { step, moments }
 }
+
+/** Reads a window from an address, `from-to` in milliseconds; null shows the whole. */
+export function readWindow(text: string | null): TimeWindow | null {
+  const found = /^(-?\d{1,13}(?:\.\d{1,4})?)-(-?\d{1,13}(?:\.\d{1,4})?)$/.exec(text ?? '')
+  if (!found) return null
+  const [from, to] = [Number(found[1]), Number(found[2])]
+  return from < to ? { from, to } : null
+}
+
+/** As exact as can be seen: a hundred-thousandth of what is shown. */
+export function writeWindow(shown: TimeWindow | null): string | null {
+  if (shown === null) return null
+  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10((shown.to - shown.from) / 1e5))))
+  return `${Number(shown.from.toFixed(digits))}-${Number(shown.to.toFixed(digits))}`
+}

@@ -1,7 +1,7 @@
 /** What a page shows, kept in its address: read when it is opened, written as it changes. */
 import { onScopeDispose, watch } from 'vue'
 import { useRoute, useRouter } from 'vue-router'
-import type { Query } from '../lineage/page-link'
+import type { Query } from '../lineage/url-query'
 
 /** Browsers refuse address changes that come too fast, as they would while an arrow key is held. */
 const SETTLE = 150

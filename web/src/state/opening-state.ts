@@ -10,7 +10,7 @@ import {
   openWhatFits,
   type OpeningRule,
 } from '../lineage/opening'
-import { readKeys, readRule, writeKeys, writeRule } from '../lineage/page-link'
+import { readKeys, readRule, writeKeys, writeRule } from '../lineage/opening-link'
 import { ancestors, visibleRows, type Forest, type Row } from '../lineage/rows'
 import type { Address } from './address'
 

@@ -1,12 +1,13 @@
 /** The waterfall: whether it is shown, and which part of the run's time. */
 import { computed, inject, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
-import { readWindow, writeWindow } from '../lineage/page-link'
 import { buildTimeline, NO_TIMELINE } from '../lineage/timeline'
 import {
   panned,
+  readWindow,
   ticks,
   wholeWindow,
   withinWhole,
+  writeWindow,
   zoomed,
   type TimeWindow,
 } from '../lineage/time-scale'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { readKeys, readRule, readWindow, writeKeys, writeRule, writeWindow } from './page-link'
+import { readKeys, readRule, writeKeys, writeRule } from './opening-link'
 
 test('rules come back from an address as they were put there', () => {
   for (const rule of ['fit', 'steps', 'rounds', 'calls', 'subPlans', 'all', 1, 12] as const) {
@@ -7,25 +7,6 @@ test('rules come back from an address as they were put there', () => {
   }
   for (const nonsense of ['', '0', '-1', 'everything', '1e9', '<script>']) {
     expect(readRule(nonsense)).toBe('fit')
-  }
-})
-
-test('windows come back as exactly as they can be seen', () => {
-  expect(writeWindow({ from: 1234.56789, to: 5678.9 })).toBe('1234.57-5678.9')
-  expect(writeWindow({ from: 0.12344, to: 0.13344 })).toBe('0.1234-0.1334')
-  expect(readWindow('1234.57-5678.9')).toEqual({ from: 1234.57, to: 5678.9 })
-  expect(writeWindow(null)).toBeNull()
-  for (const nonsense of [
-    null,
-    '',
-    '5',
-    '5-5',
-    '9-1',
-    'a-b',
-    '1-Infinity',
-    `1-${'9'.repeat(50)}`,
-  ]) {
-    expect(readWindow(nonsense)).toBeNull()
   }
 })
 

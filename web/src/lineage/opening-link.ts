@@ -1,9 +1,5 @@
-/** What a run page shows, as the query of its address: short, and read by people now and then. */
+/** Which rows are open, as the query of an address: short, and read by people now and then. */
 import type { OpeningRule } from './opening'
-import type { TimeWindow } from './time-scale'
-
-/** A query's parameters; null where one is to be left out. */
-export type Query = Record<string, string | null>
 
 const RULES = ['steps', 'rounds', 'calls', 'subPlans', 'all'] as const
 
@@ -16,21 +12,6 @@ export function readRule(text: string | null): OpeningRule {
 
 export function writeRule(rule: OpeningRule): string | null {
   return rule === 'fit' ? null : String(rule)
-}
-
-/** Reads `from-to` in milliseconds; null shows the whole. */
-export function readWindow(text: string | null): TimeWindow | null {
-  const found = /^(-?\d{1,13}(?:\.\d{1,4})?)-(-?\d{1,13}(?:\.\d{1,4})?)$/.exec(text ?? '')
-  if (!found) return null
-  const [from, to] = [Number(found[1]), Number(found[2])]
-  return from < to ? { from, to } : null
-}
-
-/** As exact as can be seen: a hundred-thousandth of what is shown. */
-export function writeWindow(shown: TimeWindow | null): string | null {
-  if (shown === null) return null
-  const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10((shown.to - shown.from) / 1e5))))
-  return `${Number(shown.from.toFixed(digits))}-${Number(shown.to.toFixed(digits))}`
 }
 
 const SHORTEST_END = 6
