@@ -1,7 +1,6 @@
 import { expect, test } from 'vitest'
 import {
   askFor,
-  listWith,
   narrowing,
   NO_FILTERS,
   readFilters,
@@ -55,8 +54,4 @@ test('the API is asked for what the filters say, without the space around names'
 test('what lists more than usual is not counted among what lists less', () => {
   expect(narrowing(FULL)).toBe(8)
   expect(narrowing({ ...NO_FILTERS, otherTraces: true, text: '  ' })).toBe(0)
-})
-
-test('a link to the list has no more in it than what it is about', () => {
-  expect(listWith({ session: ' a&b ' })).toEqual({ name: 'runs', query: { session: ' a&b ' } })
 })

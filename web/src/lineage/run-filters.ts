@@ -1,8 +1,7 @@
 /** Which runs a reader wants to see, kept in the address of the list. */
-import type { RouteLocationRaw } from 'vue-router'
 import type { ShownStatus } from '../api/shapes'
 import { ALL_TIME, boundsOf, isAllTime, readRange, writeRange, type TimeRange } from './time-range'
-import { givenIn, type Query } from './url-query'
+import type { Query } from './url-query'
 
 export interface RunFilters {
   /** Text within titles, tool and agent names or errors. */
@@ -67,11 +66,6 @@ export function writeFilters(filters: RunFilters): Query {
     ...writeRange(filters.range),
     otherTraces: filters.otherTraces ? 'true' : null,
   }
-}
-
-/** Leads to the list with these filters alone. */
-export function listWith(filters: Partial<RunFilters>): RouteLocationRaw {
-  return { name: 'runs', query: givenIn(writeFilters({ ...NO_FILTERS, ...filters })) }
 }
 
 /** How many filters are set, so that less is listed than there is. */
