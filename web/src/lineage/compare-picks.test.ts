@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Run } from '../api/shapes'
-import { oldestFirst, picksFor, picksWith, readPicks, writePicks } from './compare-picks'
+import { picksFor } from './compare-picks'
 
 function run(rootPlanId: string, title: string, startedAt: string | null): Run {
   return { rootPlanId, title, startedAt } as Run
@@ -32,31 +32,4 @@ test('what was before is on the left', () => {
   expect([older!.left, older!.right]).toEqual(['older', 'one'])
   expect([newer!.left, newer!.right]).toEqual(['one', 'newer'])
   expect(picksFor(ONE, [[run('open', 'x', null)]], 1)[0]!.right).toBe('open')
-})
-
-const IDS = ['1', '2', '3'].map((digit) => `01a20233-9c2f-77eb-85ea-${digit.repeat(12)}`)
-
-test('what is picked comes back from an address as it was put there', () => {
-  for (const picked of [[], IDS.slice(0, 1), IDS.slice(0, 2)]) {
-    expect(readPicks(writePicks(picked))).toEqual(picked)
-  }
-  expect(writePicks([])).toBeNull()
-})
-
-test('an address picks no more than two runs, each once, and no nonsense', () => {
-  expect(readPicks(IDS.join('.'))).toEqual(IDS.slice(0, 2))
-  expect(readPicks(`${IDS[0]}.${IDS[0]}.${IDS[1]}`)).toEqual(IDS.slice(0, 2))
-  expect(readPicks('one..<script>')).toEqual([])
-  expect(readPicks(null)).toEqual([])
-})
-
-test('whoever picks a third changes the second', () => {
-  expect(picksWith(['one'], 'two')).toEqual(['one', 'two'])
-  expect(picksWith(['one', 'two'], 'three')).toEqual(['one', 'three'])
-})
-
-test('what is picked and not listed any more is older than what is', () => {
-  expect(oldestFirst(['new', 'old'], ['new', 'old'])).toEqual(['old', 'new'])
-  expect(oldestFirst(['new', 'gone'], ['new'])).toEqual(['gone', 'new'])
-  expect(oldestFirst(['gone', 'new'], ['new'])).toEqual(['gone', 'new'])
 })

@@ -1,4 +1,4 @@
-/** Runs picked to be compared, and which are worth comparing with one. */
+/** Runs that are worth comparing with one. */
 import type { Run } from '../api/shapes'
 
 export interface Pick {
@@ -33,34 +33,4 @@ export function picksFor(run: Run, lists: readonly (readonly Run[])[], most: num
 
 function begun(run: Run): number {
   return run.startedAt === null ? Infinity : Date.parse(run.startedAt)
-}
-
-const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-/** Two are compared: whoever picks a third changes the second. */
-export function picksWith(picked: readonly string[], id: string): readonly string[] {
-  return [...picked.slice(0, 1), id]
-}
-
-/** The runs that an address names as picked, each once. */
-export function readPicks(text: string | null): readonly string[] {
-  const named = (text ?? '').split('.').filter((id) => RUN_ID.test(id))
-  return [...new Set(named)].slice(0, 2)
-}
-
-export function writePicks(picked: readonly string[]): string | null {
-  return picked.join('.') || null
-}
-
-/**
- * The picked runs in the order in which they are compared, what was before on the left.
- *
- * @param listed The ids of the listed runs, newest first; what is not among them is older.
- */
-export function oldestFirst(
-  picked: readonly string[],
-  listed: readonly string[],
-): readonly string[] {
-  const place = (id: string) => (listed.includes(id) ? listed.indexOf(id) : listed.length)
-  return [...picked].sort((one, other) => place(other) - place(one))
 }
