@@ -18,7 +18,7 @@ from tracer.lineage import UNSTORED
 from tracer.nodes import ROWS
 from tracer.records import Kind
 
-FILE = Path(__file__).parents[1] / "web" / "src" / "lineage" / "live-tree-cases.jsonl"
+FILE = Path(__file__).parents[1] / "web/src/run/live/live-tree-cases.jsonl"
 CASES = 30
 IDS = "abcde"
 """Few, so that records of several kinds have the same, and parents come late or never."""

@@ -1,4 +1,4 @@
-// Takes over the chosen theme before anything is painted; `src/state/theme.ts` keeps it.
+// Takes over the chosen theme before anything is painted; `src/theme.ts` keeps it.
 try {
   const theme = localStorage.getItem('tracer.theme')
   if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme

@@ -1,9 +1,9 @@
 import { createApp } from 'vue'
 import App from './app.vue'
 import { createLanguages, firstLanguage } from './i18n/languages'
+import { rememberedChoice } from './page/reader-choices'
 import { router } from './router'
-import { leadToSignIn } from './state/caller'
-import { rememberedChoice } from './state/reader-choices'
+import { leadToSignIn } from './sign-in/caller'
 import './styles/page.css'
 
 leadToSignIn(router)

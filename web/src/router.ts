@@ -1,12 +1,12 @@
 import { createRouter, createWebHistory } from 'vue-router'
-import CompareView from './views/compare-view.vue'
-import ComparePicksView from './views/compare-picks-view.vue'
-import NotFoundView from './views/not-found-view.vue'
-import RunListView from './views/run-list-view.vue'
-import RunView from './views/run-view.vue'
-import SignInView from './views/sign-in-view.vue'
-import ToolCallView from './views/tool-call-view.vue'
-import ToolsView from './views/tools-view.vue'
+import ComparePicksView from './compare/compare-picks-view.vue'
+import CompareView from './compare/compare-view.vue'
+import NotFoundView from './page/not-found-view.vue'
+import RunView from './run/run-view.vue'
+import ToolCallView from './run/tool-call-view.vue'
+import RunListView from './runs/run-list-view.vue'
+import SignInView from './sign-in/sign-in-view.vue'
+import ToolsView from './tools/tools-view.vue'
 
 export const router = createRouter({
   history: createWebHistory(),

@@ -1,0 +1,66 @@
+/** What a page shows, kept in its address: read when it is opened, written as it changes. */
+import { onScopeDispose, watch } from 'vue'
+import { useRoute, useRouter } from 'vue-router'
+import type { Query } from '../lib/url-query'
+
+/** Browsers refuse address changes that come too fast, as they would while an arrow key is held. */
+const SETTLE = 150
+
+export interface Address {
+  /** The value of a parameter, null where there is none. */
+  read: (name: string) => string | null
+  /** Changes parameters shortly; a new history entry is made only where `push` says so. */
+  write: (changes: Query, push?: boolean) => void
+  /** Hears of every change that is not a `write`: links, back and forward. */
+  onArrival: (hear: () => void) => void
+}
+
+export function useAddress(): Address {
+  const route = useRoute()
+  const router = useRouter()
+  const hearers: (() => void)[] = []
+  let waiting: Query = {}
+  let pushes = false
+  let timer: ReturnType<typeof setTimeout> | undefined
+  /** The query that was written last, until it is the page's. */
+  let written: string | null = null
+
+  function read(name: string): string | null {
+    const value = route.query[name]
+    return (Array.isArray(value) ? value[0] : value) || null
+  }
+
+  function write(changes: Query, push = false) {
+    Object.assign(waiting, changes)
+    pushes ||= push
+    clearTimeout(timer)
+    timer = setTimeout(flush, SETTLE)
+  }
+
+  function flush() {
+    const query = { ...route.query, ...waiting }
+    for (const [name, value] of Object.entries(query)) if (value === null) delete query[name]
+    const push = pushes
+    waiting = {}
+    pushes = false
+    const text = JSON.stringify(query)
+    if (text === JSON.stringify(route.query)) return
+    written = text
+    void (push ? router.push({ query }) : router.replace({ query }))
+  }
+
+  watch(
+    () => route.query,
+    (query) => {
+      const own = JSON.stringify(query) === written
+      written = null
+      if (own) return
+      clearTimeout(timer)
+      waiting = {}
+      pushes = false
+      for (const hear of hearers) hear()
+    },
+  )
+  onScopeDispose(() => clearTimeout(timer))
+  return { read, write, onArrival: (hear) => void hearers.push(hear) }
+}

@@ -1,0 +1,212 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { nested, plan, step, toolCall } from '../forest/example-tree'
+import { mountInRun } from '../forest/mounting'
+import { buildForest } from '../forest/rows'
+import RecordDetails from './record-details.vue'
+
+// The rest of a record is asked of a server; here there is none, unless a test has its own answers.
+beforeEach(() => vi.stubGlobal('fetch', () => Promise.reject(new TypeError('no server'))))
+afterEach(() => vi.unstubAllGlobals())
+
+function detailsOf(key: string, tree = nested(), language: 'en' | 'zh-CN' = 'en') {
+  const row = buildForest(tree).byKey.get(key)
+  return mountInRun(RecordDetails, { row }, tree, language)
+}
+
+function targets(page: Awaited<ReturnType<typeof detailsOf>>): Record<string, string> {
+  const links = page.findAll('a').map((link) => [link.text(), link.attributes('href') ?? ''])
+  return Object.fromEntries(links)
+}
+
+test('a sub-plan says which tool call triggered it, with its parameters, and leads to it', async () => {
+  const page = await detailsOf('sub')
+
+  expect(page.text()).toContain('Triggered by tool: medication_check')
+  expect(page.text()).toContain('"patient": "p-1"')
+  expect(targets(page)['Go to the tool call']).toBe('/runs/root?select=opener')
+})
+
+test('a sub-plan speaks Chinese too', async () => {
+  expect((await detailsOf('sub', nested(), 'zh-CN')).text()).toContain(
+    '由工具触发：medication_check',
+  )
+})
+
+test('a tool call leads to the sub-plans that it opened', async () => {
+  const page = await detailsOf('opener')
+
+  expect(page.text()).toContain('Sub-plans it opened')
+  expect(targets(page)['Plan sub']).toBe('/runs/root?select=sub')
+})
+
+test('the breadcrumbs lead from the root plan down', async () => {
+  const page = await detailsOf('inner')
+  const names = page.findAll('nav a').map((link) => link.text())
+
+  expect(names).toEqual([
+    'Plan root',
+    'agent step',
+    'Round 1',
+    'medication_check',
+    'Plan sub',
+    'agent sub-step',
+  ])
+})
+
+test('a hand-off leads to the step that made it', async () => {
+  const handedOff = plan('sub', { parentPlanId: 'root', openedByStepId: 'step' })
+  const tree = plan('root', { agentExecutions: [step('step', { subPlans: [handedOff] })] })
+  const page = await detailsOf('sub', tree)
+
+  expect(page.text()).toContain('Handed off by: agent step')
+  expect(targets(page)['Go to the step']).toBe('/runs/root?select=step')
+})
+
+test('a failed call shows its error, and a call that ended late its late end', async () => {
+  const call = toolCall('call', {
+    status: 'cancelled',
+    reason: 'timed_out',
+    error: { type: 'TimedOut', message: 'It took too long.', stack: 'line 1' },
+    lateStatus: 'succeeded',
+    lateFinishedAt: '2026-11-21T22:30:00Z',
+    lateResult: 'after all',
+  })
+  const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+  for (const text of ['TimedOut', 'It took too long.', 'timed_out', 'after all', 'as succeeded']) {
+    expect(page.text()).toContain(text)
+  }
+  expect(page.text()).toContain('The parent of this record is not known yet.')
+})
+
+test('a call says what hooks made of it, and what it changed', async () => {
+  const call = toolCall('call', {
+    effectiveArguments: '{"patient": "p-2"}',
+    forgedArguments: ['token_id', 'user_id'],
+    shortCircuitedBy: 'customer_hook',
+    stateChanges: '[{"op": "increment", "path": ["visits"], "value": 1}]',
+  })
+  const tree = plan('root', { unplaced: [call] })
+  const words = {
+    en: ['Effective arguments', 'Forged arguments', 'Answered by hook', 'State changes'],
+    'zh-CN': ['实际参数', '伪造的参数', '由钩子代答', '会话状态变更'],
+  }
+
+  for (const language of ['en', 'zh-CN'] as const) {
+    const text = (await detailsOf('call', tree, language)).text()
+    for (const said of [
+      ...words[language],
+      'p-2',
+      'token_id, user_id',
+      'customer_hook',
+      'visits',
+    ]) {
+      expect(text).toContain(said)
+    }
+  }
+})
+
+test('what was masked is said, and where', async () => {
+  const call = toolCall('call', { masked: ['arguments:/password', 'result'] })
+  const tree = plan('root', { unplaced: [call] })
+
+  const said = 'Masked or not kept: arguments:/password, result'
+  expect((await detailsOf('call', tree)).text()).toContain(said)
+  expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain(
+    '已遮蔽或未保留：arguments:/password',
+  )
+})
+
+test('a call that no hook touched shows nothing of hooks', async () => {
+  const text = (await detailsOf('call', plan('root', { unplaced: [toolCall('call')] }))).text()
+
+  for (const said of ['Effective arguments', 'Forged', 'Answered by hook', 'State changes']) {
+    expect(text).not.toContain(said)
+  }
+})
+
+test('a tool that goes on after its timeout is said to, until its late end comes', async () => {
+  const call = toolCall('call', { status: 'failed', reason: 'timed_out', stillRunning: true })
+  const page = await detailsOf('call', plan('root', { unplaced: [call] }))
+
+  expect(page.get('.status').text()).toBe('failedtimed_outstill running')
+  expect(page.text()).toContain('went on regardless')
+
+  const ended = { ...call, lateStatus: 'succeeded' as const }
+  const later = await detailsOf('call', plan('root', { unplaced: [ended] }))
+
+  expect(later.text()).not.toContain('still running')
+})
+
+test.each([
+  ['unknown', 'A placeholder'],
+  ['abandoned', 'went silent'],
+  ['pending', 'not started'],
+] as const)('a record that is %s is explained', async (status, words) => {
+  const tree = plan('root', { status, title: null, abandonedAt: '2026-11-21T22:30:00Z' })
+
+  expect((await detailsOf('root', tree)).text()).toContain(words)
+})
+
+test.each([
+  ['01a2-recorder', ['01a2-recorder', 'last sign of life', '1m'], ['01a2-recorder', '有效期为']],
+  ['root', ['No recorder is named', '1m'], ['静默']],
+])('an abandoned record says whose lease ran out: %s', async (recorderId, english, chinese) => {
+  const lease = {
+    recorderId,
+    seenAt: '2026-11-21T22:29:00Z',
+    leaseSeconds: 60,
+    expiresAt: '2026-11-21T22:30:00.000000Z',
+    renewAfterSeconds: 20,
+  }
+  vi.stubGlobal('fetch', async (request: Request) => {
+    if (!request.url.includes('/leases')) return Response.json({ items: [], nextCursor: null })
+    return Response.json({ items: [{ ...lease, expiresAt: '2026-11-21T22:00:00Z' }, lease] })
+  })
+  const call = toolCall('call', { status: 'abandoned', abandonedAt: '2026-11-21T22:30:00Z' })
+  const tree = plan('root', { unplaced: [call] })
+
+  for (const [language, words] of [
+    ['en', english],
+    ['zh-CN', chinese],
+  ] as const) {
+    const page = await detailsOf('call', tree, language)
+    for (const said of words) {
+      await vi.waitFor(() => expect(page.get('.notice:last-of-type').text()).toContain(said))
+    }
+  }
+})
+
+test('what an agent wrote is text, whatever it is', async () => {
+  const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+  const call = toolCall('call', { name: hostile, arguments: hostile, result: hostile })
+  const page = await detailsOf('call', plan('root', { title: hostile, unplaced: [call] }))
+
+  expect(page.findAll('img, script')).toHaveLength(0)
+  expect(page.get('h2').text()).toBe(hostile)
+})
+
+test('the messages of a think-act are loaded when it is looked at', async () => {
+  const messages = JSON.stringify([{ role: 'user', content: 'How was my week?' }])
+  vi.stubGlobal('fetch', async (request: Request) => {
+    const isOfSpans = request.url.includes('/spans')
+    return Response.json(
+      isOfSpans ? { items: [], nextCursor: null } : { thinkActId: 'round', messages },
+    )
+  })
+  const page = await detailsOf('round')
+
+  await vi.waitFor(() => expect(page.text()).toContain('How was my week?'))
+})
+
+test('a place that was worked out says from what', async () => {
+  const evidence = { inferred: true, inferredFrom: 'its first message is the text of the call' }
+  const call = toolCall('call', evidence)
+  const tree = plan('root', { unplaced: [call] })
+
+  expect((await detailsOf('call', tree)).text()).toContain(
+    'worked out from its first message is the text of the call',
+  )
+  expect((await detailsOf('call', tree, 'zh-CN')).text()).toContain('推断')
+})

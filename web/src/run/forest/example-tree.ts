@@ -1,0 +1,165 @@
+/** Builders of small trees, for tests. */
+import type {
+  NodeTotals,
+  PlanNode,
+  StepNode,
+  ThinkActNode,
+  ToolCallNode,
+  TreeNode,
+} from '../../api/shapes'
+
+const NOTHING: NodeTotals = {
+  inputTokens: 0,
+  outputTokens: 0,
+  costUsd: 0,
+  toolCalls: 0,
+  failures: 0,
+}
+
+const ALIKE = {
+  status: 'succeeded' as const,
+  reason: null,
+  startedAt: '2026-11-21T22:21:52.462812Z',
+  finishedAt: '2026-11-21T22:21:53.462812Z',
+  abandonedAt: null,
+  durationMs: 1000,
+  position: 0,
+  masked: null,
+  revision: 1,
+  error: null,
+  own: NOTHING,
+  cumulative: NOTHING,
+}
+
+export function plan(planId: string, fields: Partial<PlanNode> = {}): PlanNode {
+  return {
+    ...ALIKE,
+    kind: 'plan',
+    planId,
+    rootPlanId: 'root',
+    parentPlanId: null,
+    toolCallId: null,
+    openedByStepId: null,
+    inferred: false,
+    inferredFrom: null,
+    parentActToolCall: null,
+    title: `Plan ${planId}`,
+    agentName: 'planner',
+    template: null,
+    templateVersion: null,
+    depth: 0,
+    userRequest: 'How was my week?',
+    userRequestBytes: 16,
+    userRequestTruncated: false,
+    summary: null,
+    summaryBytes: null,
+    summaryTruncated: false,
+    agentExecutions: [],
+    subPlanCount: 0,
+    unplaced: [],
+    ...fields,
+  }
+}
+
+export function step(stepId: string, fields: Partial<StepNode> = {}): StepNode {
+  return {
+    ...ALIKE,
+    kind: 'step',
+    stepId,
+    planId: 'root',
+    agentName: `agent ${stepId}`,
+    request: 'Look at the week',
+    requestBytes: 16,
+    requestTruncated: false,
+    result: null,
+    resultBytes: null,
+    resultTruncated: false,
+    thinkActs: [],
+    toolCalls: [],
+    subPlanCount: 0,
+    subPlans: [],
+    ...fields,
+  }
+}
+
+export function thinkAct(thinkActId: string, fields: Partial<ThinkActNode> = {}): ThinkActNode {
+  return {
+    ...ALIKE,
+    kind: 'thinkAct',
+    thinkActId,
+    stepId: null,
+    requestedModel: 'scripted',
+    model: 'scripted',
+    inputTokens: 120,
+    outputTokens: 40,
+    costUsd: 0.0004,
+    thought: 'I look it up.',
+    thoughtBytes: 13,
+    thoughtTruncated: false,
+    toolCalls: [],
+    ...fields,
+  }
+}
+
+export function toolCall(toolCallId: string, fields: Partial<ToolCallNode> = {}): ToolCallNode {
+  return {
+    ...ALIKE,
+    kind: 'toolCall',
+    toolCallId,
+    stepId: null,
+    thinkActId: null,
+    parentToolCallId: null,
+    providerCallId: 'call_0',
+    inferred: false,
+    inferredFrom: null,
+    name: `tool_${toolCallId}`,
+    toolType: 'STATELESS',
+    attempt: 1,
+    forgedArguments: [],
+    shortCircuitedBy: null,
+    stillRunning: null,
+    lateFinishedAt: null,
+    lateStatus: null,
+    arguments: '{"patient": "p-1"}',
+    argumentsBytes: 18,
+    argumentsTruncated: false,
+    effectiveArguments: null,
+    effectiveArgumentsBytes: null,
+    effectiveArgumentsTruncated: false,
+    result: 'ok',
+    resultBytes: 2,
+    resultTruncated: false,
+    stateChanges: null,
+    stateChangesBytes: null,
+    stateChangesTruncated: false,
+    lateResult: null,
+    lateResultBytes: null,
+    lateResultTruncated: false,
+    subPlanCount: 0,
+    subPlans: [],
+    toolCalls: [],
+    ...fields,
+  }
+}
+
+/** A root plan whose one call opened a sub-plan with a call of its own: six levels and a bit. */
+export function nested(unplaced: TreeNode[] = []): PlanNode {
+  const subPlan = plan('sub', {
+    parentPlanId: 'root',
+    toolCallId: 'opener',
+    parentActToolCall: {
+      toolCallId: 'opener',
+      name: 'medication_check',
+      arguments: '{"patient": "p-1"}',
+      status: 'succeeded',
+    },
+    agentExecutions: [step('sub-step', { toolCalls: [toolCall('inner')] })],
+  })
+  const opener = toolCall('opener', {
+    name: 'medication_check',
+    subPlanCount: 1,
+    subPlans: [subPlan],
+  })
+  const rounds = [thinkAct('round', { toolCalls: [toolCall('other', { position: 0 }), opener] })]
+  return plan('root', { agentExecutions: [step('step', { thinkActs: rounds })], unplaced })
+}

@@ -1,0 +1,18 @@
+/** Puts components into the page of a run, for tests. */
+import { shallowRef, type Component } from 'vue'
+import type { PlanNode } from '../../api/shapes'
+import type { Language } from '../../i18n/languages'
+import { mountWith } from '../../ui/mounting'
+import { FOREST } from './forest-key'
+import { buildForest } from './rows'
+
+export function mountInRun(
+  component: Component,
+  props: Record<string, unknown>,
+  tree: PlanNode,
+  language: Language = 'en',
+) {
+  return mountWith(component, props, language, {
+    [FOREST as symbol]: shallowRef(buildForest(tree)),
+  })
+}

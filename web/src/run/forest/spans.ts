@@ -1,0 +1,75 @@
+/** From when to when a record took place. */
+import { activityOf } from '../../api/activity'
+import type { TreeNode } from '../../api/shapes'
+
+/** In milliseconds. */
+export interface Span {
+  start: number
+  /** Infinity while it goes on. */
+  end: number
+}
+
+/** From the first moment of several spans to their last. */
+export interface Extent extends Span {
+  /** The last moment that is known, however much still goes on. */
+  known: number
+}
+
+/** How long a moment is as the API writes it where its second is not whole. */
+const TO_THE_MICROSECOND = '2026-01-31T12:00:00.000000Z'.length
+
+/** A moment in milliseconds since 1970, to the microsecond that `Date` leaves out; null for none. */
+export function momentOf(text: string | null): number | null {
+  if (text === null) return null
+  const milliseconds = Date.parse(text)
+  if (Number.isNaN(milliseconds)) return null
+  const isExact = text.length === TO_THE_MICROSECOND && text.endsWith('Z')
+  return isExact ? milliseconds + Number(text.slice(23, 26)) / 1000 : milliseconds
+}
+
+/**
+ * When a record took place, in milliseconds since 1970, or null where no time of it is known. What
+ * ended before it began, by a clock that was set back, took no time; what went silent lasted until
+ * that was noticed.
+ */
+export function spanOf(record: TreeNode): Span | null {
+  const finished = momentOf(record.finishedAt) ?? momentOf(record.abandonedAt)
+  const started = momentOf(record.startedAt)
+  if (started === null) return finished === null ? null : { start: finished, end: finished }
+  if (finished !== null) return { start: started, end: Math.max(started, finished) }
+  const goesOn = activityOf(record.status) === 'active'
+  return { start: started, end: goesOn ? Infinity : started }
+}
+
+/** The extent of a span and of all that is below it; null where there is no time at all. */
+export function extentOf(
+  own: Span | null,
+  below: readonly { extent: Extent | null }[],
+): Extent | null {
+  let start = own?.start ?? Infinity
+  let end = own?.end ?? -Infinity
+  let known = end === Infinity ? start : end
+  for (const { extent } of below) {
+    if (extent === null) continue
+    start = Math.min(start, extent.start)
+    end = Math.max(end, extent.end)
+    known = Math.max(known, extent.known)
+  }
+  return start === Infinity ? null : { start, end, known }
+}
+
+/** The same moments as spans that are in order and do not touch. */
+export function united(spans: readonly Span[], gap = 0): Span[] {
+  const joined: Span[] = []
+  for (const span of [...spans].sort((one, other) => one.start - other.start)) {
+    const last = joined.at(-1)
+    if (last && span.start <= last.end + gap) last.end = Math.max(last.end, span.end)
+    else joined.push({ ...span })
+  }
+  return joined
+}
+
+/** When a span ends, for one that goes on seen at `now`. */
+export function endAt(span: Span, now: number): number {
+  return span.end === Infinity ? Math.max(span.start, now) : span.end
+}

@@ -1,0 +1,159 @@
+/** One run and its tree, kept up to date while something in it may still change. */
+import { computed, nextTick, onScopeDispose, shallowRef } from 'vue'
+import { activityOf, type Activity } from '../../api/activity'
+import { readRun, readTree } from '../../api/client'
+import type { Failure } from '../../api/outcome'
+import type { PlanNode, RunChanges, SingleRun } from '../../api/shapes'
+import { retryDelay, usePolling } from '../../page/polling'
+import { useNow } from '../../ui/now'
+import { buildForest, EMPTY_FOREST, treeActivity, type Forest } from '../forest/rows'
+import { fold, liveTree, topOf, type LiveTree } from './live-tree'
+import { usePace } from './pace'
+import { useRunStream } from './run-stream'
+
+/** How often the run is asked for where there is no stream. */
+const DELAYS: Record<Activity, number | null> = { active: 1_000, uncertain: 5_000, ended: null }
+/** How often whether the stream still brings everything. */
+const CHECK = 15_000
+/** How long the stream may take to bring what the server has. */
+const GRACE = 2_000
+/** How long after a change the run's own figures are asked for. */
+const FIGURES = 500
+/** After so long without a word what is shown is old. */
+const SILENCE = 40_000
+
+export function useRun(rootPlanId: string) {
+  const run = shallowRef<SingleRun | null>(null)
+  const tree = shallowRef<PlanNode | null>(null)
+  const trouble = shallowRef<Failure | null>(null)
+  const answeredAt = shallowRef(0)
+  const lookedAtSince = shallowRef(Date.now())
+  const now = useNow()
+  let failures = 0
+  /** The revision that the known tree holds at least. */
+  let revision = -1
+  /** The tree to fold changes into, from the first of them on. */
+  let live: LiveTree | null = null
+  let mustRead = false
+  /** Since when the server is known to have what the stream did not bring yet. */
+  let behindSince: number | null = null
+  let figures: ReturnType<typeof setTimeout> | undefined
+
+  const forest = computed<Forest>((before) =>
+    tree.value ? buildForest(tree.value, before) : EMPTY_FOREST,
+  )
+  const activity = computed<Activity>(() => {
+    const ofTree = treeActivity(forest.value)
+    const ofRun = run.value ? activityOf(run.value.status) : 'ended'
+    if (ofTree === 'active' || ofRun === 'active') return 'active'
+    return ofTree === 'uncertain' || ofRun === 'uncertain' ? 'uncertain' : 'ended'
+  })
+  const isSilent = computed(() => {
+    if (answeredAt.value === 0 || activity.value === 'ended') return false
+    return now.value - Math.max(answeredAt.value, lookedAtSince.value) > SILENCE
+  })
+  const failure = computed<Failure | null>(
+    () => trouble.value ?? (isSilent.value ? { kind: 'away' } : null),
+  )
+
+  const draw = usePace(async () => {
+    if (live) tree.value = topOf(live)
+    await nextTick()
+  })
+  const stream = useRunStream(rootPlanId, {
+    wanted: () => tree.value !== null && activity.value !== 'ended',
+    revision: () => revision,
+    changes: onChanges,
+    reset: () => {
+      mustRead = true
+      askNow()
+    },
+    deleted: () => {
+      trouble.value = { kind: 'notFound', detail: '' }
+    },
+    turned: () => askNow(),
+  })
+
+  function onChanges(changes: RunChanges, at: number) {
+    answeredAt.value = Date.now()
+    behindSince = null
+    if (at <= revision || tree.value === null) return
+    live ??= liveTree(tree.value)
+    fold(live, changes, at)
+    revision = at
+    draw()
+    figures ??= setTimeout(() => {
+      figures = undefined
+      askNow()
+    }, FIGURES)
+  }
+
+  async function ask(): Promise<number | null> {
+    const asking = readRun(rootPlanId)
+    // A reader who comes waits for both at once.
+    const first = tree.value === null ? readTree(rootPlanId) : null
+    const answer = await asking
+    if (!answer.ok) return failed(answer.failure)
+    if (first) run.value = answer.value
+    if (first || mustRead || (answer.value.revision > revision && !isComing())) {
+      const treeAnswer = await (first ?? readTree(rootPlanId))
+      // A run has no root plan before its first projection.
+      const hasNoRecords = first && answer.value.behind && !treeAnswer.ok
+      if (!treeAnswer.ok && !(hasNoRecords && treeAnswer.failure.kind === 'notFound'))
+        return failed(treeAnswer.failure)
+      // Asked together with the run, the tree may be the older one of both.
+      if (treeAnswer.ok) takeOver(treeAnswer.value, first ? 0 : answer.value.revision)
+    }
+    run.value = answer.value
+    trouble.value = null
+    failures = 0
+    answeredAt.value = Date.now()
+    stream.serverAnswers(true)
+    if (answer.value.revision <= revision) behindSince = null
+    else if (!isComing()) return 0
+    if (behindSince !== null) return GRACE
+    if (answer.value.behind && !answer.value.projectionError) return DELAYS.active
+    return stream.isUp() && activity.value !== 'ended' ? CHECK : DELAYS[activity.value]
+  }
+
+  /** Whether to wait for the stream to bring what the server has. */
+  function isComing(): boolean {
+    if (!stream.isUp()) return false
+    behindSince ??= Date.now()
+    if (Date.now() - behindSince < GRACE) return true
+    behindSince = null
+    stream.failed()
+    return false
+  }
+
+  /** Shows a tree that was read, unless the stream has brought a later one meanwhile. */
+  function takeOver(top: PlanNode, atLeast: number) {
+    mustRead = false
+    const read = Math.max(top.revision ?? 0, atLeast)
+    if (tree.value !== null && read < revision) return
+    live = null
+    revision = read
+    tree.value = top
+  }
+
+  function failed(reason: Failure): number | null {
+    trouble.value = reason
+    failures += 1
+    stream.serverAnswers(false)
+    if (reason.kind !== 'notFound') return retryDelay(failures)
+    stream.close()
+    return null
+  }
+
+  function onVisibility() {
+    if (!document.hidden) lookedAtSince.value = Date.now()
+  }
+
+  document.addEventListener('visibilitychange', onVisibility)
+  onScopeDispose(() => {
+    clearTimeout(figures)
+    document.removeEventListener('visibilitychange', onVisibility)
+  })
+  const { askNow } = usePolling(ask)
+  return { run, forest, failure, answeredAt, activity, askNow }
+}

@@ -1,0 +1,116 @@
+/** The stream of what changes in a run, open while the page is looked at. */
+import { onScopeDispose } from 'vue'
+import type { RunChanges } from '../../api/shapes'
+
+/** So many breaks in a row, of a server that answers else, and the stream is left alone a while. */
+const MOST_BREAKS = 3
+const LEFT_ALONE = 60_000
+/** A connection that lasted so long worked, however it ended. */
+const LASTING = 10_000
+
+export interface StreamHearer {
+  /** Whether there is something to hear of. */
+  wanted: () => boolean
+  /** The revision that is known. */
+  revision: () => number
+  changes: (changes: RunChanges, revision: number) => void
+  /** Too much happened: the tree has to be read anew. */
+  reset: () => void
+  deleted: () => void
+  /** The connection broke, or is there again. */
+  turned: () => void
+}
+
+export function useRunStream(rootPlanId: string, hearer: StreamHearer) {
+  let source: EventSource | null = null
+  let isBroken = false
+  /** When it was opened last; Infinity while it is not open. */
+  let openedAt = Infinity
+  let breaks = 0
+  let leftAloneUntil = 0
+
+  /** Opens it, unless it is open, nobody would look or listen, or it does not work here. */
+  function connect() {
+    if (source || document.hidden || !hearer.wanted() || Date.now() < leftAloneUntil) return
+    const path = `/api/runs/${encodeURIComponent(rootPlanId)}/events`
+    // A connection that breaks is resumed by the browser, which says what it heard last.
+    source = new EventSource(`${path}?after=${hearer.revision()}`)
+    source.addEventListener('open', onOpen)
+    source.addEventListener('error', onError)
+    source.addEventListener('message', onMessage)
+    source.addEventListener('reset', hearer.reset)
+    source.addEventListener('stale', hearer.turned)
+    source.addEventListener('deleted', onDeleted)
+  }
+
+  function close() {
+    source?.close()
+    source = null
+    openedAt = Infinity
+  }
+
+  function onOpen() {
+    openedAt = Date.now()
+    if (isBroken) hearer.turned()
+    isBroken = false
+  }
+
+  function onError() {
+    if (Date.now() - openedAt >= LASTING) breaks = 0
+    breaks += 1
+    openedAt = Infinity
+    // The browser gave up: whatever answered was no stream.
+    if (source?.readyState === EventSource.CLOSED) close()
+    if (isBroken) return
+    isBroken = true
+    hearer.turned()
+  }
+
+  function onMessage(event: MessageEvent<string>) {
+    breaks = 0
+    hearer.changes(JSON.parse(event.data) as RunChanges, Number(event.lastEventId))
+  }
+
+  function onDeleted() {
+    close()
+    hearer.deleted()
+  }
+
+  /** Takes note of whether the server answers other questions. */
+  function serverAnswers(does: boolean) {
+    if (!does) breaks = 0
+    else if (breaks >= MOST_BREAKS) leaveAlone()
+    else connect()
+  }
+
+  /** Takes note that the server has what the stream does not bring. */
+  function failed() {
+    breaks += 1
+    close()
+    if (breaks >= MOST_BREAKS) leaveAlone()
+  }
+
+  function leaveAlone() {
+    close()
+    breaks = 0
+    isBroken = false
+    leftAloneUntil = Date.now() + LEFT_ALONE
+  }
+
+  function onVisibility() {
+    if (document.hidden) close()
+    else connect()
+  }
+
+  document.addEventListener('visibilitychange', onVisibility)
+  onScopeDispose(() => {
+    close()
+    document.removeEventListener('visibilitychange', onVisibility)
+  })
+  /** Whether it can be expected to bring what is new. */
+  function isUp(): boolean {
+    return source !== null && !isBroken
+  }
+
+  return { isUp, close, serverAnswers, failed }
+}

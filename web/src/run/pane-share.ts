@@ -1,0 +1,25 @@
+/** How a pane shares its room with the one after it: the reader's choice, kept on this device. */
+import { ref, watch, type Ref } from 'vue'
+import { rememberChoice, rememberedChoice } from '../page/reader-choices'
+
+/** Neither pane gets less of the width than this, in percent. */
+export const LEAST_SHARE = 15
+export const MOST_SHARE = 100 - LEAST_SHARE
+
+/** The nearest share that leaves something of both panes, to a tenth of a percent. */
+export function allowedShare(wished: number): number {
+  return Math.round(Math.min(MOST_SHARE, Math.max(LEAST_SHARE, wished)) * 10) / 10
+}
+
+/**
+ * The first pane's part of the width in percent, remembered where it is not the usual one.
+ *
+ * @param name Which panes these are.
+ */
+export function usePaneShare(name: string, usual: number): Ref<number> {
+  const choice = `share.${name}` as const
+  const before = Number.parseFloat(rememberedChoice(choice) ?? '')
+  const share = ref(Number.isFinite(before) ? allowedShare(before) : usual)
+  watch(share, (value) => rememberChoice(choice, value === usual ? null : String(value)))
+  return share
+}

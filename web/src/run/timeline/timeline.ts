@@ -1,0 +1,61 @@
+/** When a run's records took place, in milliseconds since the run's first moment. */
+import type { Forest, Row } from '../forest/rows'
+import { endAt, united, type Span } from '../forest/spans'
+
+export interface Timeline {
+  /** The run's first moment, in milliseconds since 1970. */
+  zero: number
+  /** The last moment that is known, however much still goes on. */
+  end: number
+  /** Whether anything goes on. */
+  open: boolean
+  /** By row key, the parts of a row's span during which sub-plans ran below it, in no order. */
+  within: ReadonlyMap<string, readonly Span[]>
+}
+
+export const NO_TIMELINE: Timeline = { zero: 0, end: 0, open: false, within: new Map() }
+
+export function buildTimeline(forest: Forest): Timeline {
+  const extents = forest.tops.map((top) => top.extent).filter((extent) => extent !== null)
+  if (extents.length === 0) return NO_TIMELINE
+  const zero = Math.min(...extents.map((extent) => extent.start))
+  const end = Math.max(...extents.map((extent) => extent.known)) - zero
+  const open = extents.some((extent) => extent.end === Infinity)
+  return { zero, end, open, within: spansWithin(forest, zero) }
+}
+
+/** When a row took place; null where no time of it is known. */
+export function spanIn(timeline: Timeline, row: Row): Span | null {
+  return row.span && since(timeline.zero, row.span)
+}
+
+function since(zero: number, { start, end }: Span): Span {
+  return { start: start - zero, end: end - zero }
+}
+
+/** For each row, when the sub-plans ran that it or what is below it in its own plan opened. */
+function spansWithin(forest: Forest, zero: number) {
+  const found = new Map<string, Span[]>()
+  for (const row of forest.byKey.values()) {
+    const span = row.kind === 'plan' ? row.span : null
+    if (!span) continue
+    for (let above = row.parent; above; above = above.parent) {
+      const start = Math.max(span.start, above.span?.start ?? Infinity)
+      const end = Math.min(span.end, above.span?.end ?? -Infinity)
+      if (start < end) {
+        const part = since(zero, { start, end })
+        const known = found.get(above.key)
+        if (known) known.push(part)
+        else found.set(above.key, [part])
+      }
+      if (above.kind === 'plan') break
+    }
+  }
+  return found
+}
+
+/** How long sub-plans ran within a row, in milliseconds, what goes on counting until `now`. */
+export function timeWithin(timeline: Timeline, row: Row, now: number): number {
+  const parts = united(timeline.within.get(row.key) ?? [])
+  return parts.reduce((sum, part) => sum + endAt(part, now) - part.start, 0)
+}

@@ -1,0 +1,54 @@
+/** Which row a reader looks at, and where it is after rows came or went. */
+import type { Row } from '../forest/rows'
+
+export interface Anchor {
+  key: string
+  /** How many pixels it lies below the top of the view. */
+  offset: number
+  /** The keys of its ancestors, nearest first, should it be closed away. */
+  above: readonly string[]
+}
+
+export interface View {
+  scrollTop: number
+  height: number
+  rowHeight: number
+}
+
+/**
+ * The row that is to stay where it is: the selected one where it is in view, else the first in
+ * view; null at the very top, which stays the top whatever comes.
+ */
+export function anchorRow(
+  rows: readonly Row[],
+  selected: string | null,
+  view: View,
+): Anchor | null {
+  const { scrollTop, height, rowHeight } = view
+  if (scrollTop <= 0) return null
+  const first = Math.floor(scrollTop / rowHeight)
+  const inView = rows.slice(first, Math.ceil((scrollTop + height) / rowHeight))
+  const place = Math.max(
+    0,
+    inView.findIndex((row) => row.key === selected),
+  )
+  const row = inView[place]
+  if (!row) return null
+  const above: string[] = []
+  for (let each = row.parent; each; each = each.parent) above.push(each.key)
+  return { key: row.key, offset: (first + place) * rowHeight - scrollTop, above }
+}
+
+/** Where to scroll so that the row is where it was; null where nothing of it is left. */
+export function scrollTopFor(
+  rows: readonly Row[],
+  anchor: Anchor | null,
+  rowHeight: number,
+): number | null {
+  if (anchor === null) return null
+  for (const key of [anchor.key, ...anchor.above]) {
+    const index = rows.findIndex((row) => row.key === key)
+    if (index >= 0) return index * rowHeight - anchor.offset
+  }
+  return null
+}

@@ -1,0 +1,49 @@
+/** What is looked for in a run, and where it is. */
+import { computed, shallowRef, watch, type Ref } from 'vue'
+import { foldedQuery } from '../../lib/text-search'
+import type { Address } from '../../page/address'
+import { isRecord, type Row } from '../forest/rows'
+import { countsBelow } from './failures'
+import { isCut, isHit } from './search'
+
+/** Typing on makes the last search useless. */
+const PAUSE = 120
+
+/** @param ordered Every row of the tree, from top to bottom. */
+export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
+  /** As it is typed. */
+  const query = shallowRef(address.read('q') ?? '')
+  /** As it is looked for. */
+  const sought = shallowRef(foldedQuery(query.value))
+  let timer: ReturnType<typeof setTimeout> | undefined
+
+  watch(query, () => {
+    clearTimeout(timer)
+    timer = setTimeout(settle, PAUSE)
+  })
+
+  /** Looks for what was typed without waiting for more. */
+  function settle() {
+    clearTimeout(timer)
+    sought.value = foldedQuery(query.value)
+    address.write({ q: query.value || null })
+  }
+
+  address.onArrival(() => {
+    query.value = address.read('q') ?? ''
+    sought.value = foldedQuery(query.value)
+  })
+
+  const hits = computed(() =>
+    sought.value === '' ? [] : ordered.value.filter((row) => isHit(row, sought.value)),
+  )
+  const hitKeys = computed(() => new Set(hits.value.map((row) => row.key)))
+  const hitsBelow = computed(() => countsBelow(hits.value))
+  /** How many records were searched in part only. */
+  const cut = computed(() =>
+    sought.value === ''
+      ? 0
+      : ordered.value.filter((row) => isRecord(row) && isCut(row.record)).length,
+  )
+  return { query, sought, settle, hits, hitKeys, hitsBelow, cut }
+}

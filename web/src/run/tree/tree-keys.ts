@@ -1,0 +1,67 @@
+/** What keys do in a run's tree. */
+import type { Row } from '../forest/rows'
+import { rowTyped } from './type-ahead'
+
+/** A name that is typed to be found ends when nothing is typed for so long, in milliseconds. */
+const TYPING = 1_000
+
+export interface WalkedTree {
+  /** The rows from top to bottom. */
+  rows: () => readonly Row[]
+  /** How many fit the screen. */
+  capacity: () => number
+  nameOf: (row: Row) => string
+  isOpen: (row: Row) => boolean
+  toggle: (row: Row) => void
+  select: (row: Row) => void
+  /** Puts the keyboard on the row at a place. */
+  focus: (place: number) => void
+}
+
+/** Gives what to call with a key that was pressed on a row. */
+export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => void {
+  let typed = ''
+  let typedAt = -Infinity
+
+  function goTo(place: number) {
+    tree.focus(Math.min(Math.max(0, place), tree.rows().length - 1))
+  }
+
+  const actions: Record<string, (row: Row, place: number) => void> = {
+    ArrowDown: (_, place) => goTo(place + 1),
+    ArrowUp: (_, place) => goTo(place - 1),
+    PageDown: (_, place) => goTo(place + tree.capacity()),
+    PageUp: (_, place) => goTo(place - tree.capacity()),
+    Home: () => goTo(0),
+    End: () => goTo(Infinity),
+    ArrowRight: (row, place) => {
+      if (row.children.length === 0) return
+      if (tree.isOpen(row)) goTo(place + 1)
+      else tree.toggle(row)
+    },
+    ArrowLeft: (row) => {
+      if (row.children.length > 0 && tree.isOpen(row)) tree.toggle(row)
+      else if (row.parent) goTo(tree.rows().indexOf(row.parent))
+    },
+    Enter: tree.select,
+    ' ': tree.select,
+  }
+
+  function findTyped(event: KeyboardEvent, from: number) {
+    typed = (event.timeStamp - typedAt < TYPING ? typed : '') + event.key.toLowerCase()
+    typedAt = event.timeStamp
+    const rows = tree.rows()
+    const found = rowTyped(typed, from, rows.length, (at) => tree.nameOf(rows[at]!).toLowerCase())
+    if (found >= 0) goTo(found)
+  }
+
+  return (event, row) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return
+    const place = tree.rows().indexOf(row)
+    const act = actions[event.key]
+    if (act) {
+      event.preventDefault()
+      act(row, place)
+    } else if (event.key.length === 1) findTyped(event, place)
+  }
+}

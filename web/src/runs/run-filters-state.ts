@@ -1,0 +1,30 @@
+/** The filters of the run list: in the address, and heard of once a word is typed. */
+import { onScopeDispose, shallowRef } from 'vue'
+import type { Address } from '../page/address'
+import { NO_FILTERS, readFilters, writeFilters, type RunFilters } from './run-filters'
+
+/** Between two letters of a word. */
+const TYPING = 250
+
+export function useRunFilters(address: Address) {
+  /** What the form shows. */
+  const filters = shallowRef(readFilters(address.read))
+  /** What is listed. */
+  const settled = shallowRef(filters.value)
+  let timer: ReturnType<typeof setTimeout> | undefined
+
+  /** @param typed Whether more of it may come at once; then going back skips what is in between. */
+  function change(changes: Partial<RunFilters>, typed = false) {
+    filters.value = { ...filters.value, ...changes }
+    address.write(writeFilters(filters.value), !typed)
+    clearTimeout(timer)
+    timer = setTimeout(() => (settled.value = filters.value), typed ? TYPING : 0)
+  }
+
+  address.onArrival(() => {
+    clearTimeout(timer)
+    filters.value = settled.value = readFilters(address.read)
+  })
+  onScopeDispose(() => clearTimeout(timer))
+  return { filters, settled, change, reset: () => change(NO_FILTERS) }
+}

@@ -1,0 +1,66 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeEach, expect, test, vi } from 'vitest'
+import { effectScope, nextTick, shallowRef, type EffectScope } from 'vue'
+import { NO_FILTERS } from './run-filters'
+import { useRunList } from './run-list-state'
+
+let scope: EffectScope
+let asked: URLSearchParams[]
+/** The runs of the server, oldest first. */
+let recorded: string[]
+
+beforeEach(() => {
+  vi.useFakeTimers()
+  scope = effectScope()
+  asked = []
+  recorded = ['a', 'b', 'c']
+  vi.stubGlobal('fetch', async (request: Request) => {
+    const { searchParams } = new URL(request.url)
+    asked.push(searchParams)
+    const items = recorded
+      .filter((id) => id.includes(searchParams.get('q') ?? ''))
+      .map((rootPlanId) => ({ rootPlanId, status: 'succeeded' }))
+      .reverse()
+    return Response.json({ items, nextCursor: null })
+  })
+})
+
+afterEach(() => {
+  scope.stop()
+  vi.useRealTimers()
+  vi.unstubAllGlobals()
+})
+
+async function open(filters = shallowRef(NO_FILTERS)) {
+  const list = scope.run(() => useRunList(filters))!
+  await vi.advanceTimersByTimeAsync(0)
+  const ids = () => list.runs.value.map((run) => run.rootPlanId).join('')
+  return { list, ids, filters }
+}
+
+test('new runs come in on top, or wait while somebody reads', async () => {
+  const { list, ids } = await open()
+  recorded.push('d')
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect(ids()).toBe('dcba')
+
+  list.hold(true)
+  recorded.push('e', 'f')
+  await vi.advanceTimersByTimeAsync(5_000)
+  expect([ids(), list.waiting.value]).toEqual(['dcba', 2])
+  list.hold(false)
+  expect([ids(), list.waiting.value]).toEqual(['fedcba', 0])
+})
+
+test('other filters are asked for at once, and what is shown stays until they are answered', async () => {
+  const { list, ids, filters } = await open()
+  list.hold(true)
+  filters.value = { ...NO_FILTERS, text: 'b' }
+  await nextTick()
+  expect([ids(), list.loadedFor.value]).toEqual(['cba', NO_FILTERS])
+
+  await vi.advanceTimersByTimeAsync(0)
+  expect([ids(), list.loadedFor.value]).toEqual(['b', filters.value])
+  expect(asked.at(-1)!.get('q')).toBe('b')
+  expect([...asked[0]!.keys()]).toEqual(['limit'])
+})

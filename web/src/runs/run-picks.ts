@@ -1,0 +1,45 @@
+/** The runs that are picked to be compared, kept in the address of the list. */
+import { computed, shallowRef } from 'vue'
+import type { Address } from '../page/address'
+
+const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+/** Two are compared: whoever picks a third changes the second. */
+export function picksWith(picked: readonly string[], id: string): readonly string[] {
+  return [...picked.slice(0, 1), id]
+}
+
+/** The runs that an address names as picked, each once. */
+export function readPicks(text: string | null): readonly string[] {
+  const named = (text ?? '').split('.').filter((id) => RUN_ID.test(id))
+  return [...new Set(named)].slice(0, 2)
+}
+
+export function writePicks(picked: readonly string[]): string | null {
+  return picked.join('.') || null
+}
+
+/**
+ * The picked runs in the order in which they are compared, what was before on the left.
+ *
+ * @param listed The ids of the listed runs, newest first; what is not among them is older.
+ */
+export function oldestFirst(
+  picked: readonly string[],
+  listed: readonly string[],
+): readonly string[] {
+  const place = (id: string) => (listed.includes(id) ? listed.indexOf(id) : listed.length)
+  return [...picked].sort((one, other) => place(other) - place(one))
+}
+
+export function useRunPicks(address: Address) {
+  const picks = shallowRef(readPicks(address.read('picked')))
+  address.onArrival(() => (picks.value = readPicks(address.read('picked'))))
+  return computed({
+    get: () => picks.value,
+    set: (wanted) => {
+      picks.value = wanted
+      address.write({ picked: writePicks(wanted) })
+    },
+  })
+}

@@ -1,0 +1,44 @@
+// @vitest-environment happy-dom
+import { beforeEach, expect, test, vi } from 'vitest'
+import { nextTick } from 'vue'
+import early from '../public/theme.js?raw'
+
+const root = document.documentElement
+
+/** Opens the page anew: first the script in its head, then the application. */
+async function open() {
+  delete root.dataset['theme']
+  vi.resetModules()
+  new Function(early)()
+  const { useTheme } = await import('./theme')
+  return useTheme()
+}
+
+beforeEach(() => localStorage.clear())
+
+test('without a choice the system decides', async () => {
+  const theme = await open()
+
+  expect(theme.value).toBe('system')
+  expect(root.dataset['theme']).toBeUndefined()
+})
+
+test('a choice shows at once and when the page is opened again, until it is taken back', async () => {
+  const theme = await open()
+  theme.value = 'dark'
+  await nextTick()
+  expect(root.dataset['theme']).toBe('dark')
+
+  const again = await open()
+  expect([again.value, root.dataset['theme']]).toEqual(['dark', 'dark'])
+  again.value = 'system'
+  await nextTick()
+  expect(root.dataset['theme']).toBeUndefined()
+  expect((await open()).value).toBe('system')
+})
+
+test('what is stored and no theme is left aside', async () => {
+  localStorage.setItem('tracer.theme', 'neon')
+
+  expect((await open()).value).toBe('system')
+})

@@ -1,0 +1,107 @@
+// @vitest-environment happy-dom
+import { expect, test, vi } from 'vitest'
+import type { Outcome } from '../../api/outcome'
+import { mountWith } from '../mounting'
+import PayloadBlock, { type Payload } from './payload-block.vue'
+
+function show(payload: Partial<Payload>) {
+  const loadWhole = async () => ({ ok: true, value: null }) as const
+  const whole = { text: '', bytes: 0, truncated: false, loadWhole, ...payload }
+  return mountWith(PayloadBlock, { name: 'Result', payload: whole })
+}
+
+type Page = Awaited<ReturnType<typeof show>>
+
+function lines(page: Page): string[] {
+  return page.findAll('.line').map((line) => line.element.textContent.trim())
+}
+
+function button(page: Page, name: string) {
+  const named = (each: { text: () => string; attributes: (name: string) => string | undefined }) =>
+    each.text().startsWith(name) || each.attributes('aria-label') === name
+  return page.findAll('button').find(named)!
+}
+
+test('JSON is laid out, and can be seen as it was recorded', async () => {
+  const page = await show({ text: '{"a":1}', bytes: 7 })
+
+  expect(lines(page)).toEqual(['{', '"a": 1', '}'])
+  await button(page, 'As recorded').trigger('click')
+  expect(page.get('pre').text()).toBe('{"a":1}')
+})
+
+test('what JSON holds closes and opens', async () => {
+  const page = await show({ text: '{"list":[1,2,3],"none":[]}', bytes: 26 })
+
+  await button(page, '"list"').trigger('click')
+  expect(lines(page)).toEqual(['{', '"list": […] 3 entries', '"none": []', '}'])
+  await button(page, '"list"').trigger('click')
+  expect(lines(page)).toHaveLength(8)
+})
+
+test('the escapes of a JSON text are read, and its tricks are not played', async () => {
+  const page = await show({ text: '{"\\u8840\\u538b":"\\u202etxt","n":1.10}', bytes: 1 })
+
+  expect(lines(page)).toEqual(['{', '"血压": "⟨U+202E⟩txt"', '"n": 1.10', '}'])
+})
+
+test('what is found in JSON is opened and marked, one hit after the other', async () => {
+  const list = Array.from({ length: 400 }, (_, number) => ({ number, word: `w${number}` }))
+  const page = await show({ text: JSON.stringify(list), bytes: 1 })
+  const field = page.get('input')
+
+  await field.setValue('W399')
+  expect(page.text()).toContain('1 of 1')
+  await vi.waitFor(() => expect(page.findAll('mark').map((mark) => mark.text())).toEqual(['w399']))
+  await field.setValue('"w1')
+  expect(page.text()).toContain('1 of 111')
+  await field.trigger('keydown', { key: 'Enter' })
+  expect(page.text()).toContain('2 of 111')
+})
+
+test('text is copied whole, though only its start was loaded', async () => {
+  const copied: string[] = []
+  vi.stubGlobal('navigator', {
+    clipboard: { writeText: async (text: string) => copied.push(text) },
+  })
+  const loadWhole = async () => ({ ok: true, value: 'all of it' }) as const
+  const page = await show({ text: 'all', bytes: 9, truncated: true, loadWhole })
+
+  await button(page, 'Copy: Result').trigger('click')
+  await vi.waitFor(() => expect(page.text()).toContain('Copied'))
+  expect(copied).toEqual(['all of it'])
+  vi.unstubAllGlobals()
+})
+
+test('a text that the tree cut is loaded whole on demand', async () => {
+  const answer: Outcome<string> = { ok: true, value: '{"a": "whole"}' }
+  const loadWhole = async () => answer
+  const page = await show({ text: '{"a": "wh', bytes: 14, truncated: true, loadWhole })
+
+  expect(page.text()).toContain('The first part of 14 bytes.')
+  await button(page, 'Load all of it').trigger('click')
+  await vi.waitFor(() => expect(lines(page)).toEqual(['{', '"a": "whole"', '}']))
+  expect(page.text()).not.toContain('The first part')
+})
+
+test('a text that can not be loaded says why and can be tried again', async () => {
+  const answer: Outcome<string> = { ok: false, failure: { kind: 'away' } }
+  const page = await show({ text: 'cut', bytes: 9, truncated: true, loadWhole: async () => answer })
+
+  await button(page, 'Load all of it').trigger('click')
+  await vi.waitFor(() => expect(page.get('[role=alert]').text()).toContain('does not answer'))
+  expect(button(page, 'Load all of it').attributes('disabled')).toBeUndefined()
+})
+
+test('a text of megabytes is shown a part at a time', async () => {
+  const page = await show({ text: 'x'.repeat(5_000_000), bytes: 5_000_000 })
+
+  expect(page.get('pre').text()).toHaveLength(100_000)
+  await button(page, 'Show 1MB more').trigger('click')
+  expect(page.get('pre').text()).toHaveLength(1_100_000)
+})
+
+test('an empty text is told from one that is not there', async () => {
+  expect((await show({ text: '', bytes: 0 })).text()).toContain('(an empty text)')
+  expect((await show({ text: null, bytes: null })).text()).toBe('')
+})
