@@ -1,6 +1,6 @@
 /** Everything that a run page shows of its run, put together. */
 import { computed, inject, provide, shallowRef, type InjectionKey, type Ref } from 'vue'
-import { useAddress } from '../../page/address'
+import { useAddress, type Address } from '../../page/address'
 import { SOUGHT } from '../../ui/payload/sought'
 import { FOREST } from '../forest/forest-key'
 import type { Forest, Row } from '../forest/rows'
@@ -10,7 +10,6 @@ import { TIMES, useTimeWindow } from '../timeline/time-window'
 import { spanIn } from '../timeline/timeline'
 import { countsBelow, failures, inOrder, neighbour } from './failures'
 import { useSearch } from './search-state'
-import { useSelection } from './selection'
 
 export type RunPage = ReturnType<typeof makeRunPage>
 
@@ -107,4 +106,23 @@ function makeRunPage(forest: Ref<Forest>) {
     openSiblings,
     zoomToSelected,
   }
+}
+
+/** Which record is selected: in the URL, as `?select={id}`. */
+function useSelection(address: Address) {
+  const selected = shallowRef(address.read('select'))
+
+  /**
+   * Selects a row by hand.
+   *
+   * @param trail Whether going back returns to what was selected; walking by keys leaves no trail.
+   */
+  function select(key: string, trail: boolean) {
+    if (key === selected.value) return
+    selected.value = key
+    address.write({ select: key }, trail)
+  }
+
+  address.onArrival(() => (selected.value = address.read('select')))
+  return { selected, select }
 }
