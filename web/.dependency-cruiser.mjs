@@ -14,7 +14,8 @@ const MAY_IMPORT = {
   'run/opening': [...SHARED, 'run/forest'],
   'run/timeline': [...SHARED, 'run/forest'],
   'run/live': [...SHARED, 'run/forest'],
-  'run/details': [...SHARED, 'run/forest', 'run/timeline'],
+  'run/details/kinds': [...SHARED, 'run/forest'],
+  'run/details': [...SHARED, 'run/forest', 'run/timeline', 'run/details/kinds'],
   'run/tree': [...SHARED, 'run/forest', 'run/opening', 'run/timeline'],
   run: [
     ...SHARED,
@@ -35,7 +36,7 @@ const filesOf = (folders) => `^src/(${folders.join('|')})/[^/]+$`
 export default {
   forbidden: [
     ...Object.entries(MAY_IMPORT).map(([folder, others]) => ({
-      name: `imports-of-${folder.replace('/', '-')}`,
+      name: `imports-of-${folder.replaceAll('/', '-')}`,
       severity: 'error',
       from: { path: filesOf([folder]) },
       to: { path: '^src/', pathNot: filesOf([folder, ...others]) },

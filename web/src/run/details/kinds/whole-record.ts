@@ -1,8 +1,8 @@
 /** The long strings of a record: the start that the tree carries, and how to load the whole. */
-import { readPlan, readStep, readThinkAct, readToolCall } from '../../api/client'
-import type { Outcome } from '../../api/outcome'
-import type { PlanNode, StepNode, ThinkActNode, ToolCallNode } from '../../api/shapes'
-import type { Payload } from '../../ui/payload/payload-block.vue'
+import { readPlan, readStep, readThinkAct, readToolCall } from '../../../api/client'
+import type { Outcome } from '../../../api/outcome'
+import type { PlanNode, StepNode, ThinkActNode, ToolCallNode } from '../../../api/shapes'
+import type { Payload } from '../../../ui/payload/payload-block.vue'
 
 export function planPayload(plan: PlanNode, field: 'userRequest' | 'summary'): Payload {
   return {
