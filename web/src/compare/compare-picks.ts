@@ -4,7 +4,7 @@ import type { Run } from '../api/shapes'
 export interface Pick {
   run: Run
   sameTitle: boolean
-  /** The runs to compare, what was before on the left. */
+  /** The ids of the runs to compare, the earlier one on the left. */
   left: string
   right: string
 }
@@ -27,7 +27,7 @@ export function picksFor(run: Run, lists: readonly (readonly Run[])[], most: num
       right: right.rootPlanId,
     }
   })
-  // Sorting keeps the order of what is alike.
+  // Sorting is stable: within each group the order stays.
   return picks.sort((one, other) => Number(other.sameTitle) - Number(one.sameTitle)).slice(0, most)
 }
 

@@ -2,13 +2,13 @@
 
 /**
  * Text as it is compared: without case, accents and the width of letters, each run of spaces as one.
- * JSON's `\u00e9` is the letter that it stands for.
+ * An escape of JSON such as `\u00e9` is the same as its letter.
  */
 export function folded(text: string): string {
   return isSimple(text) ? text.toLowerCase().replace(/\s+/g, ' ') : foldWithPlaces(text).text
 }
 
-/** What most payloads are, and what can be folded fast. */
+/** Whether a text can be folded fast, as most payloads can. */
 function isSimple(text: string): boolean {
   return /^[\x00-\x7f]*$/.test(text) && !text.includes('\\u')
 }
@@ -46,18 +46,18 @@ function foldedPiece(piece: string): string {
     .replace(/ς/g, 'σ')
 }
 
-/** What is looked for, folded; empty where there is nothing to look for. */
+/** Folds a query; empty if it has nothing but spaces. */
 export function foldedQuery(query: string): string {
   return folded(query.trim())
 }
 
-/** A part of a text; `hit` where it is what was looked for. */
+/** A part of a text; `hit` if it matches the query. */
 export interface Part {
   text: string
   hit: boolean
 }
 
-/** Divides a text into what was looked for and what lies between, in order. */
+/** Divides a text into hits and the parts between them, in order. */
 export function partsOf(text: string, query: string, most = 1_000): Part[] {
   if (query === '' || text === '') return [{ text, hit: false }]
   const simple = isSimple(text) && !query.includes(' ')
@@ -83,8 +83,11 @@ export function partsOf(text: string, query: string, most = 1_000): Part[] {
 }
 
 /**
- * Where in the original a hit ends, of which `last` is the last folded character. A letter is a hit
- * whole, with the accents after it, even where what it folds to is longer.
+ * Returns the place in the original at which a hit ends.
+ *
+ * A letter is a hit whole, with the accents after it, even if it folds to several characters.
+ *
+ * @param last The place of the hit's last folded character.
  */
 function endOf(places: readonly number[], last: number): number {
   let next = last + 1

@@ -4,7 +4,7 @@ import type { Address } from '../page/address'
 
 const RUN_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
 
-/** Two are compared: whoever picks a third changes the second. */
+/** Two runs are compared: a third pick replaces the second. */
 export function picksWith(picked: readonly string[], id: string): readonly string[] {
   return [...picked.slice(0, 1), id]
 }
@@ -20,9 +20,9 @@ export function writePicks(picked: readonly string[]): string | null {
 }
 
 /**
- * The picked runs in the order in which they are compared, what was before on the left.
+ * The picked runs in the order in which they are compared, the oldest on the left.
  *
- * @param listed The ids of the listed runs, newest first; what is not among them is older.
+ * @param listed The ids of the listed runs, newest first; a run that is not listed is older.
  */
 export function oldestFirst(
   picked: readonly string[],

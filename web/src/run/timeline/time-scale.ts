@@ -114,7 +114,7 @@ export function readWindow(text: string | null): TimeWindow | null {
   return from < to ? { from, to } : null
 }
 
-/** As exact as can be seen: a hundred-thousandth of what is shown. */
+/** Writes a window as exactly as it can be seen: to a hundred-thousandth of its length. */
 export function writeWindow(shown: TimeWindow | null): string | null {
   if (shown === null) return null
   const digits = Math.min(4, Math.max(0, Math.ceil(-Math.log10((shown.to - shown.from) / 1e5))))

@@ -115,7 +115,7 @@ function useSelection(address: Address) {
   /**
    * Selects a row by hand.
    *
-   * @param trail Whether going back returns to what was selected; walking by keys leaves no trail.
+   * @param trail Whether going back returns to the row selected before; walking by keys leaves no trail.
    */
   function select(key: string, trail: boolean) {
     if (key === selected.value) return

@@ -42,7 +42,7 @@ function haystackOf(record: TreeNode): string {
   return known
 }
 
-/** Whether a row holds what is looked for, or has it as its whole id. */
+/** Whether a row's texts contain the query, or it is the row's whole id. */
 export function isHit(row: Row, query: string): boolean {
   if (query === '' || !isRecord(row)) return false
   return haystackOf(row.record).includes(query) || recordId(row.record).toLowerCase() === query

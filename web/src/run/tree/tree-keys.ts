@@ -68,9 +68,9 @@ export function treeKeys(tree: WalkedTree): (event: KeyboardEvent, row: Row) => 
 /**
  * The index of the row whose name begins as typed; -1 for none.
  *
- * @param typed What was typed so far, in small letters. One letter, however often, goes on to the
- *   next row; more letters stay where they fit.
- * @param from Where the keyboard is.
+ * @param typed The letters typed so far, in lower case. One letter, repeated or not, moves to the next
+ *   row that begins with it; several letters stay at the current row if it matches.
+ * @param from The index of the row that has the keyboard.
  * @param nameAt The name of a row, in small letters.
  */
 export function rowTyped(

@@ -1,4 +1,4 @@
-/** What is looked for in the shown run, for the components that show its texts. */
+/** The search in the shown run, for the components that show its texts. */
 import { inject, shallowRef, type InjectionKey, type Ref } from 'vue'
 
 /** The text, folded; empty if nothing is looked for. */
