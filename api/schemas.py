@@ -29,7 +29,6 @@ from tracer.records import (
     Outcome,
     PlanExecutionRecord,
     Record,
-    RecordConfig,
     Run,
     ThinkActRecord,
 )
@@ -53,9 +52,9 @@ TOOL_CALL_ID = "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b"
 """Ids of one small run, so that the examples in the OpenAPI document belong together."""
 
 
-def read_config(**example: Any) -> RecordConfig:
+def read_config(**example: Any) -> ConfigDict:
     """Return the configuration of a read schema, with an example for the OpenAPI document."""
-    return RecordConfig(
+    return ConfigDict(
         # Not for reading records: to look for each field under another name takes most of it.
         alias_generator=AliasGenerator(serialization_alias=to_camel),
         from_attributes=True,

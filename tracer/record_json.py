@@ -30,7 +30,7 @@ from tracer.events import (
 )
 from tracer.faults import why_invalid
 from tracer.merge import RULES, Fields, Key, Reduced, merged, parents
-from tracer.records import RECORDS, Kind, Run
+from tracer.records import ALL_RECORDS, RECORDS, Int64, Kind, Run
 from tracer.status import Status
 
 _ERROR = ("error_type", "error_message", "error_stack")
@@ -55,8 +55,7 @@ def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if name not in left_out)
 
 
-_CLASSES: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
-_FIELDS = {kind: _own_fields(kind, record) for kind, record in _CLASSES.items()}
+_FIELDS = {kind: _own_fields(kind, record) for kind, record in ALL_RECORDS.items()}
 _NAMES = {name: to_camel(name) for fields in _FIELDS.values() for name in fields}
 
 
@@ -107,13 +106,10 @@ _BY_ANNOTATION: dict[Any, Any] = {
     list[str]: Several[Words],
     datetime | None: Moment | None,
     int | None: Position | None,
+    Int64 | None: Tokens | None,
     Decimal | None: CostUsd | None,
 }
-_BY_NAME: dict[str, Any] = {
-    "attempt": Attempt | None,
-    "input_tokens": Tokens | None,
-    "output_tokens": Tokens | None,
-}
+_BY_NAME: dict[str, Any] = {"attempt": Attempt | None}
 """What a field may hold, where its class does not say it exactly."""
 
 _OF_RUNS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_requested_at")
@@ -124,7 +120,7 @@ def _shape(kind: Kind) -> type[BaseModel]:
     """Return the class that checks an exported record of this kind."""
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
     for name in _FIELDS[kind]:
-        field = _CLASSES[kind].model_fields[name]
+        field = ALL_RECORDS[kind].model_fields[name]
         type_ = _BY_NAME.get(name) or _BY_ANNOTATION.get(field.annotation, field.annotation)
         default = ... if field.is_required() else field.get_default(call_default_factory=True)
         fields[name] = (type_, default)

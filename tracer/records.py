@@ -12,24 +12,23 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
-from typing import Any
+from enum import Enum, StrEnum, auto
+from typing import Annotated, Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, DateTime, Enum, Numeric, Text, false
-from sqlmodel import Field, SQLModel
-from sqlmodel._compat import SQLModelConfig
+from pydantic import BaseModel, Field
 
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.status import Status, shown_status
 
-RecordConfig = SQLModelConfig
-"""How a record class is configured; the API's read schemas are records too."""
 
-STATUS_TYPE = Enum(
-    Status, name="record_status", values_callable=lambda kind: [s.value for s in kind]
-)
-MOMENT_TYPE = DateTime(timezone=True)
+class Width(Enum):
+    """The size of an integer in the database: 32 bits if its field states none."""
+
+    BITS_64 = auto()
+
+
+Int64 = Annotated[int, Width.BITS_64]
 
 
 class Kind(StrEnum):
@@ -42,32 +41,34 @@ class Kind(StrEnum):
     TOOL_CALL = "toolCall"
 
 
-class Record(SQLModel):
-    """What every kind of record has."""
+class _Fields(BaseModel, use_attribute_docstrings=True):
+    pass
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
+
+class Record(_Fields):
+    """The fields of every kind of record."""
 
     project_id: int = DEFAULT_PROJECT_ID
     """The project that the record belongs to."""
     root_plan_id: UUID
     """The run: the id of its root plan."""
-    status: Status = Field(default=Status.UNKNOWN, sa_type=STATUS_TYPE)
+    status: Status = Status.UNKNOWN
     """How far it has come. `unknown` is a placeholder that another record named."""
-    reason: str | None = Field(default=None, sa_type=Text)
+    reason: str | None = None
     """Which kind of ending it was, such as `timed_out` or `round_limit`."""
-    started_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    started_at: datetime | None = None
     """When it began, by the recording process's clock."""
-    finished_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    finished_at: datetime | None = None
     """When it ended, by the recording process's clock."""
-    abandoned_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    abandoned_at: datetime | None = None
     """When its recorder's lease ran out while it was open."""
     recorder_id: UUID | None = None
     """The youngest recorder that wrote it."""
-    recorded_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    recorded_at: datetime | None = None
     """When the server first stored it."""
-    revision: int = Field(default=0, sa_type=BigInteger)
+    revision: Int64 = 0
     """The run's revision at the write that changed this record last."""
-    masked: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
+    masked: list[str] = Field(default_factory=list)
     """Where secrets were masked, or payloads not kept: `arguments:/password`, sorted."""
 
     @property
@@ -76,63 +77,57 @@ class Record(SQLModel):
         return shown_status(self.status, self.abandoned_at is not None)
 
 
-class Totals(SQLModel):
+class Totals(_Fields):
     """Sums over some part of a run."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
-
-    input_tokens: int = Field(default=0, sa_type=BigInteger)
+    input_tokens: Int64 = 0
     """Tokens that models were given."""
-    output_tokens: int = Field(default=0, sa_type=BigInteger)
+    output_tokens: Int64 = 0
     """Tokens that models answered with."""
-    cost_usd: Decimal = Field(default=Decimal(0), sa_type=Numeric)
+    cost_usd: Decimal = Decimal(0)
     """What the models cost, in US dollars: the sum of the costs that are known."""
-    tool_calls: int = Field(default=0, sa_type=BigInteger)
+    tool_calls: Int64 = 0
     """Tool calls, items of batches included."""
-    failures: int = Field(default=0, sa_type=BigInteger)
+    failures: Int64 = 0
     """Think-acts and tool calls that ended `failed`."""
 
 
 class Run(Record, Totals):
     """One root plan and everything below it, as a row of the run list."""
 
-    title: str | None = Field(default=None, sa_type=Text)
+    title: str | None = None
     """The root plan's title."""
-    agent_name: str | None = Field(default=None, sa_type=Text)
+    agent_name: str | None = None
     """The agent that the root plan was given to."""
-    session_id: str | None = Field(default=None, sa_type=Text)
+    session_id: str | None = None
     """The conversation that the run belongs to."""
-    subject: str | None = Field(default=None, sa_type=Text)
+    subject: str | None = None
     """Whom the run is about: the person whose data it holds."""
-    tags: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
+    tags: list[str] = Field(default_factory=list)
     """Labels given at the start, sorted."""
-    traceparent: str | None = Field(default=None, sa_type=Text)
+    traceparent: str | None = None
     """The W3C trace context that the request came with."""
-    cancel_requested_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    cancel_requested_at: datetime | None = None
     """When somebody asked for the run to be cancelled."""
 
 
-class Outcome(SQLModel):
+class Outcome(_Fields):
     """What went wrong, for the kinds of record that can fail."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
-
-    error_type: str | None = Field(default=None, sa_type=Text)
+    error_type: str | None = None
     """The error's class or code."""
-    error_message: str | None = Field(default=None, sa_type=Text)
+    error_message: str | None = None
     """What it says."""
-    error_stack: str | None = Field(default=None, sa_type=Text)
+    error_stack: str | None = None
     """Its stack, where there is one."""
 
 
-class Inferred(SQLModel):
+class Inferred(_Fields):
     """Whether a record's place was recorded or reconstructed."""
 
-    model_config = SQLModelConfig(use_attribute_docstrings=True)
-
-    inferred: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    inferred: bool = False
     """Whether what it hangs under was reconstructed rather than recorded."""
-    inferred_from: str | None = Field(default=None, sa_type=Text)
+    inferred_from: str | None = None
     """The evidence that it was reconstructed from."""
 
 
@@ -151,17 +146,17 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """The place among the sub-plans of one opener, from 0."""
     depth: int | None = None
     """How many sub-plans lie above it: 0 for the root plan."""
-    title: str | None = Field(default=None, sa_type=Text)
+    title: str | None = None
     """What it is called where plans are listed."""
-    user_request: str | None = Field(default=None, sa_type=Text)
+    user_request: str | None = None
     """What was asked, in the words that were used."""
-    agent_name: str | None = Field(default=None, sa_type=Text)
+    agent_name: str | None = None
     """The agent that the plan was given to."""
-    template: str | None = Field(default=None, sa_type=Text)
+    template: str | None = None
     """The plan template that it was made from."""
-    template_version: str | None = Field(default=None, sa_type=Text)
+    template_version: str | None = None
     """Which version of the template."""
-    summary: str | None = Field(default=None, sa_type=Text)
+    summary: str | None = None
     """What came of it."""
 
 
@@ -174,11 +169,11 @@ class AgentExecutionRecord(Record, Outcome):
     """The plan that it is a step of; null while only its id is known."""
     position: int | None = None
     """The place among the plan's steps, from 0."""
-    agent_name: str | None = Field(default=None, sa_type=Text)
+    agent_name: str | None = None
     """The agent that carries it out."""
-    request: str | None = Field(default=None, sa_type=Text)
+    request: str | None = None
     """What the agent was asked to do."""
-    result: str | None = Field(default=None, sa_type=Text)
+    result: str | None = None
     """The agent's final answer."""
 
 
@@ -191,19 +186,19 @@ class ThinkActRecord(Record, Outcome):
     """The step that it is a round of; null while only its id is known."""
     position: int | None = None
     """The round's number within the step, from 0."""
-    thought: str | None = Field(default=None, sa_type=Text)
+    thought: str | None = None
     """The text that the model answered with."""
-    requested_model: str | None = Field(default=None, sa_type=Text)
+    requested_model: str | None = None
     """The model asked, as it was asked for."""
-    model: str | None = Field(default=None, sa_type=Text)
+    model: str | None = None
     """The model that answered, as the provider names it."""
-    messages: str | None = Field(default=None, sa_type=Text)
+    messages: str | None = None
     """The messages that the model was given, as the text of a JSON array."""
-    input_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    input_tokens: Int64 | None = None
     """Tokens that the model was given."""
-    output_tokens: int | None = Field(default=None, sa_type=BigInteger)
+    output_tokens: Int64 | None = None
     """Tokens that it answered with."""
-    cost_usd: Decimal | None = Field(default=None, sa_type=Numeric)
+    cost_usd: Decimal | None = None
     """The cost reported, or else computed from the price list, in US dollars."""
 
 
@@ -220,51 +215,35 @@ class ActToolInfo(Record, Outcome, Inferred):
     """The batch call that this call is an item of."""
     position: int | None = None
     """The place in the round, or in the batch, from 0."""
-    provider_call_id: str | None = Field(default=None, sa_type=Text)
+    provider_call_id: str | None = None
     """The id that the model's provider gave; repeats, may be empty."""
-    name: str | None = Field(default=None, sa_type=Text)
+    name: str | None = None
     """The tool's name as the model called it."""
-    tool_type: str | None = Field(default=None, sa_type=Text)
+    tool_type: str | None = None
     """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
-    arguments: str | None = Field(default=None, sa_type=Text)
+    arguments: str | None = None
     """The arguments as the text that they were, usually JSON."""
-    result: str | None = Field(default=None, sa_type=Text)
+    result: str | None = None
     """The result as the text that it was, usually JSON."""
     attempt: int | None = None
     """How many times it was tried, the latest included, from 1."""
-    effective_arguments: str | None = Field(default=None, sa_type=Text)
+    effective_arguments: str | None = None
     """What the latest attempt was called with, where hooks changed the arguments."""
-    forged_arguments: list[str] = Field(default_factory=list, sa_type=ARRAY(Text), nullable=True)
+    forged_arguments: list[str] = Field(default_factory=list)
     """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
-    short_circuited_by: str | None = Field(default=None, sa_type=Text)
+    short_circuited_by: str | None = None
     """The hook that answered in the tool's place."""
-    state_changes: str | None = Field(default=None, sa_type=Text)
+    state_changes: str | None = None
     """What it changed in the session's state, as the text of a JSON array."""
     still_running: bool | None = None
     """True where it was given up on and its tool went on regardless; else null."""
-    late_finished_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    late_finished_at: datetime | None = None
     """When a call that was recorded as timed out ended after all."""
-    late_status: Status | None = Field(default=None, sa_type=STATUS_TYPE)
+    late_status: Status | None = None
     """How it ended then."""
-    late_result: str | None = Field(default=None, sa_type=Text)
+    late_result: str | None = None
     """What it returned then, or the error that it raised."""
 
-
-TEXTS: dict[Kind, tuple[str, ...]] = {
-    kind: tuple(
-        name
-        for name, field in record.model_fields.items()
-        if field.annotation in (str | None, list[str]) and name != "masked"
-    )
-    for kind, record in [
-        (Kind.RUN, Run),
-        (Kind.PLAN, PlanExecutionRecord),
-        (Kind.STEP, AgentExecutionRecord),
-        (Kind.THINK_ACT, ThinkActRecord),
-        (Kind.TOOL_CALL, ActToolInfo),
-    ]
-}
-"""The fields of each kind that hold text, or lists of text."""
 
 RECORDS: dict[Kind, type[Any]] = {
     Kind.PLAN: PlanExecutionRecord,
@@ -273,6 +252,19 @@ RECORDS: dict[Kind, type[Any]] = {
     Kind.TOOL_CALL: ActToolInfo,
 }
 """The class of each kind of record below the run."""
+
+ALL_RECORDS: dict[Kind, type[Any]] = {Kind.RUN: Run, **RECORDS}
+"""The same, with that of the run."""
+
+TEXTS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(
+        name
+        for name, field in record.model_fields.items()
+        if field.annotation in (str | None, list[str]) and name != "masked"
+    )
+    for kind, record in ALL_RECORDS.items()
+}
+"""The fields of each kind that hold text, or lists of text."""
 
 FROM_ROOT_PLAN = (
     "title",

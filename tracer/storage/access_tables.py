@@ -9,21 +9,14 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    CheckConstraint,
-    ForeignKeyConstraint,
-    LargeBinary,
-    Text,
-    UniqueConstraint,
-)
-from sqlmodel import Field, SQLModel
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, UniqueConstraint
+from sqlmodel import Field
 
-from tracer.records import MOMENT_TYPE, RecordConfig
+from tracer.records import Int64
+from tracer.storage.columns import TableRow
 
 
-class ProjectRow(SQLModel, table=True):
+class ProjectRow(TableRow, table=True):
     """What keys open: records of one project are not seen from another."""
 
     __tablename__ = "project"
@@ -36,27 +29,26 @@ class ProjectRow(SQLModel, table=True):
             "payloads IN ('keep', 'preview', 'drop')", name="project_has_a_payload_policy"
         ),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     # No sequence: who makes one takes the next number, under a lock.
     project_id: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     """What its records carry."""
-    name: str = Field(sa_type=Text)
+    name: str
     """What it is called by who makes keys for it."""
-    created_at: datetime = Field(sa_type=MOMENT_TYPE)
+    created_at: datetime
     """When it was made."""
     keep_days: int | None = None
     """Runs are pruned that many days after they ended; null: by age never."""
-    keep_runs: int | None = Field(default=None, sa_type=BigInteger)
+    keep_runs: Int64 | None = None
     """Of more runs than that, the oldest are pruned; null: however many there are."""
-    payloads: str = Field(sa_type=Text, sa_column_kwargs={"server_default": "keep"})
+    payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
     """What is kept of payloads that are recorded: `keep`, `preview` or `drop`."""
-    summed_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
     null if no pass of the job has ended yet."""
 
 
-class ApiKeyRow(SQLModel, table=True):
+class ApiKeyRow(TableRow, table=True):
     """What a program or a person shows to be let into one project."""
 
     __tablename__ = "api_key"
@@ -70,27 +62,26 @@ class ApiKeyRow(SQLModel, table=True):
         ),
         CheckConstraint("octet_length(digest) = 32", name="api_key_has_a_digest"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     key_id: UUID = Field(primary_key=True)
     """The key's own id, which opens nothing."""
     project_id: int
     """The project that it opens."""
-    name: str = Field(sa_type=Text)
+    name: str
     """What it is for, in somebody's words."""
-    scopes: list[str] = Field(sa_type=ARRAY(Text))
+    scopes: list[str]
     """What it allows: `record`, `read`, `admin`."""
-    digest: bytes = Field(sa_type=LargeBinary)
+    digest: bytes
     """The SHA-256 of the key, which is kept nowhere."""
-    created_at: datetime = Field(sa_type=MOMENT_TYPE)
+    created_at: datetime
     """When it was made."""
-    last_used_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    last_used_at: datetime | None = None
     """When it was used last, to the minute."""
-    revoked_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    revoked_at: datetime | None = None
     """When it was taken back; the row stays, to say that there was one."""
 
 
-class SignInRow(SQLModel, table=True):
+class SignInRow(TableRow, table=True):
     """A browser that showed a key, and is let in by a cookie since."""
 
     __tablename__ = "sign_in"
@@ -98,26 +89,24 @@ class SignInRow(SQLModel, table=True):
         ForeignKeyConstraint(["key_id"], ["api_key.key_id"], name="sign_in_with_key"),
         CheckConstraint("octet_length(digest) = 32", name="sign_in_has_a_digest"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
-    digest: bytes = Field(sa_type=LargeBinary, primary_key=True)
+    digest: bytes = Field(primary_key=True)
     """The SHA-256 of what the cookie holds."""
     key_id: UUID
     """The key that was shown: the sign-in ends with it."""
-    expires_at: datetime = Field(sa_type=MOMENT_TYPE)
+    expires_at: datetime
     """When it ends by itself."""
 
 
-class AnalystRow(SQLModel, table=True):
+class AnalystRow(TableRow, table=True):
     """A role of the database that sees one project, by the views and tables."""
 
     __tablename__ = "analyst"
     __table_args__ = (
         ForeignKeyConstraint(["project_id"], ["project.project_id"], name="analyst_of_project"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
-    role_name: str = Field(sa_type=Text, primary_key=True)
+    role_name: str = Field(primary_key=True)
     """The role, as it logs in."""
     project_id: int
     """The project that it sees."""

@@ -5,19 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    ForeignKeyConstraint,
-    LargeBinary,
-    PrimaryKeyConstraint,
-    Text,
-    text,
-)
-from sqlmodel import Field, SQLModel
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, PrimaryKeyConstraint, text
+from sqlmodel import Field
 
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.records import MOMENT_TYPE, RecordConfig
+from tracer.records import Int64
+from tracer.storage.columns import TableRow
 
 
 def _refers_to_run(name: str) -> ForeignKeyConstraint:
@@ -30,7 +23,7 @@ def _refers_to_run(name: str) -> ForeignKeyConstraint:
     )
 
 
-class BlockRow(SQLModel, table=True):
+class BlockRow(TableRow, table=True):
     """Spans of one run that arrived in one request, compressed."""
 
     __tablename__ = "otel_block"
@@ -40,25 +33,24 @@ class BlockRow(SQLModel, table=True):
         CheckConstraint("octet_length(key) = 16", name="block_has_a_key"),
         CheckConstraint("spans > 0 AND size > 0", name="block_holds_spans"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run: the trace id."""
-    key: bytes = Field(sa_type=LargeBinary, primary_key=True)
+    key: bytes = Field(primary_key=True)
     """16 bytes of BLAKE2b over the uncompressed message."""
-    spans: int = Field()
+    spans: int
     """The number of spans in the message. One span may occur in several blocks."""
-    size: int = Field(sa_type=BigInteger)
+    size: Int64
     """The size of the uncompressed message in bytes."""
-    recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
+    recorded_at: datetime
     """When the server stored it."""
-    body: bytes = Field(sa_type=LargeBinary)
+    body: bytes
     """A header (format version, codec, size) and the compressed OTLP `TracesData` message."""
 
 
-class PendingRunRow(SQLModel, table=True):
+class PendingRunRow(TableRow, table=True):
     """A run with blocks that no projection has read yet."""
 
     __tablename__ = "pending_run"
@@ -66,29 +58,28 @@ class PendingRunRow(SQLModel, table=True):
         PrimaryKeyConstraint("root_plan_id", "project_id"),
         _refers_to_run("pending_run_refers_to_run"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
-    arrived: int = Field(sa_type=BigInteger)
+    arrived: Int64
     """Grows with each accepted request. `run.projected` becomes this number."""
-    spans: int = Field(sa_type=BigInteger)
+    spans: Int64
     """The number of spans in the blocks that are pending."""
-    size: int = Field(sa_type=BigInteger)
+    size: Int64
     """The uncompressed size of the blocks that are pending, in bytes."""
-    since: datetime = Field(sa_type=MOMENT_TYPE)
+    since: datetime
     """When the first of the pending blocks arrived."""
-    seen_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    seen_at: datetime | None = None
     """When the last of them arrived: a sign of life. Null if the run is only projected again."""
-    due_at: datetime = Field(sa_type=MOMENT_TYPE)
+    due_at: datetime
     """When to project the run. `infinity` if its projection failed too often."""
     attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """How many projections began and did not commit since the last one that did."""
-    attempted_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    attempted_at: datetime | None = None
     """When the last of these began."""
-    with_prices: bool = Field(default=False, sa_column_kwargs={"server_default": text("false")})
+    with_prices: bool = False
     """Whether the projection replaces computed costs by those of the current price list."""
-    failure: str | None = Field(default=None, sa_type=Text)
+    failure: str | None = None
     """Why the last attempt failed; null if it did not say."""

@@ -9,20 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from sqlalchemy import (
-    CheckConstraint,
-    ForeignKeyConstraint,
-    Index,
-    Interval,
-    PrimaryKeyConstraint,
-)
-from sqlmodel import Field, SQLModel
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, PrimaryKeyConstraint
+from sqlmodel import Field
 
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.records import MOMENT_TYPE, RecordConfig
+from tracer.storage.columns import TableRow
 
 
-class RecorderLeaseRow(SQLModel, table=True):
+class RecorderLeaseRow(TableRow, table=True):
     """How long a recorder counts as alive; deleted with its last row in `recorder_run`."""
 
     __tablename__ = "recorder_lease"
@@ -31,23 +25,22 @@ class RecorderLeaseRow(SQLModel, table=True):
         CheckConstraint("length > '0'", name="lease_has_a_length"),
         Index("recorder_lease_by_due_at", "due_at"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that it records to."""
     recorder_id: UUID = Field(primary_key=True)
     """The recorder; the run itself, for spans and for events that name no recorder."""
-    seen_at: datetime = Field(sa_type=MOMENT_TYPE)
+    seen_at: datetime
     """The time of its last heartbeat or record, by the database's clock."""
-    length: timedelta = Field(sa_type=Interval)
+    length: timedelta
     """How long a heartbeat counts."""
-    lag: timedelta | None = Field(default=None, sa_type=Interval)
+    lag: timedelta | None = None
     """The least time between an event and its arrival; events that took longer were spooled."""
-    due_at: datetime = Field(sa_type=MOMENT_TYPE)
+    due_at: datetime
     """When the reaper looks at it next."""
 
 
-class RecorderRunRow(SQLModel, table=True):
+class RecorderRunRow(TableRow, table=True):
     """A run that a recorder wrote to, and whether the recorder is dead in it."""
 
     __tablename__ = "recorder_run"
@@ -62,7 +55,6 @@ class RecorderRunRow(SQLModel, table=True):
         ),
         Index("recorder_run_by_root_plan_id", "root_plan_id", "project_id"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
@@ -70,7 +62,7 @@ class RecorderRunRow(SQLModel, table=True):
     """The recorder; the run itself, for spans and for events that name no recorder."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run."""
-    abandoned_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    abandoned_at: datetime | None = None
     """When its lease expired: its open records in the run are abandoned. Null while it lives."""
 
 

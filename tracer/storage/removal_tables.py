@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    ForeignKeyConstraint,
-    PrimaryKeyConstraint,
-    Text,
-)
-from sqlmodel import Field, SQLModel
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, PrimaryKeyConstraint
+from sqlmodel import Field
 
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.records import RecordConfig
+from tracer.records import Int64
+from tracer.storage.columns import TableRow
 
 
-class RemovedRecordRow(SQLModel, table=True):
+class RemovedRecordRow(TableRow, table=True):
     """A record that a later projection of its run's spans had no more: for who watches the run."""
 
     __tablename__ = "removed_record"
@@ -34,7 +29,6 @@ class RemovedRecordRow(SQLModel, table=True):
             "kind IN ('plan', 'step', 'thinkAct', 'toolCall')", name="removed_record_has_a_kind"
         ),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
@@ -42,7 +36,7 @@ class RemovedRecordRow(SQLModel, table=True):
     """The run."""
     record_id: UUID = Field(primary_key=True)
     """The record; where it came back since, its table has it again."""
-    kind: str = Field(sa_type=Text)
+    kind: str
     """What it was: `plan`, `step`, `thinkAct` or `toolCall`."""
-    revision: int = Field(sa_type=BigInteger)
+    revision: Int64
     """The run's revision at the write that removed it last."""

@@ -12,48 +12,46 @@ from sqlalchemy import (
     Index,
     PrimaryKeyConstraint,
     SmallInteger,
-    Text,
     text,
 )
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
 from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.records import MOMENT_TYPE, RecordConfig
+from tracer.records import Int64
+from tracer.storage.columns import TableRow
 
 
-class _Figures(SQLModel):
-    model_config = RecordConfig(use_attribute_docstrings=True)
-
+class _Figures(TableRow):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project."""
-    hour: datetime = Field(sa_type=MOMENT_TYPE, primary_key=True)
+    hour: datetime = Field(primary_key=True)
     """When the hour begins, in UTC. It contains the calls that started in it, or were recorded in
     it if they have no start."""
     number: int = Field(primary_key=True)
     """Distinguishes the tools of an hour: a name may be too long for a key."""
-    tool_name: str = Field(sa_type=Text)
+    tool_name: str
     """The tool."""
-    tool_type: str | None = Field(default=None, sa_type=Text)
+    tool_type: str | None = None
     """The kind of tool; if there are several, the last by name."""
-    calls: int = Field(sa_type=BigInteger)
+    calls: Int64
     """The number of calls."""
-    succeeded: int = Field(sa_type=BigInteger)
+    succeeded: Int64
     """The number of calls that succeeded."""
-    failures: int = Field(sa_type=BigInteger)
+    failures: Int64
     """The number of calls that failed."""
-    cancelled: int = Field(sa_type=BigInteger)
+    cancelled: Int64
     """The number of calls that were cancelled."""
-    abandoned: int = Field(sa_type=BigInteger)
+    abandoned: Int64
     """The number of open calls whose recorder's lease has expired."""
-    running: int = Field(sa_type=BigInteger)
+    running: Int64
     """The number of other open calls."""
-    sub_plans: int = Field(sa_type=BigInteger)
+    sub_plans: Int64
     """The number of sub-plans that the calls opened."""
-    latest_at: datetime = Field(sa_type=MOMENT_TYPE)
+    latest_at: datetime
     """When the latest call started, or was recorded if it has no start."""
     greatest_ms: float | None = None
     """The longest duration in milliseconds; null if no call has ended."""
-    failed_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    failed_at: datetime | None = None
     """The latest end of a failed call, or its start if it has no end; null if none failed."""
     buckets: list[int] = Field(sa_type=ARRAY(SmallInteger))
     """The histogram's bucket numbers, ascending. See `tracer.storage.duration_buckets`."""

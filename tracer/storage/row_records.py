@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from psycopg.rows import dict_row
 
 from tracer.merge import RULES
-from tracer.records import RECORDS, Kind, Record, Run
+from tracer.records import ALL_RECORDS, Kind, Record
 from tracer.storage.engine import PoolConnection
 from tracer.storage.lease_tables import abandoned_at
 from tracer.storage.tables import TABLES
@@ -23,7 +23,7 @@ def columns(record: type[Record]) -> str:
 def expressions(kind: Kind) -> dict[str, str]:
     """Return the SQL of each field of a record."""
     return (
-        {name: name for name in _RECORDS[kind].model_fields}
+        {name: name for name in ALL_RECORDS[kind].model_fields}
         | {"abandoned_at": abandoned_at(TABLES[kind])}
         | {name: f"coalesce({name}, '{{}}')" for name in RULES[kind].union}
     )
@@ -34,8 +34,7 @@ def named(columns: dict[str, str]) -> str:
     return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
 
 
-_RECORDS: dict[Kind, type[Record]] = {Kind.RUN: Run} | RECORDS
-_KINDS = {record: kind for kind, record in _RECORDS.items()}
+_KINDS = {record: kind for kind, record in ALL_RECORDS.items()}
 
 
 async def select(

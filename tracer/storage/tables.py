@@ -16,37 +16,33 @@ from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
 
+from pydantic import BaseModel
 from sqlalchemy import (
-    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
     Computed,
     ForeignKeyConstraint,
     Index,
-    LargeBinary,
     PrimaryKeyConstraint,
-    Text,
-    false,
     text,
-    true,
 )
 from sqlalchemy.engine import URL
 from sqlmodel import Field, SQLModel
 
 from tracer.ids import DEFAULT_PROJECT_ID
 from tracer.records import (
-    MOMENT_TYPE,
     ActToolInfo,
     AgentExecutionRecord,
+    Int64,
     Kind,
     PlanExecutionRecord,
-    RecordConfig,
     Run,
     ThinkActRecord,
 )
 from tracer.storage.access_tables import AnalystRow, ApiKeyRow, ProjectRow, SignInRow
 from tracer.storage.block_tables import BlockRow, PendingRunRow
+from tracer.storage.columns import TableRow
 from tracer.storage.lease_tables import RecorderLeaseRow, RecorderRunRow
 from tracer.storage.removal_tables import RemovedRecordRow
 from tracer.storage.rollup_tables import RunGroupRow, ToolHourRow
@@ -154,7 +150,7 @@ def _key(column: str) -> PrimaryKeyConstraint:
 _OF_THE_TRANSACTION = text("current_setting('tracer.project_id')::integer")
 
 
-class _Stored(SQLModel):
+class _Stored(TableRow):
     # `recorder_run` has it, once per recorder and run.
     abandoned_at: ClassVar[None] = None
 
@@ -163,14 +159,13 @@ class _Stored(SQLModel):
         primary_key=True,
         sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
     )
+
     root_plan_id: UUID = Field(primary_key=True)
-    recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
+    recorded_at: datetime
 
 
 class _Projectable(_Stored):
-    model_config = RecordConfig(use_attribute_docstrings=True)
-
-    digest: int | None = Field(default=None, sa_type=BigInteger)
+    digest: Int64 | None = None
     """64 bits of BLAKE2b over the columns that a projection wrote; null if none did, or before."""
 
 
@@ -213,34 +208,28 @@ class RunRow(_Stored, Run, table=True):
         ),
     )
 
-    source: str = Field(default="events", sa_type=Text)
+    source: str = "events"
     """Where the records come from: `events`, or `spans` that they are projected from."""
-    is_agent_work: bool = Field(default=True, sa_column_kwargs={"server_default": true()})
+    is_agent_work: bool = True
     """False for a trace without any agent, model or tool: it is listed only on request."""
-    deleted_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    deleted_at: datetime | None = None
     """When it was deleted; the row stays as a tombstone, which refuses late events."""
-    swept_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    swept_at: datetime | None = None
     """When the last row below a deleted run was gone; till then nobody is shown what is left."""
-    projected: int = Field(
-        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
-    )
+    projected: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The value of `pending_run.arrived` that the last projection read; 0 before the first one."""
     projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The version of the program's projection that made the records."""
-    projection_error: str | None = Field(default=None, sa_type=Text)
+    projection_error: str | None = None
     """Why the newest spans are not projected; null if they are, or will be shortly."""
-    next_projection_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    next_projection_at: datetime | None = None
     """Before this the run is not projected again: ten times the duration of the last projection
     has to pass."""
-    span_bytes: int = Field(
-        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
-    )
+    span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The uncompressed size of its blocks in bytes, without those that are pending."""
-    settle_at: datetime | None = Field(default=None, sa_type=MOMENT_TYPE)
+    settle_at: datetime | None = None
     """When to merge its blocks; null if there is nothing to merge."""
-    summed_revision: int = Field(
-        default=0, sa_type=BigInteger, sa_column_kwargs={"server_default": text("0")}
-    )
+    summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The revision that `run_group` contains."""
     is_summed: bool = Field(
         default=False,
@@ -251,7 +240,7 @@ class RunRow(_Stored, Run, table=True):
     """Whether `run_group` contains the newest revision."""
 
 
-class PlanRow(_Projectable, PlanExecutionRecord, table=True):
+class PlanRow(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
     """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
 
     __tablename__ = "plan_execution_record"
@@ -331,7 +320,7 @@ class ThinkActRow(_Projectable, ThinkActRecord, table=True):
     think_act_id: UUID = Field(primary_key=True)
 
 
-class ToolCallRow(_Projectable, ActToolInfo, table=True):
+class ToolCallRow(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
     """One tool call: one request to run one tool."""
 
     __tablename__ = "act_tool_info"
@@ -368,13 +357,13 @@ class ToolCallRow(_Projectable, ActToolInfo, table=True):
     )
 
     tool_call_id: UUID = Field(primary_key=True)
-    arguments_fit: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    arguments_fit: bool = False
     """Whether Postgres can cast the arguments to `jsonb`."""
-    result_fit: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
+    result_fit: bool = False
     """Whether Postgres can cast the result to `jsonb`."""
 
 
-class SpanRow(SQLModel, table=True):
+class SpanRow(TableRow, table=True):
     """An OpenTelemetry span as it came; the records of its run are projected from all of them."""
 
     __tablename__ = "otel_span"
@@ -390,7 +379,6 @@ class SpanRow(SQLModel, table=True):
         CheckConstraint("octet_length(span_id) = 8", name="span_has_an_id"),
         CheckConstraint("start_time >= 0 AND end_time >= 0", name="span_has_times"),
     )
-    model_config = RecordConfig(use_attribute_docstrings=True)
 
     project_id: int = Field(
         default=DEFAULT_PROJECT_ID,
@@ -400,19 +388,19 @@ class SpanRow(SQLModel, table=True):
     """The project that the span belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
     """The run: the trace id."""
-    span_id: bytes = Field(sa_type=LargeBinary, primary_key=True)
+    span_id: bytes = Field(primary_key=True)
     """The span's own id, within its trace."""
-    parent_span_id: bytes | None = Field(default=None, sa_type=LargeBinary)
+    parent_span_id: bytes | None = None
     """The span that it names as its parent, whether that has come or not."""
-    name: str = Field(sa_type=Text)
+    name: str
     """What its program calls it."""
-    start_time: int = Field(sa_type=BigInteger)
+    start_time: Int64
     """Nanoseconds since 1970."""
-    end_time: int = Field(sa_type=BigInteger)
+    end_time: Int64
     """Nanoseconds since 1970; 0 while it has not ended."""
-    body: bytes = Field(sa_type=LargeBinary)
+    body: bytes
     """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
-    recorded_at: datetime = Field(sa_type=MOMENT_TYPE)
+    recorded_at: datetime
     """When the server first stored it."""
 
 
@@ -421,7 +409,7 @@ def _comment(row_class: type[SQLModel]) -> None:
     table = SQLModel.metadata.tables[str(row_class.__tablename__)]
     table.comment = (row_class.__doc__ or "").strip()
     for parent in reversed(row_class.__mro__):
-        if issubclass(parent, SQLModel):
+        if issubclass(parent, BaseModel):
             for name, field in parent.model_fields.items():
                 if field.description and name in table.columns:
                     table.columns[name].comment = field.description
