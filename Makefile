@@ -106,7 +106,7 @@ ifdef WEB_READY
 	cd web && npm run format
 endif
 
-openapi: setup #: Write docs/openapi.json, docs/events.schema.json and the viewer's types anew
+openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/protocol.md, viewer's types
 	$(BIN)/python -m api.openapi
 	cd web && npm run types
 

@@ -1,11 +1,12 @@
-"""The contracts as files: `make openapi` writes `docs/openapi.json` and the events' schema.
+"""The contracts as files: `make openapi` writes `docs/openapi.json` and those of the protocol.
 
-The viewer's types are generated from the first; programs in other languages hold themselves to
-the second. A test compares both with what the code serves.
+The viewer's types are generated from the first. Programs in other languages follow the events'
+schema and the merge rules in `docs/protocol.md`. A test compares the files with the code.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import orjson
 
 from api.app import create_app
 from tracer.events import EVENT
+from tracer.merge import RULES
+from tracer.records import Merge
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -33,11 +36,24 @@ def events_schema() -> dict[str, Any]:
     }
 
 
+def protocol_page() -> str:
+    """Return `docs/protocol.md` with the current merge rule of every field."""
+    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    rows = [
+        f"| {kind} | {rule.value} | {' '.join(f'`{name}`' for name in fields)} |\n"
+        for kind, rules in RULES.items()
+        for rule in Merge
+        if (fields := getattr(rules, rule.value))
+    ]
+    return re.sub(r"(^\| \w+ \| \w+ \| `.+` \|\n)+", "".join(rows), page, flags=re.MULTILINE)
+
+
 def contract_files() -> dict[Path, bytes]:
     """Return each contract file's path and what it has to hold."""
     return {
         DOCS / "openapi.json": _pretty(openapi_document()),
         DOCS / "events.schema.json": _pretty(events_schema()),
+        DOCS / "protocol.md": protocol_page().encode(),
     }
 
 

@@ -1,9 +1,9 @@
 """How events become records: the partial records of each event, and the rules that merge them.
 
 Every store applies the same rules, so that any permutation, split or repetition of the same events
-produces the same records. `RULES` contains the rule of each field. The memory store and the
-reduction of a batch apply the rules in Python (`merged`); the Postgres store generates its SQL from
-them. `docs/protocol.md` shows the table to other languages.
+produces the same records. The definition of each field in `tracer.records` states its rule. The
+memory store and the reduction of a batch apply the rules in Python (`merged`); the Postgres store
+generates its SQL from them. `docs/protocol.md` shows the table to other languages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tracer.events import (
     ToolCallStarted,
 )
 from tracer.masked_places import masked_places
-from tracer.records import TEXTS, Kind
+from tracer.records import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Kind, Merge, Record
 from tracer.status import Reason, Status
 
 Fields = dict[str, Any]
@@ -51,7 +51,7 @@ Reduced = dict[Kind, dict[Key, Fields]]
 
 @dataclass(frozen=True)
 class MergeRules:
-    """The rule of each field of one kind of record.
+    """The fields of one kind of record, by the rule that they merge by (`tracer.records.Merge`).
 
     Two versions merge field by field, null being less than everything, text compared by its
     UTF-8 bytes, a status by its rank.
@@ -60,17 +60,11 @@ class MergeRules:
     id_field: str
     """The record's own id."""
     greatest: tuple[str, ...]
-    """Start fields: the greater value stays. They are recorded once, so they seldom differ."""
+    least: tuple[str, ...]
     ending: tuple[str, ...]
-    """One tuple, compared from left to right: the greater one stays as a whole."""
-    least: tuple[str, ...] = ("started_at",)
-    """The lesser value stays; null gives way."""
-    latest: tuple[str, ...] = ()
-    """A second tuple, like `ending`: what is said of the latest attempt."""
-    late: tuple[str, ...] = ()
-    """A third tuple, for what happened after the ending."""
-    union: tuple[str, ...] = ()
-    """Lists whose items are put together, sorted, each once."""
+    latest: tuple[str, ...]
+    late: tuple[str, ...]
+    union: tuple[str, ...]
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
@@ -88,80 +82,37 @@ class MergeRules:
         return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
 
 
-_ERROR = ("error_type", "error_message", "error_stack")
-_ENDING = ("status", "finished_at", "reason")
+_ENDING = (
+    *("status", "finished_at", "reason", "*"),
+    *("error_type", "error_message", "error_stack"),
+    *("short_circuited_by", "state_changes", "still_running"),
+)
+"""The order in which endings are compared; `*` stands for all other fields as they are defined."""
+
+
+def _rules(kind: Kind, id_field: str) -> MergeRules:
+    """Return the rules that the fields of a record class state, its own fields first."""
+    names: dict[Merge, list[str]] = {rule: [] for rule in Merge}
+    fields = ALL_RECORDS[kind].model_fields
+    for name in sorted(fields, key=Record.model_fields.__contains__):
+        if kind is Kind.RUN and name in FROM_ROOT_PLAN:
+            continue
+        for rule in fields[name].metadata:
+            if isinstance(rule, Merge):
+                names[rule].append(name)
+    names[Merge.ENDING].sort(key=lambda name: _ENDING.index(name if name in _ENDING else "*"))
+    return MergeRules(id_field, **{rule.value: tuple(names[rule]) for rule in Merge})
+
 
 RULES: dict[Kind, MergeRules] = {
-    Kind.RUN: MergeRules(
-        id_field="root_plan_id",
-        greatest=("session_id", "subject", "traceparent"),
-        ending=(),
-        least=(),
-        union=("tags", "masked"),
-    ),
-    Kind.PLAN: MergeRules(
-        id_field="plan_id",
-        greatest=(
-            "parent_plan_id",
-            "tool_call_id",
-            "opened_by_step_id",
-            "position",
-            "depth",
-            "title",
-            "user_request",
-            "agent_name",
-            "template",
-            "template_version",
-            "recorder_id",
-        ),
-        ending=(*_ENDING, "summary", *_ERROR),
-        union=("masked",),
-    ),
-    Kind.STEP: MergeRules(
-        id_field="step_id",
-        greatest=("plan_id", "position", "agent_name", "request", "recorder_id"),
-        ending=(*_ENDING, "result", *_ERROR),
-        union=("masked",),
-    ),
-    Kind.THINK_ACT: MergeRules(
-        id_field="think_act_id",
-        greatest=("step_id", "position", "requested_model", "messages", "recorder_id"),
-        ending=(
-            *_ENDING,
-            "thought",
-            "model",
-            "input_tokens",
-            "output_tokens",
-            "cost_usd",
-            *_ERROR,
-        ),
-        union=("masked",),
-    ),
-    Kind.TOOL_CALL: MergeRules(
-        id_field="tool_call_id",
-        greatest=(
-            "step_id",
-            "think_act_id",
-            "parent_tool_call_id",
-            "position",
-            "provider_call_id",
-            "name",
-            "tool_type",
-            "arguments",
-            "recorder_id",
-        ),
-        ending=(
-            *_ENDING,
-            "result",
-            *_ERROR,
-            "short_circuited_by",
-            "state_changes",
-            "still_running",
-        ),
-        latest=("attempt", "effective_arguments"),
-        late=("late_finished_at", "late_status", "late_result"),
-        union=("forged_arguments", "masked"),
-    ),
+    kind: _rules(kind, id_field)
+    for kind, id_field in [
+        (Kind.RUN, "root_plan_id"),
+        (Kind.PLAN, "plan_id"),
+        (Kind.STEP, "step_id"),
+        (Kind.THINK_ACT, "think_act_id"),
+        (Kind.TOOL_CALL, "tool_call_id"),
+    ]
 }
 
 

@@ -31,6 +31,23 @@ class Width(Enum):
 Int64 = Annotated[int, Width.BITS_64]
 
 
+class Merge(Enum):
+    """How two versions of a field merge. A field without a rule is not filled by events."""
+
+    GREATEST = "greatest"
+    """Of a start: the greater value stays. It is recorded once, so values seldom differ."""
+    LEAST = "least"
+    """The lesser value stays; null is replaced."""
+    ENDING = "ending"
+    """The endings form one tuple, compared from left to right; the greater one stays as a whole."""
+    LATEST = "latest"
+    """A second tuple, for the latest attempt."""
+    LATE = "late"
+    """A third tuple, for what happened after the ending."""
+    UNION = "union"
+    """The items of both lists, sorted, each once."""
+
+
 class Kind(StrEnum):
     """The kinds of record, by the names that the API and the exports give them."""
 
@@ -52,23 +69,23 @@ class Record(_Fields):
     """The project that the record belongs to."""
     root_plan_id: UUID
     """The run: the id of its root plan."""
-    status: Status = Status.UNKNOWN
+    status: Annotated[Status, Merge.ENDING] = Status.UNKNOWN
     """How far it has come. `unknown` is a placeholder that another record named."""
-    reason: str | None = None
+    reason: Annotated[str | None, Merge.ENDING] = None
     """Which kind of ending it was, such as `timed_out` or `round_limit`."""
-    started_at: datetime | None = None
+    started_at: Annotated[datetime | None, Merge.LEAST] = None
     """When it began, by the recording process's clock."""
-    finished_at: datetime | None = None
+    finished_at: Annotated[datetime | None, Merge.ENDING] = None
     """When it ended, by the recording process's clock."""
     abandoned_at: datetime | None = None
     """When its recorder's lease ran out while it was open."""
-    recorder_id: UUID | None = None
+    recorder_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The youngest recorder that wrote it."""
     recorded_at: datetime | None = None
     """When the server first stored it."""
     revision: Int64 = 0
     """The run's revision at the write that changed this record last."""
-    masked: list[str] = Field(default_factory=list)
+    masked: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
     """Where secrets were masked, or payloads not kept: `arguments:/password`, sorted."""
 
     @property
@@ -99,13 +116,13 @@ class Run(Record, Totals):
     """The root plan's title."""
     agent_name: str | None = None
     """The agent that the root plan was given to."""
-    session_id: str | None = None
+    session_id: Annotated[str | None, Merge.GREATEST] = None
     """The conversation that the run belongs to."""
-    subject: str | None = None
+    subject: Annotated[str | None, Merge.GREATEST] = None
     """Whom the run is about: the person whose data it holds."""
-    tags: list[str] = Field(default_factory=list)
+    tags: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
     """Labels given at the start, sorted."""
-    traceparent: str | None = None
+    traceparent: Annotated[str | None, Merge.GREATEST] = None
     """The W3C trace context that the request came with."""
     cancel_requested_at: datetime | None = None
     """When somebody asked for the run to be cancelled."""
@@ -114,11 +131,11 @@ class Run(Record, Totals):
 class Outcome(_Fields):
     """What went wrong, for the kinds of record that can fail."""
 
-    error_type: str | None = None
+    error_type: Annotated[str | None, Merge.ENDING] = None
     """The error's class or code."""
-    error_message: str | None = None
+    error_message: Annotated[str | None, Merge.ENDING] = None
     """What it says."""
-    error_stack: str | None = None
+    error_stack: Annotated[str | None, Merge.ENDING] = None
     """Its stack, where there is one."""
 
 
@@ -136,27 +153,27 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
 
     plan_id: UUID
     """The plan's own id; that of a root plan is the run's."""
-    parent_plan_id: UUID | None = None
+    parent_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The plan whose tool call or step opened this one; null for the root plan."""
-    tool_call_id: UUID | None = None
+    tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The tool call that opened this sub-plan."""
-    opened_by_step_id: UUID | None = None
+    opened_by_step_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The step that opened this sub-plan without a tool call: a hand-off."""
-    position: int | None = None
+    position: Annotated[int | None, Merge.GREATEST] = None
     """The place among the sub-plans of one opener, from 0."""
-    depth: int | None = None
+    depth: Annotated[int | None, Merge.GREATEST] = None
     """How many sub-plans lie above it: 0 for the root plan."""
-    title: str | None = None
+    title: Annotated[str | None, Merge.GREATEST] = None
     """What it is called where plans are listed."""
-    user_request: str | None = None
+    user_request: Annotated[str | None, Merge.GREATEST] = None
     """What was asked, in the words that were used."""
-    agent_name: str | None = None
+    agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that the plan was given to."""
-    template: str | None = None
+    template: Annotated[str | None, Merge.GREATEST] = None
     """The plan template that it was made from."""
-    template_version: str | None = None
+    template_version: Annotated[str | None, Merge.GREATEST] = None
     """Which version of the template."""
-    summary: str | None = None
+    summary: Annotated[str | None, Merge.ENDING] = None
     """What came of it."""
 
 
@@ -165,15 +182,15 @@ class AgentExecutionRecord(Record, Outcome):
 
     step_id: UUID
     """The step's own id."""
-    plan_id: UUID | None = None
+    plan_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The plan that it is a step of; null while only its id is known."""
-    position: int | None = None
+    position: Annotated[int | None, Merge.GREATEST] = None
     """The place among the plan's steps, from 0."""
-    agent_name: str | None = None
+    agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that carries it out."""
-    request: str | None = None
+    request: Annotated[str | None, Merge.GREATEST] = None
     """What the agent was asked to do."""
-    result: str | None = None
+    result: Annotated[str | None, Merge.ENDING] = None
     """The agent's final answer."""
 
 
@@ -182,23 +199,23 @@ class ThinkActRecord(Record, Outcome):
 
     think_act_id: UUID
     """The round's own id."""
-    step_id: UUID | None = None
+    step_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The step that it is a round of; null while only its id is known."""
-    position: int | None = None
+    position: Annotated[int | None, Merge.GREATEST] = None
     """The round's number within the step, from 0."""
-    thought: str | None = None
+    thought: Annotated[str | None, Merge.ENDING] = None
     """The text that the model answered with."""
-    requested_model: str | None = None
+    requested_model: Annotated[str | None, Merge.GREATEST] = None
     """The model asked, as it was asked for."""
-    model: str | None = None
+    model: Annotated[str | None, Merge.ENDING] = None
     """The model that answered, as the provider names it."""
-    messages: str | None = None
+    messages: Annotated[str | None, Merge.GREATEST] = None
     """The messages that the model was given, as the text of a JSON array."""
-    input_tokens: Int64 | None = None
+    input_tokens: Annotated[Int64 | None, Merge.ENDING] = None
     """Tokens that the model was given."""
-    output_tokens: Int64 | None = None
+    output_tokens: Annotated[Int64 | None, Merge.ENDING] = None
     """Tokens that it answered with."""
-    cost_usd: Decimal | None = None
+    cost_usd: Annotated[Decimal | None, Merge.ENDING] = None
     """The cost reported, or else computed from the price list, in US dollars."""
 
 
@@ -207,41 +224,41 @@ class ActToolInfo(Record, Outcome, Inferred):
 
     tool_call_id: UUID
     """The call's own id."""
-    step_id: UUID | None = None
+    step_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The step that made it; null while only its id is known."""
-    think_act_id: UUID | None = None
+    think_act_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The round whose model chose it; null for calls made outside any."""
-    parent_tool_call_id: UUID | None = None
+    parent_tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The batch call that this call is an item of."""
-    position: int | None = None
+    position: Annotated[int | None, Merge.GREATEST] = None
     """The place in the round, or in the batch, from 0."""
-    provider_call_id: str | None = None
+    provider_call_id: Annotated[str | None, Merge.GREATEST] = None
     """The id that the model's provider gave; repeats, may be empty."""
-    name: str | None = None
+    name: Annotated[str | None, Merge.GREATEST] = None
     """The tool's name as the model called it."""
-    tool_type: str | None = None
+    tool_type: Annotated[str | None, Merge.GREATEST] = None
     """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
-    arguments: str | None = None
+    arguments: Annotated[str | None, Merge.GREATEST] = None
     """The arguments as the text that they were, usually JSON."""
-    result: str | None = None
+    result: Annotated[str | None, Merge.ENDING] = None
     """The result as the text that it was, usually JSON."""
-    attempt: int | None = None
+    attempt: Annotated[int | None, Merge.LATEST] = None
     """How many times it was tried, the latest included, from 1."""
-    effective_arguments: str | None = None
+    effective_arguments: Annotated[str | None, Merge.LATEST] = None
     """What the latest attempt was called with, where hooks changed the arguments."""
-    forged_arguments: list[str] = Field(default_factory=list)
+    forged_arguments: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
     """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
-    short_circuited_by: str | None = None
+    short_circuited_by: Annotated[str | None, Merge.ENDING] = None
     """The hook that answered in the tool's place."""
-    state_changes: str | None = None
+    state_changes: Annotated[str | None, Merge.ENDING] = None
     """What it changed in the session's state, as the text of a JSON array."""
-    still_running: bool | None = None
+    still_running: Annotated[bool | None, Merge.ENDING] = None
     """True where it was given up on and its tool went on regardless; else null."""
-    late_finished_at: datetime | None = None
+    late_finished_at: Annotated[datetime | None, Merge.LATE] = None
     """When a call that was recorded as timed out ended after all."""
-    late_status: Status | None = None
+    late_status: Annotated[Status | None, Merge.LATE] = None
     """How it ended then."""
-    late_result: str | None = None
+    late_result: Annotated[str | None, Merge.LATE] = None
     """What it returned then, or the error that it raised."""
 
 

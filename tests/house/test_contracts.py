@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import jsonschema_rs
 import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from api.live_schemas import RemovedRecord
-from api.openapi import DOCS, contract_files, events_schema
+from api.openapi import contract_files, events_schema
 from api.problems import PROBLEMS
 from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
 from api.stats_schemas import ToolHistorySchema, ToolStatsList
@@ -24,7 +22,6 @@ from api.tree_schemas import (
 )
 from tracer import errors, nodes
 from tracer.events import EVENT, ThoughtStarted, event_json
-from tracer.merge import RULES
 from tracer.records import Kind
 
 NODES: dict[Kind, type[BaseModel]] = {
@@ -38,20 +35,6 @@ NODES: dict[Kind, type[BaseModel]] = {
 def test_the_contract_files_are_what_the_code_serves() -> None:
     for path, content in contract_files().items():
         assert content == path.read_bytes(), f"{path.name} is stale: run `make openapi`"
-
-
-def test_the_protocol_page_says_the_merge_rule_of_every_field() -> None:
-    page = (DOCS / "protocol.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\w+) \| (\w+) \| (`.+`) \|$", page, re.MULTILINE)
-    said = {(kind, rule): tuple(re.findall(r"`(\w+)`", fields)) for kind, rule, fields in rows}
-    applied = {
-        (kind.value, rule): getattr(rules, rule)
-        for kind, rules in RULES.items()
-        for rule in ("greatest", "least", "ending", "latest", "late", "union")
-        if getattr(rules, rule)
-    }
-
-    assert applied == said
 
 
 @pytest.mark.parametrize("kind", NODES)
