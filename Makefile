@@ -36,7 +36,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format openapi data bench torture wheel lock browser clean
+	audit format fields openapi data bench torture wheel lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -105,6 +105,11 @@ format: setup ## Format the sources and fix what the linter can (10 s)
 ifdef WEB_READY
 	cd web && npm run format
 endif
+
+fields: setup #: Write what derives from the fields of records: rows, contracts, views, pages
+	$(BIN)/python -m scripts.rows
+	$(BIN)/python -m tests.live_tree_cases
+	$(MAKE) openapi data
 
 openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/protocol.md, viewer's types
 	$(BIN)/python -m api.openapi

@@ -87,7 +87,7 @@ _ENDING = (
     *("error_type", "error_message", "error_stack"),
     *("short_circuited_by", "state_changes", "still_running"),
 )
-"""The order in which endings are compared; `*` stands for all other fields as they are defined."""
+"""The order in which endings are compared. `*`: all other fields, in the order of definition."""
 
 
 def _rules(kind: Kind, id_field: str) -> MergeRules:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from tracer.records import Kind
+from tracer.records import RECORDS, Kind, Shown
 
 
 class Totals(Struct, rename="camel", frozen=True, gc=False):
@@ -57,13 +57,16 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     was cut."""
 
 
+# Rows: `make fields` writes them.
+
+
 class PlanRow(Row, tag=Kind.PLAN.value):
     """A plan by itself."""
 
     kind: ClassVar[Kind] = Kind.PLAN
 
-    plan_id: str
     root_plan_id: str
+    plan_id: str
     parent_plan_id: str | None
     tool_call_id: str | None
     opened_by_step_id: str | None
@@ -99,7 +102,7 @@ class StepRow(Row, tag=Kind.STEP.value):
 
 
 class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
-    """A round by itself."""
+    """One round by itself."""
 
     kind: ClassVar[Kind] = Kind.THINK_ACT
 
@@ -138,18 +141,21 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     arguments: str | None
     arguments_bytes: int | None
     arguments_truncated: bool
-    effective_arguments: str | None
-    effective_arguments_bytes: int | None
-    effective_arguments_truncated: bool
     result: str | None
     result_bytes: int | None
     result_truncated: bool
+    effective_arguments: str | None
+    effective_arguments_bytes: int | None
+    effective_arguments_truncated: bool
     state_changes: str | None
     state_changes_bytes: int | None
     state_changes_truncated: bool
     late_result: str | None
     late_result_bytes: int | None
     late_result_truncated: bool
+
+
+# Rows: end.
 
 
 class Opener(Struct, rename="camel", frozen=True):
@@ -228,9 +234,7 @@ NODES: dict[Kind, type[Any]] = {
 }
 
 PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
-    kind: tuple(
-        field.removesuffix("_bytes") for field in row.__struct_fields__ if field.endswith("_bytes")
-    )
-    for kind, row in ROWS.items()
+    kind: tuple(name for name, field in record.model_fields.items() if Shown.CUT in field.metadata)
+    for kind, record in RECORDS.items()
 }
 """The long strings of each kind; the tree shows their size too, and whether they were cut."""

@@ -35,7 +35,7 @@ class Merge(Enum):
     """How two versions of a field merge. A field without a rule is not filled by events."""
 
     GREATEST = "greatest"
-    """Of a start: the greater value stays. It is recorded once, so values seldom differ."""
+    """The greater value stays. Starts are recorded once, so their values seldom differ."""
     LEAST = "least"
     """The lesser value stays; null is replaced."""
     ENDING = "ending"
@@ -46,6 +46,15 @@ class Merge(Enum):
     """A third tuple, for what happened after the ending."""
     UNION = "union"
     """The items of both lists, sorted, each once."""
+
+
+class Shown(Enum):
+    """Marks a text that can be too long for lists and trees."""
+
+    CUT = auto()
+    """They show its first 2 kB, its size, and whether it was cut."""
+    ALONE = auto()
+    """Only the record by itself shows it."""
 
 
 class Kind(StrEnum):
@@ -165,7 +174,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """How many sub-plans lie above it: 0 for the root plan."""
     title: Annotated[str | None, Merge.GREATEST] = None
     """What it is called where plans are listed."""
-    user_request: Annotated[str | None, Merge.GREATEST] = None
+    user_request: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
     """What was asked, in the words that were used."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that the plan was given to."""
@@ -173,7 +182,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """The plan template that it was made from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None
     """Which version of the template."""
-    summary: Annotated[str | None, Merge.ENDING] = None
+    summary: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """What came of it."""
 
 
@@ -188,9 +197,9 @@ class AgentExecutionRecord(Record, Outcome):
     """The place among the plan's steps, from 0."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that carries it out."""
-    request: Annotated[str | None, Merge.GREATEST] = None
+    request: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
     """What the agent was asked to do."""
-    result: Annotated[str | None, Merge.ENDING] = None
+    result: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """The agent's final answer."""
 
 
@@ -203,13 +212,13 @@ class ThinkActRecord(Record, Outcome):
     """The step that it is a round of; null while only its id is known."""
     position: Annotated[int | None, Merge.GREATEST] = None
     """The round's number within the step, from 0."""
-    thought: Annotated[str | None, Merge.ENDING] = None
+    thought: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """The text that the model answered with."""
     requested_model: Annotated[str | None, Merge.GREATEST] = None
     """The model asked, as it was asked for."""
     model: Annotated[str | None, Merge.ENDING] = None
     """The model that answered, as the provider names it."""
-    messages: Annotated[str | None, Merge.GREATEST] = None
+    messages: Annotated[str | None, Merge.GREATEST, Shown.ALONE] = None
     """The messages that the model was given, as the text of a JSON array."""
     input_tokens: Annotated[Int64 | None, Merge.ENDING] = None
     """Tokens that the model was given."""
@@ -238,19 +247,19 @@ class ActToolInfo(Record, Outcome, Inferred):
     """The tool's name as the model called it."""
     tool_type: Annotated[str | None, Merge.GREATEST] = None
     """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
-    arguments: Annotated[str | None, Merge.GREATEST] = None
+    arguments: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
     """The arguments as the text that they were, usually JSON."""
-    result: Annotated[str | None, Merge.ENDING] = None
+    result: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """The result as the text that it was, usually JSON."""
     attempt: Annotated[int | None, Merge.LATEST] = None
     """How many times it was tried, the latest included, from 1."""
-    effective_arguments: Annotated[str | None, Merge.LATEST] = None
+    effective_arguments: Annotated[str | None, Merge.LATEST, Shown.CUT] = None
     """What the latest attempt was called with, where hooks changed the arguments."""
     forged_arguments: Annotated[list[str], Merge.UNION] = Field(default_factory=list)
     """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
     short_circuited_by: Annotated[str | None, Merge.ENDING] = None
     """The hook that answered in the tool's place."""
-    state_changes: Annotated[str | None, Merge.ENDING] = None
+    state_changes: Annotated[str | None, Merge.ENDING, Shown.CUT] = None
     """What it changed in the session's state, as the text of a JSON array."""
     still_running: Annotated[bool | None, Merge.ENDING] = None
     """True where it was given up on and its tool went on regardless; else null."""
@@ -258,7 +267,7 @@ class ActToolInfo(Record, Outcome, Inferred):
     """When a call that was recorded as timed out ended after all."""
     late_status: Annotated[Status | None, Merge.LATE] = None
     """How it ended then."""
-    late_result: Annotated[str | None, Merge.LATE] = None
+    late_result: Annotated[str | None, Merge.LATE, Shown.CUT] = None
     """What it returned then, or the error that it raised."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import jsonschema_rs
 import pytest
 from pydantic import BaseModel
@@ -20,6 +22,7 @@ from api.tree_schemas import (
     ThinkActNode,
     ToolCallNode,
 )
+from scripts.rows import FILES, updated
 from tracer import errors, nodes
 from tracer.events import EVENT, ThoughtStarted, event_json
 from tracer.records import Kind
@@ -35,6 +38,11 @@ NODES: dict[Kind, type[BaseModel]] = {
 def test_the_contract_files_are_what_the_code_serves() -> None:
     for path, content in contract_files().items():
         assert content == path.read_bytes(), f"{path.name} is stale: run `make openapi`"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_rows_have_the_fields_of_the_record_classes(path: Path) -> None:
+    assert updated(path) == path.read_text("utf-8"), "run `make fields`"
 
 
 @pytest.mark.parametrize("kind", NODES)

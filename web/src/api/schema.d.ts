@@ -1342,51 +1342,80 @@ export interface components {
              */
             kind: "plan";
             /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
              * Planid
              * Format: uuid
+             * @description The plan's own id; that of a root plan is the run's.
              */
             planId: string;
             /**
-             * Rootplanid
-             * Format: uuid
+             * Parentplanid
+             * @description The plan whose tool call or step opened this one; null for the root plan.
              */
-            rootPlanId: string;
-            /** Parentplanid */
             parentPlanId: string | null;
             /**
              * Toolcallid
-             * @description The tool call that opened it.
+             * @description The tool call that opened this sub-plan.
              */
             toolCallId: string | null;
-            /** Openedbystepid */
+            /**
+             * Openedbystepid
+             * @description The step that opened this sub-plan without a tool call: a hand-off.
+             */
             openedByStepId: string | null;
-            /** Title */
+            /**
+             * Depth
+             * @description How many sub-plans lie above it: 0 for the root plan.
+             */
+            depth: number | null;
+            /**
+             * Title
+             * @description What it is called where plans are listed.
+             */
             title: string | null;
-            /** Agentname */
+            /**
+             * Agentname
+             * @description The agent that the plan was given to.
+             */
             agentName: string | null;
-            /** Template */
+            /**
+             * Template
+             * @description The plan template that it was made from.
+             */
             template: string | null;
-            /** Templateversion */
+            /**
+             * Templateversion
+             * @description Which version of the template.
+             */
             templateVersion: string | null;
             /**
              * Inferred
-             * @description Whether what opened it was reconstructed rather than recorded.
+             * @description Whether what it hangs under was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for that.
+             * @description The evidence that it was reconstructed from.
              */
             inferredFrom: string | null;
-            /** Depth */
-            depth: number | null;
-            /** Userrequest */
+            /**
+             * Userrequest
+             * @description What was asked, in the words that were used.
+             */
             userRequest: string | null;
             /** Userrequestbytes */
             userRequestBytes: number | null;
             /** Userrequesttruncated */
             userRequestTruncated: boolean;
-            /** Summary */
+            /**
+             * Summary
+             * @description What came of it.
+             */
             summary: string | null;
             /** Summarybytes */
             summaryBytes: number | null;
@@ -2435,19 +2464,32 @@ export interface components {
             /**
              * Stepid
              * Format: uuid
+             * @description The step's own id.
              */
             stepId: string;
-            /** Planid */
+            /**
+             * Planid
+             * @description The plan that it is a step of; null while only its id is known.
+             */
             planId: string | null;
-            /** Agentname */
+            /**
+             * Agentname
+             * @description The agent that carries it out.
+             */
             agentName: string | null;
-            /** Request */
+            /**
+             * Request
+             * @description What the agent was asked to do.
+             */
             request: string | null;
             /** Requestbytes */
             requestBytes: number | null;
             /** Requesttruncated */
             requestTruncated: boolean;
-            /** Result */
+            /**
+             * Result
+             * @description The agent's final answer.
+             */
             result: string | null;
             /** Resultbytes */
             resultBytes: number | null;
@@ -2520,21 +2562,43 @@ export interface components {
             /**
              * Thinkactid
              * Format: uuid
+             * @description The round's own id.
              */
             thinkActId: string;
-            /** Stepid */
+            /**
+             * Stepid
+             * @description The step that it is a round of; null while only its id is known.
+             */
             stepId: string | null;
-            /** Requestedmodel */
+            /**
+             * Requestedmodel
+             * @description The model asked, as it was asked for.
+             */
             requestedModel: string | null;
-            /** Model */
+            /**
+             * Model
+             * @description The model that answered, as the provider names it.
+             */
             model: string | null;
-            /** Inputtokens */
+            /**
+             * Inputtokens
+             * @description Tokens that the model was given.
+             */
             inputTokens: number | null;
-            /** Outputtokens */
+            /**
+             * Outputtokens
+             * @description Tokens that it answered with.
+             */
             outputTokens: number | null;
-            /** Costusd */
+            /**
+             * Costusd
+             * @description The cost reported, or else computed from the price list, in US dollars.
+             */
             costUsd: number | null;
-            /** Thought */
+            /**
+             * Thought
+             * @description The text that the model answered with.
+             */
             thought: string | null;
             /** Thoughtbytes */
             thoughtBytes: number | null;
@@ -2891,24 +2955,43 @@ export interface components {
             /**
              * Toolcallid
              * Format: uuid
+             * @description The call's own id.
              */
             toolCallId: string;
-            /** Stepid */
+            /**
+             * Stepid
+             * @description The step that made it; null while only its id is known.
+             */
             stepId: string | null;
-            /** Thinkactid */
+            /**
+             * Thinkactid
+             * @description The round whose model chose it; null for calls made outside any.
+             */
             thinkActId: string | null;
-            /** Parenttoolcallid */
+            /**
+             * Parenttoolcallid
+             * @description The batch call that this call is an item of.
+             */
             parentToolCallId: string | null;
             /**
              * Providercallid
              * @description The id that the model's provider gave; repeats, may be empty.
              */
             providerCallId: string | null;
-            /** Name */
+            /**
+             * Name
+             * @description The tool's name as the model called it.
+             */
             name: string | null;
-            /** Tooltype */
+            /**
+             * Tooltype
+             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
+             */
             toolType: string | null;
-            /** Attempt */
+            /**
+             * Attempt
+             * @description How many times it was tried, the latest included, from 1.
+             */
             attempt: number | null;
             /**
              * Forgedarguments
@@ -2925,25 +3008,41 @@ export interface components {
              * @description True where it was given up on and its tool went on regardless; else null.
              */
             stillRunning: boolean | null;
-            /** Latefinishedat */
+            /**
+             * Latefinishedat
+             * @description When a call that was recorded as timed out ended after all.
+             */
             lateFinishedAt: string | null;
+            /** @description How it ended then. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
-             * @description Whether its round was reconstructed rather than recorded.
+             * @description Whether what it hangs under was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for that.
+             * @description The evidence that it was reconstructed from.
              */
             inferredFrom: string | null;
-            /** Arguments */
+            /**
+             * Arguments
+             * @description The arguments as the text that they were, usually JSON.
+             */
             arguments: string | null;
             /** Argumentsbytes */
             argumentsBytes: number | null;
             /** Argumentstruncated */
             argumentsTruncated: boolean;
+            /**
+             * Result
+             * @description The result as the text that it was, usually JSON.
+             */
+            result: string | null;
+            /** Resultbytes */
+            resultBytes: number | null;
+            /** Resulttruncated */
+            resultTruncated: boolean;
             /**
              * Effectivearguments
              * @description What the latest attempt was called with, where hooks changed the arguments.
@@ -2953,12 +3052,6 @@ export interface components {
             effectiveArgumentsBytes: number | null;
             /** Effectiveargumentstruncated */
             effectiveArgumentsTruncated: boolean;
-            /** Result */
-            result: string | null;
-            /** Resultbytes */
-            resultBytes: number | null;
-            /** Resulttruncated */
-            resultTruncated: boolean;
             /**
              * Statechanges
              * @description What it changed in the session's state, as the text of a JSON array.
@@ -2968,7 +3061,10 @@ export interface components {
             stateChangesBytes: number | null;
             /** Statechangestruncated */
             stateChangesTruncated: boolean;
-            /** Lateresult */
+            /**
+             * Lateresult
+             * @description What it returned then, or the error that it raised.
+             */
             lateResult: string | null;
             /** Lateresultbytes */
             lateResultBytes: number | null;
@@ -4236,51 +4332,80 @@ export interface components {
              */
             kind: "plan";
             /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
              * Planid
              * Format: uuid
+             * @description The plan's own id; that of a root plan is the run's.
              */
             planId: string;
             /**
-             * Rootplanid
-             * Format: uuid
+             * Parentplanid
+             * @description The plan whose tool call or step opened this one; null for the root plan.
              */
-            rootPlanId: string;
-            /** Parentplanid */
             parentPlanId: string | null;
             /**
              * Toolcallid
-             * @description The tool call that opened it.
+             * @description The tool call that opened this sub-plan.
              */
             toolCallId: string | null;
-            /** Openedbystepid */
+            /**
+             * Openedbystepid
+             * @description The step that opened this sub-plan without a tool call: a hand-off.
+             */
             openedByStepId: string | null;
-            /** Title */
+            /**
+             * Depth
+             * @description How many sub-plans lie above it: 0 for the root plan.
+             */
+            depth: number | null;
+            /**
+             * Title
+             * @description What it is called where plans are listed.
+             */
             title: string | null;
-            /** Agentname */
+            /**
+             * Agentname
+             * @description The agent that the plan was given to.
+             */
             agentName: string | null;
-            /** Template */
+            /**
+             * Template
+             * @description The plan template that it was made from.
+             */
             template: string | null;
-            /** Templateversion */
+            /**
+             * Templateversion
+             * @description Which version of the template.
+             */
             templateVersion: string | null;
             /**
              * Inferred
-             * @description Whether what opened it was reconstructed rather than recorded.
+             * @description Whether what it hangs under was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for that.
+             * @description The evidence that it was reconstructed from.
              */
             inferredFrom: string | null;
-            /** Depth */
-            depth: number | null;
-            /** Userrequest */
+            /**
+             * Userrequest
+             * @description What was asked, in the words that were used.
+             */
             userRequest: string | null;
             /** Userrequestbytes */
             userRequestBytes: number | null;
             /** Userrequesttruncated */
             userRequestTruncated: boolean;
-            /** Summary */
+            /**
+             * Summary
+             * @description What came of it.
+             */
             summary: string | null;
             /** Summarybytes */
             summaryBytes: number | null;
@@ -4379,19 +4504,32 @@ export interface components {
             /**
              * Stepid
              * Format: uuid
+             * @description The step's own id.
              */
             stepId: string;
-            /** Planid */
+            /**
+             * Planid
+             * @description The plan that it is a step of; null while only its id is known.
+             */
             planId: string | null;
-            /** Agentname */
+            /**
+             * Agentname
+             * @description The agent that carries it out.
+             */
             agentName: string | null;
-            /** Request */
+            /**
+             * Request
+             * @description What the agent was asked to do.
+             */
             request: string | null;
             /** Requestbytes */
             requestBytes: number | null;
             /** Requesttruncated */
             requestTruncated: boolean;
-            /** Result */
+            /**
+             * Result
+             * @description The agent's final answer.
+             */
             result: string | null;
             /** Resultbytes */
             resultBytes: number | null;
@@ -4443,21 +4581,43 @@ export interface components {
             /**
              * Thinkactid
              * Format: uuid
+             * @description The round's own id.
              */
             thinkActId: string;
-            /** Stepid */
+            /**
+             * Stepid
+             * @description The step that it is a round of; null while only its id is known.
+             */
             stepId: string | null;
-            /** Requestedmodel */
+            /**
+             * Requestedmodel
+             * @description The model asked, as it was asked for.
+             */
             requestedModel: string | null;
-            /** Model */
+            /**
+             * Model
+             * @description The model that answered, as the provider names it.
+             */
             model: string | null;
-            /** Inputtokens */
+            /**
+             * Inputtokens
+             * @description Tokens that the model was given.
+             */
             inputTokens: number | null;
-            /** Outputtokens */
+            /**
+             * Outputtokens
+             * @description Tokens that it answered with.
+             */
             outputTokens: number | null;
-            /** Costusd */
+            /**
+             * Costusd
+             * @description The cost reported, or else computed from the price list, in US dollars.
+             */
             costUsd: number | null;
-            /** Thought */
+            /**
+             * Thought
+             * @description The text that the model answered with.
+             */
             thought: string | null;
             /** Thoughtbytes */
             thoughtBytes: number | null;
@@ -4509,24 +4669,43 @@ export interface components {
             /**
              * Toolcallid
              * Format: uuid
+             * @description The call's own id.
              */
             toolCallId: string;
-            /** Stepid */
+            /**
+             * Stepid
+             * @description The step that made it; null while only its id is known.
+             */
             stepId: string | null;
-            /** Thinkactid */
+            /**
+             * Thinkactid
+             * @description The round whose model chose it; null for calls made outside any.
+             */
             thinkActId: string | null;
-            /** Parenttoolcallid */
+            /**
+             * Parenttoolcallid
+             * @description The batch call that this call is an item of.
+             */
             parentToolCallId: string | null;
             /**
              * Providercallid
              * @description The id that the model's provider gave; repeats, may be empty.
              */
             providerCallId: string | null;
-            /** Name */
+            /**
+             * Name
+             * @description The tool's name as the model called it.
+             */
             name: string | null;
-            /** Tooltype */
+            /**
+             * Tooltype
+             * @description The kind of tool, such as `STATELESS` or `SUBPLAN`.
+             */
             toolType: string | null;
-            /** Attempt */
+            /**
+             * Attempt
+             * @description How many times it was tried, the latest included, from 1.
+             */
             attempt: number | null;
             /**
              * Forgedarguments
@@ -4543,25 +4722,41 @@ export interface components {
              * @description True where it was given up on and its tool went on regardless; else null.
              */
             stillRunning: boolean | null;
-            /** Latefinishedat */
+            /**
+             * Latefinishedat
+             * @description When a call that was recorded as timed out ended after all.
+             */
             lateFinishedAt: string | null;
+            /** @description How it ended then. */
             lateStatus: components["schemas"]["Status"] | null;
             /**
              * Inferred
-             * @description Whether its round was reconstructed rather than recorded.
+             * @description Whether what it hangs under was reconstructed rather than recorded.
              */
             inferred: boolean;
             /**
              * Inferredfrom
-             * @description The evidence for that.
+             * @description The evidence that it was reconstructed from.
              */
             inferredFrom: string | null;
-            /** Arguments */
+            /**
+             * Arguments
+             * @description The arguments as the text that they were, usually JSON.
+             */
             arguments: string | null;
             /** Argumentsbytes */
             argumentsBytes: number | null;
             /** Argumentstruncated */
             argumentsTruncated: boolean;
+            /**
+             * Result
+             * @description The result as the text that it was, usually JSON.
+             */
+            result: string | null;
+            /** Resultbytes */
+            resultBytes: number | null;
+            /** Resulttruncated */
+            resultTruncated: boolean;
             /**
              * Effectivearguments
              * @description What the latest attempt was called with, where hooks changed the arguments.
@@ -4571,12 +4766,6 @@ export interface components {
             effectiveArgumentsBytes: number | null;
             /** Effectiveargumentstruncated */
             effectiveArgumentsTruncated: boolean;
-            /** Result */
-            result: string | null;
-            /** Resultbytes */
-            resultBytes: number | null;
-            /** Resulttruncated */
-            resultTruncated: boolean;
             /**
              * Statechanges
              * @description What it changed in the session's state, as the text of a JSON array.
@@ -4586,7 +4775,10 @@ export interface components {
             stateChangesBytes: number | null;
             /** Statechangestruncated */
             stateChangesTruncated: boolean;
-            /** Lateresult */
+            /**
+             * Lateresult
+             * @description What it returned then, or the error that it raised.
+             */
             lateResult: string | null;
             /** Lateresultbytes */
             lateResultBytes: number | null;
@@ -6482,15 +6674,44 @@ export interface operations {
                 content: {
                     /**
                      * @example {
+                     *       "status": "succeeded",
+                     *       "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *       "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *       "durationMs": 1000,
+                     *       "position": 0,
                      *       "kind": "plan",
-                     *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
                      *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "planId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *       "depth": 0,
+                     *       "title": "Weekly health review",
                      *       "agentName": "planner",
                      *       "inferred": false,
-                     *       "depth": 0,
+                     *       "userRequest": "How was my week?",
+                     *       "userRequestBytes": 16,
+                     *       "userRequestTruncated": false,
+                     *       "summaryTruncated": false,
+                     *       "own": {
+                     *         "inputTokens": 120,
+                     *         "outputTokens": 40,
+                     *         "costUsd": 0.0004,
+                     *         "toolCalls": 1,
+                     *         "failures": 0
+                     *       },
+                     *       "cumulative": {
+                     *         "inputTokens": 120,
+                     *         "outputTokens": 40,
+                     *         "costUsd": 0.0004,
+                     *         "toolCalls": 1,
+                     *         "failures": 0
+                     *       },
                      *       "subPlanCount": 1,
                      *       "agentExecutions": [
                      *         {
+                     *           "status": "succeeded",
+                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *           "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *           "durationMs": 1000,
+                     *           "position": 0,
                      *           "kind": "step",
                      *           "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
                      *           "planId": "01a20033-9dce-7364-82b8-37c32d771382",
@@ -6501,11 +6722,6 @@ export interface operations {
                      *           "result": "All is well.",
                      *           "resultBytes": 12,
                      *           "resultTruncated": false,
-                     *           "status": "succeeded",
-                     *           "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *           "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *           "durationMs": 1000,
-                     *           "position": 0,
                      *           "own": {
                      *             "inputTokens": 120,
                      *             "outputTokens": 40,
@@ -6522,6 +6738,11 @@ export interface operations {
                      *           },
                      *           "thinkActs": [
                      *             {
+                     *               "status": "succeeded",
+                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *               "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *               "durationMs": 1000,
+                     *               "position": 0,
                      *               "kind": "thinkAct",
                      *               "thinkActId": "01a20033-9de1-7c8d-a1b2-c3d4e5f60718",
                      *               "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
@@ -6533,11 +6754,6 @@ export interface operations {
                      *               "thought": "I look the medication up.",
                      *               "thoughtBytes": 25,
                      *               "thoughtTruncated": false,
-                     *               "status": "succeeded",
-                     *               "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *               "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *               "durationMs": 1000,
-                     *               "position": 0,
                      *               "own": {
                      *                 "inputTokens": 120,
                      *                 "outputTokens": 40,
@@ -6554,6 +6770,11 @@ export interface operations {
                      *               },
                      *               "toolCalls": [
                      *                 {
+                     *                   "status": "succeeded",
+                     *                   "startedAt": "2026-11-21T22:21:52.462812Z",
+                     *                   "finishedAt": "2026-11-21T22:21:53.462812Z",
+                     *                   "durationMs": 1000,
+                     *                   "position": 0,
                      *                   "kind": "toolCall",
                      *                   "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
                      *                   "stepId": "01a20033-9dd0-7b02-9f41-0d3b5a7c9e11",
@@ -6567,17 +6788,12 @@ export interface operations {
                      *                   "arguments": "{\"patient\": \"p-1\"}",
                      *                   "argumentsBytes": 18,
                      *                   "argumentsTruncated": false,
-                     *                   "effectiveArgumentsTruncated": false,
                      *                   "result": "No interaction.",
                      *                   "resultBytes": 15,
                      *                   "resultTruncated": false,
+                     *                   "effectiveArgumentsTruncated": false,
                      *                   "stateChangesTruncated": false,
                      *                   "lateResultTruncated": false,
-                     *                   "status": "succeeded",
-                     *                   "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *                   "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *                   "durationMs": 1000,
-                     *                   "position": 0,
                      *                   "own": {
                      *                     "inputTokens": 120,
                      *                     "outputTokens": 40,
@@ -6596,28 +6812,24 @@ export interface operations {
                      *                   "toolCalls": [],
                      *                   "subPlans": [
                      *                     {
-                     *                       "kind": "plan",
-                     *                       "planId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
-                     *                       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *                       "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
-                     *                       "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-                     *                       "parentActToolCall": {
-                     *                         "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
-                     *                         "name": "medication_check",
-                     *                         "arguments": "{\"patient\": \"p-1\"}",
-                     *                         "status": "succeeded"
-                     *                       },
-                     *                       "agentName": "planner",
-                     *                       "inferred": false,
-                     *                       "depth": 1,
-                     *                       "subPlanCount": 0,
-                     *                       "agentExecutions": [],
-                     *                       "summaryTruncated": false,
                      *                       "status": "succeeded",
                      *                       "startedAt": "2026-11-21T22:21:52.462812Z",
                      *                       "finishedAt": "2026-11-21T22:21:53.462812Z",
                      *                       "durationMs": 1000,
                      *                       "position": 0,
+                     *                       "kind": "plan",
+                     *                       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *                       "planId": "01a20033-9f10-7a51-8c22-6b1d2f3e4a5b",
+                     *                       "parentPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+                     *                       "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *                       "depth": 1,
+                     *                       "title": "Medication check",
+                     *                       "agentName": "planner",
+                     *                       "inferred": false,
+                     *                       "userRequest": "Check the medication of p-1",
+                     *                       "userRequestBytes": 27,
+                     *                       "userRequestTruncated": false,
+                     *                       "summaryTruncated": false,
                      *                       "own": {
                      *                         "inputTokens": 120,
                      *                         "outputTokens": 40,
@@ -6632,10 +6844,14 @@ export interface operations {
                      *                         "toolCalls": 1,
                      *                         "failures": 0
                      *                       },
-                     *                       "title": "Medication check",
-                     *                       "userRequest": "Check the medication of p-1",
-                     *                       "userRequestBytes": 27,
-                     *                       "userRequestTruncated": false
+                     *                       "parentActToolCall": {
+                     *                         "toolCallId": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+                     *                         "name": "medication_check",
+                     *                         "arguments": "{\"patient\": \"p-1\"}",
+                     *                         "status": "succeeded"
+                     *                       },
+                     *                       "subPlanCount": 0,
+                     *                       "agentExecutions": []
                      *                     }
                      *                   ]
                      *                 }
@@ -6647,32 +6863,8 @@ export interface operations {
                      *           "subPlans": []
                      *         }
                      *       ],
-                     *       "summaryTruncated": false,
-                     *       "status": "succeeded",
-                     *       "startedAt": "2026-11-21T22:21:52.462812Z",
-                     *       "finishedAt": "2026-11-21T22:21:53.462812Z",
-                     *       "durationMs": 1000,
-                     *       "position": 0,
-                     *       "own": {
-                     *         "inputTokens": 120,
-                     *         "outputTokens": 40,
-                     *         "costUsd": 0.0004,
-                     *         "toolCalls": 1,
-                     *         "failures": 0
-                     *       },
-                     *       "cumulative": {
-                     *         "inputTokens": 120,
-                     *         "outputTokens": 40,
-                     *         "costUsd": 0.0004,
-                     *         "toolCalls": 1,
-                     *         "failures": 0
-                     *       },
-                     *       "title": "Weekly health review",
                      *       "revision": 42,
-                     *       "unplaced": [],
-                     *       "userRequest": "How was my week?",
-                     *       "userRequestBytes": 16,
-                     *       "userRequestTruncated": false
+                     *       "unplaced": []
                      *     }
                      */
                     "application/json": components["schemas"]["PlanNode"];

@@ -1,0 +1,108 @@
+"""Write the rows in `tracer/nodes.py` and their schemas in `api/tree_schemas.py`: `make fields`.
+
+Both are between lines that start with `# Rows:`. A row has the fields of its record class, except
+those of all rows and those marked `Shown.ALONE`. Each text marked `Shown.CUT` has two more fields:
+its size in bytes (null for a null text), and whether it was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from tracer.nodes import Row
+from tracer.records import RECORDS, Inferred, Kind, Outcome, Record, Shown
+
+ROOT = Path(__file__).parent.parent
+FILES = (ROOT / "tracer/nodes.py", ROOT / "api/tree_schemas.py")
+
+AS_TEXT = {"UUID": "str", "Status": "str", "Decimal": "float"}
+"""The types of rows that differ from those of records."""
+
+CLASSES = {
+    Kind.PLAN: ("Plan", "A plan"),
+    Kind.STEP: ("Step", "A step"),
+    Kind.THINK_ACT: ("ThinkAct", "One round"),
+    Kind.TOOL_CALL: ("ToolCall", "A tool call"),
+}
+
+SECTION = re.compile(
+    r"(?<=^# Rows: `make fields` writes them\.\n).*?(?=^# Rows: end\.$)", re.M | re.S
+)
+
+
+def updated(path: Path) -> str:
+    """Return the content of one of `FILES` with the current fields."""
+    class_of = _row if path.name == "nodes.py" else _schema
+    classes = "".join(class_of(kind) for kind in CLASSES)
+    return SECTION.sub(lambda _: f"\n\n{classes}", path.read_text("utf-8"))
+
+
+def _row(kind: Kind) -> str:
+    name, what = CLASSES[kind]
+    lines = [
+        f"class {name}Row(Row, tag=Kind.{kind.name}.value):",
+        f'    """{what} by itself."""\n',
+        f"    kind: ClassVar[Kind] = Kind.{kind.name}\n",
+    ]
+    for field, info in _fields(kind):
+        lines.append(f"    {field}: {_type(info.annotation, AS_TEXT)}")
+        lines += _size(field, info)
+    return "\n".join(lines) + "\n\n\n"
+
+
+def _schema(kind: Kind) -> str:
+    name, what = CLASSES[kind]
+    lines = [
+        f"class {name}Fields(_Fields):",
+        f'    """{what} by itself, long strings as previews."""\n',
+        f'    kind: Literal["{kind}"]',
+    ]
+    for field, info in _fields(kind):
+        lines.append(f"    {field}: {_type(info.annotation, {'Decimal': 'float'})}")
+        description = (info.description or "").replace("\n", "\n    ")
+        lines.append(f'    """{description}"""')
+        lines += _size(field, info)
+    return "\n".join(lines) + "\n\n\n"
+
+
+def _fields(kind: Kind) -> Iterator[tuple[str, FieldInfo]]:
+    """Yield the fields of a row that not all rows have, texts that are cut at the end."""
+    fields = RECORDS[kind].model_fields
+    elsewhere = {*Row.__struct_fields__, *Record.model_fields, *Outcome.model_fields}
+    names = ["root_plan_id"] if kind is Kind.PLAN else []
+    names += [name for name in fields if name not in elsewhere]
+    names.sort(key=lambda name: (Shown.CUT in fields[name].metadata, name in Inferred.model_fields))
+    for name in names:
+        if Shown.ALONE not in fields[name].metadata:
+            yield name, fields[name]
+
+
+def _size(name: str, field: FieldInfo) -> list[str]:
+    if Shown.CUT not in field.metadata:
+        return []
+    return [f"    {name}_bytes: int | None", f"    {name}_truncated: bool"]
+
+
+def _type(annotation: Any, names: dict[str, str]) -> str:
+    """Return a type as source, with other names for some classes."""
+    if annotation is NoneType:
+        return "None"
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0], names)
+    if get_origin(annotation) is list:
+        return f"list[{_type(get_args(annotation)[0], names)}]"
+    if parts := get_args(annotation):
+        return " | ".join(_type(part, names) for part in parts)
+    name: str = annotation.__name__
+    return names.get(name, name)
+
+
+if __name__ == "__main__":
+    for each in FILES:
+        each.write_text(updated(each), encoding="utf-8")
