@@ -36,3 +36,4 @@ def downgrade() -> None:
         changes = [f"ALTER {each} SET NOT NULL" for each in columns]
         changes += [f"ALTER {each} SET DEFAULT '{{}}'" for each in columns if each != "tags"]
         op.execute(f"ALTER TABLE {table} {', '.join(changes)}")
+    op.execute("SET CONSTRAINTS ALL DEFERRED")  # older migrations delete rows in any order
