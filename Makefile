@@ -126,7 +126,7 @@ bench: setup browser #: Measure all, or a part: ONLY=ingest, QUICK=1 to try, BEF
 torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres, EVENTS=10000 to try
 	TRACER_TORTURE=1 $(if $(EVENTS),TRACER_TORTURE_EVENTS=$(EVENTS)) $(BIN)/pytest --thorough --timeout 0 -rP --show-capture=stdout \
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
-		tests/end_to_end/test_live_updates.py tests/api/test_shutdown.py
+		tests/journeys/test_live_updates.py tests/api/test_shutdown.py
 
 wheel: setup #: Build the wheel and the source archive into dist/
 	$(BIN)/hatchling build

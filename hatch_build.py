@@ -22,4 +22,6 @@ class CompleteWheel(BuildHookInterface[Any]):
             raise FileNotFoundError(message)
         # Inside the package, so that no top-level `migrations` package comes into being. Here
         # rather than in pyproject.toml, where an editable install would copy them too.
-        build_data["force_include"]["migrations"] = "tracer/storage/migrations"
+        build_data["force_include"]["migrations"] = (
+            "tracer/storage/postgres/administration/migrations"
+        )

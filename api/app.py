@@ -12,14 +12,21 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.middleware import Middleware
 
-from api import problems, viewer
-from api.event_schemas import event_components
+from api import viewer
+from api.chat import routes as chat
+from api.diff import routes as diff
+from api.events import routes as events
+from api.events.schemas import event_components
 from api.fast_routes import FAST_ROUTES
 from api.freshness import BehindHeader
-from api.intake import Intake
-from api.live import DEFAULT_SETTINGS, StreamSettings
-from api.live_schemas import live_components
-from api.metrics import Metrics
+from api.http import problems
+from api.http.intake import Intake
+from api.http.parameters import name_lineage, refuse_unknown_parameters
+from api.keys import routes as keys
+from api.keys import sign_in
+from api.leases import routes as leases
+from api.live import routes as live
+from api.live.schemas import live_components
 from api.middleware.authentication import Access, Authentication
 from api.middleware.body_limit import BodyLimit
 from api.middleware.errors import ErrorResponses
@@ -27,32 +34,22 @@ from api.middleware.etags import ETags
 from api.middleware.rate_limit import RateLimit, RateLimits
 from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
-from api.own_spans import OwnSpans
+from api.observability.metrics import Metrics
+from api.observability.own_spans import OwnSpans
 from api.placed_spans import KnownPlaces
-from api.routes import (
-    cancel_requests,
-    chat,
-    diff,
-    events,
-    exports,
-    health,
-    keys,
-    leases,
-    live,
-    metrics,
-    plans,
-    project,
-    runs,
-    sign_in,
-    spans,
-    stats,
-    subjects,
-    think_acts,
-    tool_calls,
-    traces,
-)
-from api.routes.parameters import name_lineage, refuse_unknown_parameters
+from api.plans import routes as plans
+from api.projects import routes as project
+from api.projects import subjects
+from api.run_events import DEFAULT_SETTINGS, StreamSettings
+from api.runs import cancel_requests, exports
+from api.runs import routes as runs
 from api.security_schemes import tell_security
+from api.server import health, metrics
+from api.spans import routes as spans
+from api.stats import routes as stats
+from api.think_acts import routes as think_acts
+from api.tool_calls import routes as tool_calls
+from api.traces import routes as traces
 from tracer.assembly import Parts
 
 COMPRESSION_LEVEL = 1

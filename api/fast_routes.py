@@ -14,9 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
-from api.conditional import Known
-from api.freshness import freshness_of
-from api.parts import (
+from api.dependencies import (
     Allowed,
     intake_of,
     metrics_of,
@@ -26,10 +24,13 @@ from api.parts import (
     reader_for,
     writer_for,
 )
-from api.routes import plans, traces
-from tracer import access
-from tracer.lineage import Payloads
+from api.freshness import freshness_of
+from api.http.conditional import Known
+from api.plans import routes as plans
+from api.traces import routes as traces
+from tracer.lineage.tree import Payloads
 from tracer.logs import tell_lineage
+from tracer.records import access
 
 
 class FastRoute(Route):

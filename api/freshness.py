@@ -1,7 +1,7 @@
 """Read-your-writes: a read projects the run's pending spans first.
 
 A request has one `Freshness`. The reader of its store fills it in, and the answer reports it: in
-the header `Tracer-Behind`, and by having no ETag (`api.conditional`).
+the header `Tracer-Behind`, and by having no ETag (`api.http.conditional`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tracer.records import Kind
+from tracer.records.record_classes import Kind
 from tracer.store import Behind, SpanProjection, TraceReader
 
 READ_SECONDS = 2.0

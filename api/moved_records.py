@@ -16,11 +16,11 @@ from uuid import UUID
 
 from fastapi import Depends
 
-from api.parts import Fresh, Places, Reader, Reading
+from api.dependencies import Fresh, Places, Reader, Reading
 from api.placed_spans import PlacedSpans
 from tracer.errors import RecordMoved, RecordNotFound
-from tracer.otel.projection.rows import record_ids
-from tracer.records import Kind
+from tracer.otel.projection.project import record_ids
+from tracer.records.record_classes import Kind
 
 _PATHS = {
     Kind.RUN: "/api/runs/{}",

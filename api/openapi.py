@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from api.app import create_app
-from tracer.events import EVENT
-from tracer.merge import RULES
-from tracer.records import Merge
+from tracer.records.events import EVENT
+from tracer.records.merge import RULES
+from tracer.records.record_classes import Merge
 
 DOCS = Path(__file__).parent.parent / "docs"
 

@@ -14,10 +14,10 @@ from uuid import UUID
 from cachetools import LRUCache
 
 from api.freshness import Freshness
-from tracer.lineage import Payloads, Revision, TreeRows
-from tracer.otel.span_places import places_of
-from tracer.otel.spans import Span
-from tracer.records import Kind
+from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.span_places import places_of
+from tracer.records.record_classes import Kind
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000

@@ -1,6 +1,6 @@
 """What the API answers and takes, in camelCase. The read schemas derive from the record classes.
 
-The nodes of the tree are in `api.tree_schemas`.
+The nodes of the tree are in `api.plans.schemas`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from tracer.records import (
+from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
     Kind,

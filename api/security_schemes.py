@@ -10,10 +10,10 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
-from api import problems
+from api.dependencies import Allowed
+from api.http import problems
 from api.middleware.authentication import COOKIE, SIGN_IN
-from api.parts import Allowed
-from tracer.access import Scope
+from tracer.records.access import Scope
 
 SCHEMES: dict[str, Any] = {
     "key": {

@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench
 from tracer.client.tracing import Tracing
-from tracer.events import Event
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.events import Event
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import WriteAnswer
 
 CALLS = 1000

@@ -20,7 +20,9 @@ import psycopg
 
 from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench
-from tracer.events import (
+from tracer.recorder.recorder import Recorder
+from tracer.recorder.spool import Spool
+from tracer.records.events import (
     ChosenToolCall,
     Event,
     PlannedStep,
@@ -30,13 +32,11 @@ from tracer.events import (
     ThoughtStarted,
     ToolCallStarted,
 )
-from tracer.ids import new_id
-from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool
-from tracer.status import Status
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import PostgresWriter
 
 ARGUMENTS = '{"patient": "p-1", "arm": "left"}'
 BATCH = 3

@@ -24,12 +24,17 @@ from benchmarks.projection import collecting_as_a_server
 from benchmarks.surroundings import Bench, processor_seconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.otel.blocks import TraceSpans
-from tracer.storage.engine import SyncConnection, connection_options, open_pool, sync_connection
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projector import Projector
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres.connection.pool import (
+    SyncConnection,
+    connection_options,
+    open_pool,
+    sync_connection,
+)
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.spans.projector import Projector
+from tracer.storage.postgres.writer import PostgresWriter
 
 SIZES = (1_000, 5_000, 10_000, 25_000, 50_000)
 PART = 50

@@ -28,9 +28,9 @@ from benchmarks.other_forms import exporters
 from benchmarks.surroundings import Bench, milliseconds
 from benchmarks.workload import bodies, trace
 from tracer.clock import utc_now
-from tracer.storage.engine import open_pool
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.rollups import roll_up
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.stats.rollups import roll_up
 
 FEW = 50_000
 """How many tool calls there are where there are few: as many as a page of a list looks at."""

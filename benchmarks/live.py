@@ -20,15 +20,15 @@ import orjson
 
 from benchmarks.figures import Figure, at_most, spread
 from benchmarks.surroundings import Bench
-from tracer.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.ids import new_id
-from tracer.status import Status
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.notifications import notifications
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.run_watch import RunWatch
+from tracer.records.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.notifications import notifications
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 EVENTS_A_SECOND = 100
 CLIENTS = 3

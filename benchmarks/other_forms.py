@@ -14,7 +14,10 @@ from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from benchmarks.workload import BATCH_SPANS, bodies, request, traces
-from tracer.events import (
+from tracer.otel.otlp.blocks import sent_spans
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.projection.project import fields_of, project_run
+from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
     Event,
@@ -26,11 +29,8 @@ from tracer.events import (
     ThoughtStarted,
     ToolCallFinished,
 )
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.otel.blocks import sent_spans
-from tracer.otel.projection.rows import fields_of, project_run
-from tracer.otel.span_fields import root_plan_id
-from tracer.records import Kind
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.record_classes import Kind
 
 Row = tuple[Any, ...]
 

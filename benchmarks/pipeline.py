@@ -27,17 +27,17 @@ from pydantic_ai.tool_manager import ToolManager
 
 from benchmarks.figures import Figure
 from benchmarks.surroundings import Bench
-from tracer.adapters.langchain import to_langchain
+from tracer.adapters.langchain.tools import to_langchain
 from tracer.context import ToolContext, identity
-from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import Tool, tool
-from tracer.tools.hidden import UserId
-from tracer.tools.invocation import CallNotes, call_tool
+from tracer.records.ids import new_id
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.invocation import CallNotes, call_tool
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool_service import ToolService
+from tracer.tools.service import ToolService
 
 CALLS = 200
 """How many calls a round makes of each way, one after another."""

@@ -27,13 +27,13 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.surroundings import Bench, surroundings
 from benchmarks.workload import BATCH_SPANS, bodies, trace
 from tracer import assembly
-from tracer.ids import DEFAULT_PROJECT_ID
+from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import Settings
-from tracer.storage.engine import connection_options, sync_connection
-from tracer.storage.projector import Projector
+from tracer.storage.postgres.connection.pool import connection_options, sync_connection
+from tracer.storage.postgres.spans.projector import Projector
 
 ROOT = Path(__file__).parents[1]
 COUNTED = ("tracer/", "api/")

@@ -19,8 +19,8 @@ from benchmarks.figures import Figure, at_most
 from benchmarks.http_load import RETRY_SECONDS, Sent, load_process, otlp, send
 from benchmarks.surroundings import Bench
 from benchmarks.workload import bodies, trace
-from tracer.access import Scope
 from tracer.assembly import key_ring
+from tracer.records.access import Scope
 
 CLIENTS = 4
 ANNOUNCED = [1_000] * 140 + [64 * 2**20] * 5

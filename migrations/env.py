@@ -1,8 +1,8 @@
-"""What Alembic runs; `tracer.storage.migrate` gives it the connection."""
+"""What Alembic runs; `tracer.storage.postgres.administration.migrate` gives it the connection."""
 
 from alembic import context
 
-from tracer.storage.tables import METADATA
+from tracer.storage.postgres.schema.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,4 +1,4 @@
-"""Write the rows in `tracer/nodes.py` and their schemas in `api/tree_schemas.py`: `make fields`.
+"""Write the rows of trees and their schemas: `make fields`.
 
 Both are between lines that start with `# Rows:`. A row has the fields of its record class, except
 those of all rows and those marked `Shown.ALONE`. Each text marked `Shown.CUT` has two more fields:
@@ -15,11 +15,11 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from tracer.nodes import Row
-from tracer.records import RECORDS, Inferred, Kind, Outcome, Record, Shown
+from tracer.lineage.nodes import Row
+from tracer.records.record_classes import RECORDS, Inferred, Kind, Outcome, Record, Shown
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "tracer/nodes.py", ROOT / "api/tree_schemas.py")
+FILES = (ROOT / "tracer/lineage/nodes.py", ROOT / "api/plans/schemas.py")
 
 AS_TEXT = {"UUID": "str", "Status": "str", "Decimal": "float"}
 """The types of rows that differ from those of records."""

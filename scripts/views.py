@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from tracer.storage.tables import METADATA
-from tracer.storage.views import VIEWS_FILE
+from tracer.storage.postgres.administration.views import VIEWS_FILE
+from tracer.storage.postgres.schema.tables import METADATA
 
 OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 """The views that show the fields of records."""

@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from tests.canaries import SECRETS
 from tests.schema_examples import example_of
-from tracer.events import EVENT, FROM_THE_WIRE, Event
-from tracer.ids import new_id
-from tracer.masked_events import WHOLE_TEXTS
+from tracer.records.events import EVENT, FROM_THE_WIRE, Event
+from tracer.records.ids import new_id
+from tracer.redaction.events import WHOLE_TEXTS
 
 PASSWORD = "canary-of-a-password"
 """A secret that only its key reveals."""

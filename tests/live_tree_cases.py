@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from tests.trees import Node, TreeRows, build_tree
-from tracer.lineage import UNSTORED
-from tracer.nodes import ROWS
-from tracer.records import Kind
+from tracer.lineage.nodes import ROWS
+from tracer.lineage.tree import UNSTORED
+from tracer.records.record_classes import Kind
 
 FILE = Path(__file__).parents[1] / "web/src/run/live/live-tree-cases.jsonl"
 CASES = 30

@@ -11,9 +11,9 @@ from itertools import count
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from tracer.records import Kind
-from tracer.storage.engine import Pool, sync_connection
-from tracer.storage.projector import Projector, Round
+from tracer.records.record_classes import Kind
+from tracer.storage.postgres.connection.pool import Pool, sync_connection
+from tracer.storage.postgres.spans.projector import Projector, Round
 from tracer.store import Behind, SpanProjection
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from tracer.clock import stepping_clock
-from tracer.events import (
+from tracer.records.events import (
     ChosenToolCall,
     ErrorInfo,
     Event,
@@ -21,8 +21,8 @@ from tracer.events import (
     ThoughtStarted,
     ToolCallFinished,
 )
-from tracer.ids import IdSource, new_id
-from tracer.status import Reason, Status
+from tracer.records.ids import IdSource, new_id
+from tracer.records.status import Reason, Status
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 

@@ -68,7 +68,7 @@ def start_server(
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [python, "-m", "api.cli", "serve", "--port", str(port), *options],
+            [python, "-m", "api.commands.cli", "serve", "--port", str(port), *options],
             env={
                 **os.environ,
                 "TRACER_DATABASE_URL": database_url,

@@ -22,7 +22,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
 from tracer.settings import Settings
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 
 HOME = Path("home")
 URL = "postgresql://tracer:old@db:5432/traces"

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.ids import new_id
 from tracer.logs import configure_logs, get_logger, lineage_bound, request_bound, tell_lineage
+from tracer.records.ids import new_id
 
 logger = get_logger("tracer.something")
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import msgspec
 
-from tracer import lineage
-from tracer.lineage import UNSTORED, Payloads, Revision
-from tracer.nodes import NODES, ROWS, Row
-from tracer.records import Kind
+from tracer.lineage import tree as lineage
+from tracer.lineage.nodes import NODES, ROWS, Row
+from tracer.lineage.tree import UNSTORED, Payloads, Revision
+from tracer.records.record_classes import Kind
 from tracer.store import TraceReader
 
 Node = dict[str, Any]
@@ -21,7 +21,7 @@ Node = dict[str, Any]
 
 @dataclass
 class TreeRows:
-    """`tracer.lineage.TreeRows`, of dictionaries."""
+    """`tracer.lineage.tree.TreeRows`, of dictionaries."""
 
     plans: list[Node] = field(default_factory=list)
     steps: list[Node] = field(default_factory=list)
@@ -45,7 +45,7 @@ async def read_tree(reader: TraceReader, plan_id: UUID, payloads: Payloads) -> T
 
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> Node:
-    """Return the tree that `tracer.lineage.build_tree` builds; what a row does not say is None."""
+    """Return the tree that `build_tree` builds. Fields that a row lacks are None."""
     opener = [] if rows.opener is None else [rows.opener]
     made = lineage.TreeRows(
         _nodes(Kind.PLAN, rows.plans),

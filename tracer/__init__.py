@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from tracer.recorder.recorder import Recorder
     from tracer.recorder.spool import Spool
+    from tracer.records.status import Status
     from tracer.runtime.agent import Agent
     from tracer.runtime.agent_files import read_agents
     from tracer.runtime.application import Application, Surroundings
@@ -42,24 +43,23 @@ if TYPE_CHECKING:
     from tracer.runtime.plan import PlanTemplate, StepTemplate
     from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
     from tracer.runtime.subplan_tool import subplan_tool
-    from tracer.status import Status
-    from tracer.storage.http_writer import HttpWriter
-    from tracer.storage.memory_store import MemoryStore
-    from tracer.tools.batch_tool import batch_tool
-    from tracer.tools.budget import BudgetLimits
-    from tracer.tools.definition import Tool, tool
-    from tracer.tools.executors.mcp import McpConfig, McpServer
-    from tracer.tools.executors.rest import rest_tool
-    from tracer.tools.executors.rest_config import BasicAuth, BearerAuth, HeaderAuth, RestConfig
-    from tracer.tools.executors.stateful import stateful_tool
-    from tracer.tools.executors.stateless import stateless_tool
-    from tracer.tools.hidden import Hidden, TokenId, User, UserId
+    from tracer.storage.http.writer import HttpWriter
+    from tracer.storage.memory.store import MemoryStore
+    from tracer.tools.call.active_run import ToolResources
+    from tracer.tools.call.batch_tool import batch_tool
+    from tracer.tools.call.budget import BudgetLimits
+    from tracer.tools.config.tools_toml import read_tools
+    from tracer.tools.definition.hidden_parameters import Hidden, TokenId, User, UserId
+    from tracer.tools.definition.session_state import RunContext, SessionState
+    from tracer.tools.definition.tool import Tool, tool
+    from tracer.tools.definition.toolkit import Toolkit
+    from tracer.tools.executors.function.executor import stateless_tool
+    from tracer.tools.executors.mcp.server import McpConfig, McpServer
+    from tracer.tools.executors.rest.config import BasicAuth, BearerAuth, HeaderAuth, RestConfig
+    from tracer.tools.executors.rest.executor import rest_tool
+    from tracer.tools.executors.stateful.executor import stateful_tool
     from tracer.tools.registry import ToolRegistry
-    from tracer.tools.run_scope import ToolResources
-    from tracer.tools.session_state import RunContext, SessionState
-    from tracer.tools.tool_files import read_tools
-    from tracer.tools.tool_service import CallOutcome, ToolService
-    from tracer.tools.toolkit import Toolkit
+    from tracer.tools.service import CallOutcome, ToolService
 
 __all__ = [
     "Agent",
@@ -137,25 +137,25 @@ _MODULES = {
     "Agent": "tracer.runtime.agent",
     "Application": "tracer.runtime.application",
     "BadRequest": "tracer.errors",
-    "BasicAuth": "tracer.tools.executors.rest_config",
-    "BearerAuth": "tracer.tools.executors.rest_config",
-    "BudgetLimits": "tracer.tools.budget",
-    "CallOutcome": "tracer.tools.tool_service",
+    "BasicAuth": "tracer.tools.executors.rest.config",
+    "BearerAuth": "tracer.tools.executors.rest.config",
+    "BudgetLimits": "tracer.tools.call.budget",
+    "CallOutcome": "tracer.tools.service",
     "ChatModel": "tracer.runtime.chat_model",
     "Chosen": "tracer.client.rounds",
     "ChosenCall": "tracer.runtime.chat_model",
     "ConfigurationError": "tracer.errors",
     "Denied": "tracer.errors",
     "Generation": "tracer.runtime.chat_model",
-    "HeaderAuth": "tracer.tools.executors.rest_config",
-    "Hidden": "tracer.tools.hidden",
-    "HttpWriter": "tracer.storage.http_writer",
+    "HeaderAuth": "tracer.tools.executors.rest.config",
+    "Hidden": "tracer.tools.definition.hidden_parameters",
+    "HttpWriter": "tracer.storage.http.writer",
     "IdentityUnavailable": "tracer.errors",
     "InvalidArguments": "tracer.errors",
     "InvalidResult": "tracer.errors",
-    "McpConfig": "tracer.tools.executors.mcp",
-    "McpServer": "tracer.tools.executors.mcp",
-    "MemoryStore": "tracer.storage.memory_store",
+    "McpConfig": "tracer.tools.executors.mcp.server",
+    "McpServer": "tracer.tools.executors.mcp.server",
+    "MemoryStore": "tracer.storage.memory.store",
     "Message": "tracer.runtime.chat_model",
     "MissingIdentity": "tracer.errors",
     "ModelError": "tracer.errors",
@@ -163,46 +163,46 @@ _MODULES = {
     "PlanTemplate": "tracer.runtime.plan",
     "Recorder": "tracer.recorder.recorder",
     "RegistrationError": "tracer.errors",
-    "RestConfig": "tracer.tools.executors.rest_config",
-    "RunContext": "tracer.tools.session_state",
+    "RestConfig": "tracer.tools.executors.rest.config",
+    "RunContext": "tracer.tools.definition.session_state",
     "RunLauncher": "tracer.runtime.launcher",
     "RunOutcome": "tracer.runtime.launcher",
     "Script": "tracer.runtime.scripted_model",
     "ScriptedModel": "tracer.runtime.scripted_model",
-    "SessionState": "tracer.tools.session_state",
+    "SessionState": "tracer.tools.definition.session_state",
     "Spool": "tracer.recorder.spool",
     "StateConflict": "tracer.errors",
-    "Status": "tracer.status",
+    "Status": "tracer.records.status",
     "StepTemplate": "tracer.runtime.plan",
     "StoreUnavailable": "tracer.errors",
     "Surroundings": "tracer.runtime.application",
-    "TokenId": "tracer.tools.hidden",
-    "Tool": "tracer.tools.definition",
+    "TokenId": "tracer.tools.definition.hidden_parameters",
+    "Tool": "tracer.tools.definition.tool",
     "ToolContext": "tracer.context",
     "ToolError": "tracer.errors",
     "ToolRegistry": "tracer.tools.registry",
-    "ToolResources": "tracer.tools.run_scope",
-    "ToolService": "tracer.tools.tool_service",
+    "ToolResources": "tracer.tools.call.active_run",
+    "ToolService": "tracer.tools.service",
     "ToolSpec": "tracer.runtime.chat_model",
     "ToolUnavailable": "tracer.errors",
-    "Toolkit": "tracer.tools.toolkit",
+    "Toolkit": "tracer.tools.definition.toolkit",
     "TracerError": "tracer.errors",
     "Tracing": "tracer.client.tracing",
     "Turn": "tracer.runtime.scripted_model",
     "UnknownTool": "tracer.errors",
-    "User": "tracer.tools.hidden",
-    "UserId": "tracer.tools.hidden",
-    "batch_tool": "tracer.tools.batch_tool",
+    "User": "tracer.tools.definition.hidden_parameters",
+    "UserId": "tracer.tools.definition.hidden_parameters",
+    "batch_tool": "tracer.tools.call.batch_tool",
     "call": "tracer.runtime.scripted_model",
     "connect": "tracer.client.connecting",
     "identity": "tracer.context",
     "read_agents": "tracer.runtime.agent_files",
-    "read_tools": "tracer.tools.tool_files",
-    "rest_tool": "tracer.tools.executors.rest",
-    "stateful_tool": "tracer.tools.executors.stateful",
-    "stateless_tool": "tracer.tools.executors.stateless",
+    "read_tools": "tracer.tools.config.tools_toml",
+    "rest_tool": "tracer.tools.executors.rest.executor",
+    "stateful_tool": "tracer.tools.executors.stateful.executor",
+    "stateless_tool": "tracer.tools.executors.function.executor",
     "subplan_tool": "tracer.runtime.subplan_tool",
-    "tool": "tracer.tools.definition",
+    "tool": "tracer.tools.definition.tool",
 }
 
 if not TYPE_CHECKING:

@@ -12,9 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracer.access import Caller, Scope
 from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
-from tracer.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts
 from tracer.recorder.drainer import BATCH_EVENTS
@@ -29,43 +27,45 @@ from tracer.recorder.spool_files import (
     is_http,
     read_spool_file,
 )
+from tracer.records.access import Caller, Scope
+from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
+from tracer.records.sessions import SessionStates
 from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher, RunReader
-from tracer.sessions import SessionStates
 from tracer.settings import Settings
-from tracer.storage import migrate
-from tracer.storage.admission import Admission
-from tracer.storage.api_keys import ApiKeys, closed_by_first_key
-from tracer.storage.backlog import Backlog
-from tracer.storage.callers import Callers
-from tracer.storage.embedded_postgres import start_embedded_postgres
-from tracer.storage.embedded_revival import LOOK_SECONDS, kept_alive
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.http_writer import HttpWriter
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import OnCommit, PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.project_stores import ProjectStores
-from tracer.storage.projectors import ProjectionCounts, projectors
-from tracer.storage.projects import (
+from tracer.storage.embedded.postgres import start_embedded_postgres
+from tracer.storage.embedded.supervisor import LOOK_SECONDS, kept_alive
+from tracer.storage.http.writer import HttpWriter
+from tracer.storage.postgres.administration import migrate
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.jobs.backlog import Backlog
+from tracer.storage.postgres.jobs.pruner import Pruner
+from tracer.storage.postgres.jobs.reaper import Reaper
+from tracer.storage.postgres.jobs.reprojector import Reprojector
+from tracer.storage.postgres.jobs.span_packer import SpanPacker
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key
+from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.projects import (
     SettingsOfProject,
     list_projects,
     project_id_of,
     project_made,
 )
-from tracer.storage.pruner import Pruner
-from tracer.storage.reaper import Reaper
-from tracer.storage.reprojection import Reprojection, projecting_at
-from tracer.storage.reprojector import Reprojector
-from tracer.storage.rollups import RollupJob
-from tracer.storage.run_watch import RunWatch
-from tracer.storage.span_packer import SpanPacker
-from tracer.storage.span_packing import SpanPacking
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
+from tracer.storage.postgres.spans.packing import SpanPacking
+from tracer.storage.postgres.spans.projectors import ProjectionCounts, projectors
+from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
+from tracer.storage.postgres.stats.rollups import RollupJob
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import OnCommit, PostgresWriter
+from tracer.storage.write_redaction import Admission
 from tracer.store import SpanProjection, TraceReader, TraceWriter
 from tracer.transfer.restorer import TraceRestorer
 

@@ -88,12 +88,12 @@ class ToolContext:
     agent: object = field(default=None, repr=False, compare=False)
     """The agent that calls; None outside of any."""
     holds: frozenset[str] = frozenset()
-    """The places (`tracer.tools.call_batch`) that this call and those around it take up."""
+    """The concurrency limits that this call and its ancestors count against."""
     path: tuple[PlanOnPath, ...] = ()
     """The sub-plans from the root plan down to the plan that makes the call."""
     run: object = field(default=None, repr=False, compare=False)
     """The run that the call belongs to, for tools that open more work in it
-    (`tracer.tools.run_scope`)."""
+    (`tracer.tools.call.active_run`)."""
     is_recorded: bool = True
     """Whether the call is recorded. Other records must not refer to a call that is not."""
 

@@ -35,7 +35,7 @@
     ├─ ModelError            the model could not be asked, or answered unusably
     └─ RunNotActive          the run has ended already
 
-They know nothing of HTTP; `api/problems.py` maps each to a status and a stable code. The
+They know nothing of HTTP; `api/http/problems.py` maps each to a status and a stable code. The
 docstring of a class is its message where none is given.
 """
 
@@ -150,7 +150,7 @@ class ToolError(TracerError):
     """The tool failed. Its message goes to the model and into the record."""
 
     reason: str = "tool_error"
-    """One of `tracer.status.Reason`, as text: errors stand below it."""
+    """One of `tracer.records.status.Reason`, as text: errors stand below it."""
     may_pass: bool = False
     """Whether another attempt may go better, where the tool allows one."""
     max_characters: int | None = None

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tracer.errors import ConfigurationError
-from tracer.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
 from tracer.redaction import Redaction, configured_keys, configured_patterns
 
 

@@ -1,7 +1,7 @@
 """What every store promises: `TraceWriter` and `TraceReader`.
 
 A store belongs to one project; records of other projects do not exist for it. The promises below
-are kept by each implementation (`tracer.storage`) and checked by `tests/store_contract`.
+are kept by each implementation (`tracer.storage`) and checked by `tests/contract`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from uuid import UUID
 
 from pydantic import field_validator
 
-from tracer.events import Event
-from tracer.leases import Lease
-from tracer.lineage import Payloads, Revision, TreeRows
-from tracer.nodes import PAYLOAD_FIELDS, Row
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.spans import Span
-from tracer.pages import Page
-from tracer.records import (
+from tracer.lineage.nodes import PAYLOAD_FIELDS, Row
+from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.spans import Span
+from tracer.records.events import Event
+from tracer.records.leases import Lease
+from tracer.records.pages import Page
+from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
     Kind,
@@ -29,8 +29,8 @@ from tracer.records import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
-from tracer.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Authentication: the `Host` header, the caller and the origin of a request.
 
 It runs before anything of the body is read. Public paths are listed here, so that a new path is
-closed by default. The scope that a route needs is declared at the route (`api.parts`).
+closed by default. The scope that a route needs is declared at the route (`api.dependencies`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.viewer import is_of_the_viewer
-from tracer.access import Caller
 from tracer.errors import NotAllowed, NotIdentified, UnknownHost
-from tracer.storage.callers import EVERYBODY, Callers
+from tracer.records.access import Caller
+from tracer.storage.postgres.projects.authentication import EVERYBODY, Callers
 
 SIGN_IN = "/api/sign-in"
 COOKIE = "tracer_sign_in"

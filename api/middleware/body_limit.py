@@ -18,7 +18,7 @@ MAX_BYTES = 4 * 2**20
 """The largest body in bytes, as sent."""
 
 EXEMPT = frozenset({"/api/events", "/v1/traces"})
-"""Paths with larger limits, which count decompressed bytes (`api.request_bodies`)."""
+"""Paths with larger limits, which count decompressed bytes (`api.http.request_bodies`)."""
 
 _TOO_LARGE = TooLarge(f"A body may have {MAX_BYTES} bytes here.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.problems import error_response
+from api.http.problems import error_response
 from tracer.errors import TracerError
 
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.conditional import NotModified
+from api.http.conditional import NotModified
 
 
 class ETags:

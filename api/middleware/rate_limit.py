@@ -13,8 +13,8 @@ from cachetools import LRUCache
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.middleware.authentication import is_sign_in
-from tracer.access import Caller
 from tracer.errors import TooFast
+from tracer.records.access import Caller
 
 BURST_SECONDS = 5.0
 """The size of a full bucket: the tokens of so many seconds."""

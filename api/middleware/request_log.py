@@ -18,13 +18,13 @@ from http import HTTPStatus
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.log_entry import ENTRY, LogEntry
-from api.metrics import Metrics
-from api.own_spans import OwnSpans, end_request
+from api.http.log_entry import ENTRY, LogEntry
+from api.observability.metrics import Metrics
+from api.observability.own_spans import OwnSpans, end_request
 from api.viewer import is_of_the_viewer
-from tracer.access import Caller
-from tracer.ids import new_id
 from tracer.logs import get_logger, request_bound
+from tracer.records.access import Caller
+from tracer.records.ids import new_id
 from tracer.redaction import standard_redaction
 
 log = get_logger(__name__)

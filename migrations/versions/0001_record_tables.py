@@ -1,7 +1,8 @@
 """Create the record tables.
 
-Plain SQL, since this is what analysts read; a test holds it equal to `tracer.storage.tables`.
-Comments come from the docstrings there, by `tracer.storage.migrate`.
+Plain SQL, since this is what analysts read; a test holds it equal to
+`tracer.storage.postgres.schema.tables`. Comments come from the docstrings there, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

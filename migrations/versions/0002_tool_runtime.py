@@ -1,6 +1,7 @@
 """Keep what hooks do to a tool call, and the state of sessions.
 
-Comments come from the docstrings in `tracer.storage.tables`, by `tracer.storage.migrate`.
+Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

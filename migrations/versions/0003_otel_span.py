@@ -1,6 +1,7 @@
 """Keep OpenTelemetry spans as they came, and what of their projection was inferred.
 
-Comments come from the docstrings in `tracer.storage.tables`, by `tracer.storage.migrate`.
+Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

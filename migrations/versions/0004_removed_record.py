@@ -1,6 +1,7 @@
 """Let what changed in a run be found: by revision, and the records that a projection removed.
 
-Comments come from the docstrings in `tracer.storage.tables`, by `tracer.storage.migrate`.
+Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

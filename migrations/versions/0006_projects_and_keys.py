@@ -1,7 +1,8 @@
 """Keep projects, keys and sign-ins, and let names be found from behind row-level security.
 
 The wall itself is raised after every migration, from the tables' definitions: see
-`tracer.storage.program_role`. Comments come from docstrings, by `tracer.storage.migrate`.
+`tracer.storage.postgres.connection.row_security`. Comments come from docstrings, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

@@ -1,6 +1,7 @@
 """Keep the leases of recorders, and which runs they wrote to.
 
-Comments come from the docstrings in `tracer.storage.lease_tables`, by `tracer.storage.migrate`.
+Comments come from the docstrings in `tracer.storage.postgres.schema.lease_tables`, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

@@ -1,6 +1,6 @@
 """Say of each record where secrets were masked.
 
-Comments come from docstrings, by `tracer.storage.migrate`.
+Comments come from docstrings, by `tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
 """Make room for the views of people who ask Postgres, and say which project each of them sees.
 
-The views are created after every migration by `tracer.storage.views`, and the policies and rights
-of analysts by `tracer.storage.analysts`.
+The views are created after every migration by `tracer.storage.postgres.administration.views`, and
+the policies and rights of analysts by `tracer.storage.postgres.administration.analysts`.
 """
 
 from alembic import op

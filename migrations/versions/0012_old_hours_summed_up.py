@@ -1,7 +1,7 @@
 """Make room for how the tools' calls of old hours went.
 
 Servers sum them up bit by bit afterwards. Comments come from the docstrings in
-`tracer.storage.summary_tables`, by `tracer.storage.migrate`.
+`tracer.storage.summary_tables`, by `tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

@@ -1,6 +1,7 @@
 """Add the runs of each conversation, and find conversations by the session id of a run.
 
-Comments come from the docstrings in `tracer.storage.session_tables`, by `tracer.storage.migrate`.
+Comments come from the docstrings in `tracer.storage.postgres.schema.session_tables`, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

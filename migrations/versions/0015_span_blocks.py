@@ -1,7 +1,8 @@
 """Store spans in compressed blocks and project them after the write.
 
 Adds tables and columns only. `tracer pack-spans`, or the server in the background, moves the rows
-of `otel_span` into blocks afterwards. Comments come from docstrings, by `tracer.storage.migrate`.
+of `otel_span` into blocks afterwards. Comments come from docstrings, by
+`tracer.storage.postgres.administration.migrate`.
 """
 
 from alembic import op

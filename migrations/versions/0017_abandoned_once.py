@@ -1,6 +1,7 @@
 """Store once per recorder and run whether the recorder is dead in it.
 
-Records had a copy each. Comments come from the docstrings in `tracer.storage.lease_tables`.
+Records had a copy each. Comments come from the docstrings in
+`tracer.storage.postgres.schema.lease_tables`.
 """
 
 from alembic import op

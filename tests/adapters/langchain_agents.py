@@ -32,7 +32,7 @@ from langchain_core.tools import tool
 from tests.adapters.installed import installed
 from tests.adapters.recording import RecordedStore, recording
 from tests.adapters.scenario import MODEL, PLANNER, RESEARCHER, Scenario, Turn
-from tracer.adapters import langchain_runs
+from tracer.adapters.langchain import runs as langchain_runs
 
 VERSIONS = ", ".join(
     f"{name} {version(name)}" for name in ("langchain", "langchain-core", "langgraph")

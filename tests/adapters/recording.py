@@ -10,10 +10,10 @@ from pathlib import Path
 from tests.trees import Node, build_tree, read_tree
 from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
-from tracer.events import Event
-from tracer.lineage import Payloads
+from tracer.lineage.tree import Payloads
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.events import Event
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import RunFilter, WriteAnswer
 
 PLENTY_SECONDS = 200.0

@@ -12,11 +12,11 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from tests.adapters.recording import RecordedStore
 from tests.otel.decoded import spans_of_traces
-from tracer.adapters.span_processor import MAX_WAITING, TracerSpanProcessor
+from tracer.adapters.opentelemetry import MAX_WAITING, TracerSpanProcessor
 from tracer.client.tracing import Tracing
 from tracer.errors import StoreUnavailable
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.spans import Span
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.spans import Span
 from tracer.recorder.spool import Spool
 from tracer.store import WriteAnswer
 

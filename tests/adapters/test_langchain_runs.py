@@ -27,9 +27,9 @@ from tests.adapters.langchain_agents import (
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.trees import read_tree
-from tracer.adapters import langchain_runs
-from tracer.lineage import Payloads
-from tracer.prices import TokenUsage, cost_of
+from tracer.adapters.langchain import runs as langchain_runs
+from tracer.lineage.tree import Payloads
+from tracer.records.prices import TokenUsage, cost_of
 from tracer.store import RunFilter
 
 

@@ -34,7 +34,7 @@ from tests.adapters.langchain_agents import (
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
 from tests.profiles import scaled
-from tracer.adapters.langchain_messages import answer_of
+from tracer.adapters.langchain.messages import answer_of
 
 
 @tool

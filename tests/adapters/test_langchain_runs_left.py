@@ -28,7 +28,7 @@ from tests.adapters.langchain_agents import (
 )
 from tests.adapters.outline import calls_of
 from tests.adapters.recording import tree_of, trees_of
-from tracer.ids import new_id
+from tracer.records.ids import new_id
 
 
 async def test_a_long_task_keeps_nothing_of_the_runs_that_ended_in_it(tmp_path: Path) -> None:

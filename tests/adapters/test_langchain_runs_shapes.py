@@ -34,8 +34,8 @@ from tests.adapters.outline import calls_of
 from tests.adapters.recording import recording, tree_of, trees_of
 from tests.adapters.scenario import assert_scenario, scenario
 from tests.trees import Node
-from tracer.adapters import langchain_runs
-from tracer.adapters.langchain_runs import RunRecorder
+from tracer.adapters.langchain import runs as langchain_runs
+from tracer.adapters.langchain.runs import RunRecorder
 from tracer.client.tracing import Tracing
 
 

@@ -30,9 +30,9 @@ from tests.adapters.outline import outline
 from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.trees import read_tree
 from tracer.adapters import openai_agents
-from tracer.adapters.openai_agents_run import AgentRun
+from tracer.adapters.openai_agents.run import AgentRun
 from tracer.client.tracing import Tracing
-from tracer.lineage import Payloads
+from tracer.lineage.tree import Payloads
 from tracer.store import RunFilter
 
 

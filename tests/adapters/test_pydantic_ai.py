@@ -26,10 +26,10 @@ from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_o
 from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.client.programs import NOBODY
 from tracer.adapters import pydantic_ai
-from tracer.adapters.pydantic_ai_run import AgentRun
+from tracer.adapters.pydantic_ai.run import AgentRun
 from tracer.client.connecting import connect
 from tracer.client.threads import carry_work_into_threads
-from tracer.ids import new_id
+from tracer.records.ids import new_id
 from tracer.store import RunFilter
 
 

@@ -22,7 +22,7 @@ from tests.adapters.pydantic_ai_agents import VERSION, calls, planner_of, script
 from tests.adapters.recording import tree_of
 from tests.adapters.scenario import assert_scenario, scenario
 from tests.adapters.spans_store import SpansStore, processing
-from tracer.adapters.span_processor import BATCH_SPANS, TracerSpanProcessor
+from tracer.adapters.opentelemetry import BATCH_SPANS, TracerSpanProcessor
 
 DEADLINE_SECONDS = 60.0
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "measure"}

@@ -29,7 +29,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from pydantic_ai import Agent
 from pydantic_ai.models.instrumented import InstrumentationSettings
 from tests.adapters.pydantic_ai_agents import calls, scripted
-from tracer.adapters.span_processor import TracerSpanProcessor
+from tracer.adapters.opentelemetry import TracerSpanProcessor
 
 url, hangs, shuts = sys.argv[1], sys.argv[2] == "hangs", sys.argv[3] == "shuts"
 provider = TracerProvider(shutdown_on_exit=shuts)

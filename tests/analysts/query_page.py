@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import psycopg
 
 from tests.analysts.ward_week import tell_week
-from tracer.storage.analysts import add_analyst, remove_analyst
-from tracer.storage.engine import open_pool
-from tracer.storage.projects import project_made
+from tracer.storage.postgres.administration.analysts import add_analyst, remove_analyst
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.projects.projects import project_made
 
 PAGE = Path(__file__).parents[2] / "docs" / "queries.md"
 WARD = "ward"

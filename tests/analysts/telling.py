@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
-from tracer.events import (
+from tracer.records.events import (
     ChosenToolCall,
     EndingStatus,
     ErrorInfo,
@@ -25,7 +25,7 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.status import Reason, Status
+from tracer.records.status import Reason, Status
 
 OK: Final = Status.SUCCEEDED
 FAILED: Final = Status.FAILED

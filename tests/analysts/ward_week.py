@@ -13,14 +13,14 @@ from uuid import UUID
 from tests.analysts.telling import CANCELLED, FAILED, Telling
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
-from tracer.leases import LeaseTerms
-from tracer.otel.blocks import traces_of
-from tracer.otel.spans import Span
-from tracer.status import Reason
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import Span
+from tracer.records.leases import LeaseTerms
+from tracer.records.status import Reason
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
 WARD_1 = UUID("00000000-0000-7000-8000-00000000000a")

@@ -17,9 +17,9 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from api.cli import commands
-from api.serving import DEFAULT_HOST, FREE_PORT, served
-from tracer.ids import DEFAULT_PROJECT
+from api.commands.cli import commands
+from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
+from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
@@ -70,7 +70,7 @@ def tracer_process(
 ) -> Result:
     """Run `tracer` with `arguments` in a process of its own; see `tracer`."""
     done = subprocess.run(
-        [sys.executable, "-m", "api.cli", *arguments],
+        [sys.executable, "-m", "api.commands.cli", *arguments],
         env={**os.environ, "TRACER_HOME": str(home), **environment},
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,

@@ -16,32 +16,32 @@ import pytest
 import uvicorn
 
 from api.app import create_app
-from api.live import DEFAULT_SETTINGS, StreamSettings
-from api.metrics import Metrics
+from api.observability.metrics import Metrics
+from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api import commands
 from tests.api.commands import Tracer
 from tests.projecting import DatabaseProjection, project
 from tests.sample_runs import SampleRun
 from tracer.assembly import Parts
 from tracer.logs import configure_logs
-from tracer.otel.blocks import traces_of
-from tracer.otel.spans import Span
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import Span
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.engine import ANSWER_SECONDS, connection_options, open_pool
-from tracer.storage.notifications import notifications
-from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.run_watch import RunWatch
+from tracer.storage.postgres.connection.notifications import notifications
+from tracer.storage.postgres.connection.pool import ANSWER_SECONDS, connection_options, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import SpanProjection, TraceWriter
-from tracer.tools.definition import Tool, tool
+from tracer.tools.definition.tool import Tool, tool
 
 
 @dataclass(frozen=True)

@@ -20,28 +20,28 @@ from api.openapi import openapi_document
 from tests.otel.made_traces import body_of, made, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import SampleRun, sample_run
-from tracer.access import Scope
 from tracer.assembly import Parts
-from tracer.events import EVENT, event_json
-from tracer.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.leases import LeaseTerms
-from tracer.otel.blocks import traces_of
+from tracer.otel.otlp.blocks import traces_of
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.access import Scope
+from tracer.records.events import EVENT, event_json
+from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
+from tracer.records.leases import LeaseTerms
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.callers import Callers
-from tracer.storage.engine import Pool, borrowed, open_pool
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.project_stores import ProjectStores
-from tracer.storage.projects import project_made
-from tracer.storage.rollups import roll_up
-from tracer.storage.run_watch import RunWatch
-from tracer.storage.tables import METADATA
+from tracer.storage.postgres.connection.pool import Pool, borrowed, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.writer import PostgresWriter
 
 WORDS = ("Weekly review", "How was my week?", "Review", "measure", "check", "at once", "nurse")
 """What a sample run says; each becomes a canary."""

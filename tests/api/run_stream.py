@@ -13,7 +13,7 @@ import orjson
 from pydantic.alias_generators import to_camel
 
 from tests.trees import Node
-from tracer.merge import RULES
+from tracer.records.merge import RULES
 
 ID_NAMES = {kind.value: to_camel(rules.id_field) for kind, rules in RULES.items()}
 

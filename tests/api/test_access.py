@@ -17,8 +17,8 @@ from api.openapi import openapi_document
 from tests.api.projects import Doors, two_projects
 from tests.databases import everything_stored
 from tests.storage.lock_waits import until
-from tracer.access import Scope
-from tracer.events import event_json
+from tracer.records.access import Scope
+from tracer.records.events import event_json
 
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
 

@@ -14,18 +14,18 @@ from tests.databases import everything_stored
 from tests.otel.made_traces import made, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
-from tracer.access import Scope
-from tracer.otel.blocks import traces_of
+from tracer.otel.otlp.blocks import traces_of
+from tracer.records.access import Scope
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.callers import Callers
-from tracer.storage.embedded_postgres import installed_programs
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.project_stores import ProjectStores
-from tracer.storage.projects import project_made
+from tracer.storage.embedded.postgres import installed_programs
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.writer import PostgresWriter
 
 TRACE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "a tool"}
 

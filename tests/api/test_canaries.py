@@ -19,27 +19,27 @@ from tests.api.conftest import Api, client_of, serving_parts
 from tests.api.test_running import ended
 from tests.api.ways_out import files_in, kept_in, said_of, streamed_of
 from tests.canary_events import EVERYTHING, HIDDEN, VALUES, canary_events, found_in, run_of
+from tests.contract.transfers import export_of, import_into
 from tests.otel.canary_spans import places, request_with
 from tests.otel.decoded import spans_in
 from tests.recorder.stores import CommandedStore
-from tests.store_contract.transfers import export_of, import_into
 from tracer.errors import ToolError
-from tracer.events import Event, PlanStarted, event_json
-from tracer.ids import DEFAULT_PROJECT_ID, new_id
-from tracer.otel.blocks import block_key, pack_block
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.encode import encode_json
+from tracer.otel.otlp.blocks import block_key, pack_block
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_json
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.events import Event, PlanStarted, event_json
+from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.redaction import Redaction
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.admission import Admission
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.tools.definition import tool
-from tracer.tools.session_state import SessionState
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.write_redaction import Admission
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import tool
 from tracer.transfer.exporting import Format
 
 MOST = len(HIDDEN) + 1

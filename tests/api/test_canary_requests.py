@@ -25,11 +25,11 @@ from tests.api.ways_out import files_in, kept_in, said_of
 from tests.canaries import SECRETS
 from tests.canary_events import EVERYTHING, VALUES, found_in
 from tests.schema_examples import TextOf, example_of
-from tracer.access import Scope
+from tracer.records.access import Scope
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
-from tracer.storage.callers import Callers
-from tracer.storage.engine import open_pool
-from tracer.storage.project_stores import ProjectStores
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.projects.authentication import Callers
 
 ELSEWHERE = {"record_events", "record_traces"}
 """Operations that `test_canaries` covers."""

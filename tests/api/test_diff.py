@@ -6,11 +6,11 @@ from typing import Any
 
 import jsonschema_rs
 
-from api.diff_schemas import DIFF_EXAMPLE, RunDiff
+from api.diff.schemas import DIFF_EXAMPLE, RunDiff
 from tests.api.conftest import Api
+from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tests.store_contract.moments import Moments
-from tracer.ids import new_id
+from tracer.records.ids import new_id
 
 SCHEMA = RunDiff.model_json_schema(mode="serialization", by_alias=True)
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from tests.api.commands import Result, Tracer
 from tests.api.conftest import Api
 from tests.api.projects import two_projects
+from tests.contract.moments import Moments
 from tests.storage.deletions import rich_run
-from tests.store_contract.moments import Moments
-from tracer.events import Event
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import Event
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def record(api: Api, *events: Event) -> None:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.event_bodies import MAX_EVENTS, MAX_FIELDS
-from api.request_bodies import MAX_BYTES
+from api.events.bodies import MAX_EVENTS, MAX_FIELDS
+from api.http.request_bodies import MAX_BYTES
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.sample_runs import sample_run
-from tracer.events import Event, event_json
-from tracer.ids import new_id
+from tracer.records.events import Event, event_json
+from tracer.records.ids import new_id
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}

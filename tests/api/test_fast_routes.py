@@ -11,8 +11,8 @@ import pytest
 from tests.api.conftest import Api
 from tests.api.test_request_log import lines
 from tests.sample_runs import sample_run
-from tracer.ids import new_id
-from tracer.lineage import Payloads
+from tracer.lineage.tree import Payloads
+from tracer.records.ids import new_id
 
 QUERIES = ["", *(f"payloads={each}" for each in Payloads)]
 

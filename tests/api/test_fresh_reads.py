@@ -19,9 +19,9 @@ from tests.api.conftest import Api
 from tests.otel.captured import bodies
 from tests.otel.made_traces import TRACE_ID, agent, body_of, made, spans_from, tool
 from tests.sample_runs import sample_run
-from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import place_spans
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.projection.project import place_spans
 from tracer.store import TraceReader
 
 RUN = UUID(TRACE_ID)

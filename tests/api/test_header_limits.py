@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.header_limits import MAX_HEADER_BYTES, HeaderLimits
+from api.http.header_limits import MAX_HEADER_BYTES, HeaderLimits
 from tests.servers import tracer_server
 
 GET = b"GET / HTTP/1.1\r\nHost: tracer\r\n"

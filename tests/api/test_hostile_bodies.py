@@ -17,17 +17,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from api.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
-from api.routes.traces import MAX_BYTES
+from api.http.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
+from api.traces.routes import MAX_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.made_traces import TRACE_ID, made
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
-from tracer.events import event_json
-from tracer.ids import new_id
-from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.wire import bytes_field
+from tracer.otel.otlp.encode import encode_json, encode_protobuf
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.records.events import event_json
+from tracer.records.ids import new_id
 
 PROTOBUF, JSON, NDJSON = "application/x-protobuf", "application/json", "application/x-ndjson"
 MIB = 2**20

@@ -16,9 +16,9 @@ import pytest
 
 from tests.servers import tracer_server
 from tests.storage.lock_waits import until
-from tracer.access import Scope
 from tracer.assembly import key_ring
-from tracer.ids import new_id
+from tracer.records.access import Scope
+from tracer.records.ids import new_id
 
 MIB = 2**20
 ADDRESS_SPACE = 3 * 2**29

@@ -8,7 +8,7 @@ import pytest
 
 from tests.api.conftest import Api
 from tests.sample_runs import sample_run
-from tracer.ids import new_id
+from tracer.records.ids import new_id
 
 
 async def test_a_recorder_that_says_that_it_lives_is_told_when_to_come_again(api: Api) -> None:

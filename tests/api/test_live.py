@@ -14,24 +14,24 @@ import httpx2
 import jsonschema_rs
 import pytest
 
-from api import live
+from api import run_events as live
 from api.app import create_app
-from api.live import DEFAULT_SETTINGS, StreamSettings
-from api.live_schemas import RunChanges as RunChangesSchema
+from api.live.schemas import RunChanges as RunChangesSchema
 from api.middleware.authentication import nothing_to_check
+from api.run_events import DEFAULT_SETTINGS, StreamSettings
 from tests.api.conftest import on_loopback, serving_parts
 from tests.api.run_stream import Folded, flattened, watching
+from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.servers import start_server
-from tests.store_contract.moments import Moments
 from tracer.assembly import Parts
 from tracer.errors import StoreUnavailable
-from tracer.events import Event
-from tracer.ids import new_id
-from tracer.records import Kind
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.run_watch import RunWatch
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.read.run_watch import RunWatch
 from tracer.store import RunChanges
 
 PATIENCE = 60.0

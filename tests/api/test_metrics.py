@@ -11,16 +11,16 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.app import create_app
-from api.metrics import Metrics
-from api.server_figures import server_figures
+from api.observability.metrics import Metrics
+from api.observability.server_metrics import server_figures
 from tests.api import ward
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.api.projects import two_projects
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
 from tracer.assembly import Parts, parts
-from tracer.events import event_json
-from tracer.ids import new_id
+from tracer.records.events import event_json
+from tracer.records.ids import new_id
 from tracer.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

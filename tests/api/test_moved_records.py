@@ -6,9 +6,9 @@ from uuid import UUID
 
 from tests.api.conftest import Api
 from tests.otel.made_traces import TRACE_ID, agent, body_of, tool
-from tracer.ids import new_id
-from tracer.otel.projection.rows import record_ids
-from tracer.records import Kind
+from tracer.otel.projection.project import record_ids
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
 
 RUN = UUID(TRACE_ID)
 JSON = {"Content-Type": "application/json"}

@@ -17,8 +17,8 @@ from tracer.assembly import parts
 from tracer.errors import TooFast
 from tracer.runtime.scripted_model import ScriptedModel
 from tracer.settings import Settings
-from tracer.storage.callers import Callers
-from tracer.storage.engine import open_pool
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.projects.authentication import Callers
 
 
 @pytest.fixture

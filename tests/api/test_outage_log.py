@@ -21,7 +21,7 @@ from tests.api.test_spool_commands import new_key, titles
 from tests.recorder.plans import plan_started
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import spool_for
-from tracer.storage.http_writer import HttpWriter
+from tracer.storage.http.writer import HttpWriter
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-")
 

@@ -19,13 +19,20 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind
 
 from api.app import create_app
-from api.own_spans import AGENT, ENDPOINTS, PROTOCOLS, OwnSpans, own_spans, wanted_exporter
+from api.observability.own_spans import (
+    AGENT,
+    ENDPOINTS,
+    PROTOCOLS,
+    OwnSpans,
+    own_spans,
+    wanted_exporter,
+)
 from tests.api.conftest import parts_without_database, serving_parts
 from tests.sample_runs import sample_run
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
-from tracer.events import event_json
-from tracer.otel.blocks import spans_of, unpack_block
+from tracer.otel.otlp.blocks import spans_of, unpack_block
+from tracer.records.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

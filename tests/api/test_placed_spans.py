@@ -10,9 +10,9 @@ from api.freshness import Freshness
 from api.placed_spans import KnownPlaces
 from tests.otel.captured import moved
 from tests.otel.made_traces import agent, spans_from, tool
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.otel.blocks import traces_of
-from tracer.storage.memory_store import MemoryStore
+from tracer.otel.otlp.blocks import traces_of
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.memory.store import MemoryStore
 
 
 @pytest.mark.parametrize("max_spans", [1, 2, 4, 30])

@@ -14,14 +14,14 @@ import httpx2
 import pytest
 
 from api.app import create_app
-from api.intake import Intake
+from api.http.intake import Intake
 from tests.api.conftest import parts_without_database
 from tests.recorder.stores import CommandedStore
-from tracer.access import Caller, Scope
 from tracer.assembly import Parts
 from tracer.errors import TooBusy
-from tracer.ids import new_id
-from tracer.storage.callers import EVERYBODY
+from tracer.records.access import Caller, Scope
+from tracer.records.ids import new_id
+from tracer.storage.postgres.projects.authentication import EVERYBODY
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 JSON = {"Content-Type": "application/json"}

@@ -13,14 +13,14 @@ import pytest
 from tests.api.commands import Result, Tracer
 from tests.api.projects import Doors, two_projects
 from tests.storage.lock_waits import until_waiting
-from tracer.access import Scope
 from tracer.errors import BadRequest, StoreUnavailable
-from tracer.payloads import PayloadPolicy
-from tracer.project_settings import ProjectSettings
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.engine import open_pool
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import SettingsOfProject
+from tracer.records.access import Scope
+from tracer.records.project_settings import ProjectSettings
+from tracer.redaction.payloads import PayloadPolicy
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.projects.projects import SettingsOfProject
 
 FOR_EVER = {"name": "default", "keepDays": None, "keepRuns": None, "payloads": "keep"}
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import jsonschema_rs
 
-from api.tree_schemas import PlanNode
+from api.plans.schemas import PlanNode
 from tests.api.conftest import Api
 from tests.sample_runs import START, sample_run
-from tracer.events import PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.ids import new_id
-from tracer.status import Status
+from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
 
 
 async def test_a_run_shows_its_root_plan_and_its_totals(api: Api) -> None:

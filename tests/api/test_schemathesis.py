@@ -12,11 +12,11 @@ import pytest
 
 from tests.sample_runs import sample_run
 from tests.servers import tracer_server
-from tracer.access import Scope
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.access import Scope
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.writer import PostgresWriter
 
 pytestmark = pytest.mark.thorough
 

@@ -16,14 +16,14 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
-from api.serving import DRAIN_SECONDS, served
+from api.commands.serve import DRAIN_SECONDS, served
 from tests.api.commands import process_settings_restored
 from tests.sample_runs import SampleRun, sample_run
 from tests.servers import Server, start_server
 from tests.storage.lock_waits import until_waiting
 from tests.torture.lengths import IS_LONG
-from tracer.events import event_json
 from tracer.recorder.recorder import CLOSING_SECONDS
+from tracer.records.events import event_json
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel

@@ -10,9 +10,9 @@ from pathlib import Path
 from tests.api.commands import Tracer
 from tests.otel.made_traces import made, spans_from
 from tests.storage.stored_spans import store_rows
-from tracer.ids import new_id
-from tracer.otel.spans import Span
-from tracer.storage.engine import open_pool
+from tracer.otel.otlp.spans import Span
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.pool import open_pool
 
 
 def test_pack_spans_packs_every_run_once_and_reports_the_numbers(

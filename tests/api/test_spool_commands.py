@@ -18,7 +18,7 @@ from tests.api.commands import Tracer, serving_here
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.recorder.spool_files import earlier_spool_path
-from tracer.storage.http_writer import HttpWriter
+from tracer.storage.http.writer import HttpWriter
 
 NOBODY = "http://127.0.0.1:1"
 

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.api.conftest import Api
+from tests.contract.moments import Moments
 from tests.sample_runs import START, sample_run
-from tests.store_contract.moments import Moments
 
 
 async def test_every_tool_is_shown_with_its_figures(api: Api) -> None:

@@ -17,12 +17,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from api.routes.traces import MAX_BYTES
+from api.traces.routes import MAX_BYTES
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.captured import NAMES, bodies, spans_of
-from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.spans import Span
-from tracer.storage.memory_store import MemoryStore
+from tracer.otel.otlp.encode import encode_json, encode_protobuf
+from tracer.otel.otlp.spans import Span
+from tracer.storage.memory.store import MemoryStore
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 ONE_RUN = "pydantic-ai-default-single"

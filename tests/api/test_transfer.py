@@ -15,17 +15,17 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.api.commands import Result, Tracer
 from tests.api.conftest import Api
+from tests.contract.stores import memory_stores, serving
+from tests.contract.transfers import export_of
 from tests.otel.captured import spans_of
 from tests.sample_runs import SampleRun, sample_run
-from tests.store_contract.stores import memory_stores, serving
-from tests.store_contract.transfers import export_of
-from tracer.ids import new_id
-from tracer.otel.blocks import traces_of
-from tracer.otel.span_fields import root_plan_id
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.transfer.exporting import Format
 
 

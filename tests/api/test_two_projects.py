@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from tests.api.projects import Attack, attack, two_projects
-from tracer.storage.engine import Pool
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
 
 
 async def test_no_operation_tells_or_changes_anything_of_another_project(

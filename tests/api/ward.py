@@ -8,7 +8,7 @@ import threading
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.definition import tool
+from tracer.tools.definition.tool import tool
 
 waiting = threading.Event()
 """Set when the tool `wait` runs."""

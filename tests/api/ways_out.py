@@ -16,16 +16,16 @@ import httpx2
 import psycopg
 from psycopg import sql
 
-from api.live import run_events
 from api.middleware.authentication import nothing_to_check
 from api.openapi import openapi_document
+from api.run_events import run_events
 from tests.api.run_stream import flattened
 from tests.citus_databases import workers_of
 from tests.databases import stored_spans
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.run_watch import RunWatch
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
 
 _ENDLESS = "watch_run"
 _IDS = {"step": "stepId", "thinkAct": "thinkActId", "toolCall": "toolCallId"}

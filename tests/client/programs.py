@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from tracer.events import Event
 from tracer.recorder.spool import Spool
 from tracer.recorder.spool_files import spool_path
+from tracer.records.events import Event
 
 NOBODY = "http://127.0.0.1:1"
 """Where no server listens."""

@@ -19,11 +19,11 @@ from tests.adapters.recording import PLENTY_SECONDS, recording, tree_of, trees_o
 from tests.tools.garbage import new_garbage
 from tracer.client.block import current_work
 from tracer.client.tracing import Tracing
-from tracer.events import Event, PlanStarted
-from tracer.ids import new_id
 from tracer.recorder.spool import Spool
-from tracer.records import Run
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.events import Event, PlanStarted
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Run
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import RunFilter, TraceWriter, WriteAnswer
 
 
@@ -229,7 +229,7 @@ import gc
 from contextlib import nullcontext
 from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 
 class Garbage(dict):
     def __del__(self):

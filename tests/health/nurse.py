@@ -15,10 +15,10 @@ from health.identity import user_of
 from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.active_run import ToolResources
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import ToolResources
-from tracer.tools.tool_service import CallOutcome, ToolService
+from tracer.tools.service import CallOutcome, ToolService
 
 PATIENT, OTHER_PATIENT = "user-p-1", "user-p-2"
 

@@ -13,9 +13,9 @@ from tests.databases import fresh_database
 from tests.health.serving import demonstrated, health, served
 from tracer.assembly import parts
 from tracer.context import identity
+from tracer.records.status import Status
 from tracer.runtime.launcher import RunLauncher, RunOutcome
 from tracer.settings import Settings
-from tracer.status import Status
 
 
 async def play(database_url: str, home: Path) -> RunOutcome:

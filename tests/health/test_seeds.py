@@ -13,9 +13,9 @@ from tests.health.nurse import OTHER_PATIENT, PATIENT, CallNurse, refusal, rows
 from tests.health.serving import health
 from tracer.assembly import parts
 from tracer.context import identity
+from tracer.records.status import Status
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.settings import Settings
-from tracer.status import Status
 
 SAID = "记录血压120/80"
 USER, SESSION = "user123", "session456"

@@ -6,7 +6,7 @@ from health.agents import diary_tools
 from health.diary import Diary
 from tests.health.entries import LEAST, MEDICATION, READING, WHOLE, time_of
 from tests.health.nurse import OTHER_PATIENT, CallNurse, refusal, rows
-from tracer.status import Status
+from tracer.records.status import Status
 
 
 async def test_query_returns_the_recorded_entry_to_its_patient_only(

@@ -9,12 +9,10 @@ import pytest
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from api.live_schemas import RemovedRecord
+from api.http.problems import PROBLEMS
+from api.live.schemas import RemovedRecord
 from api.openapi import contract_files, events_schema
-from api.problems import PROBLEMS
-from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
-from api.stats_schemas import ToolHistorySchema, ToolStatsList
-from api.tree_schemas import (
+from api.plans.schemas import (
     TREE_EXAMPLE,
     NodeTotals,
     PlanNode,
@@ -22,10 +20,13 @@ from api.tree_schemas import (
     ThinkActNode,
     ToolCallNode,
 )
+from api.schemas import PLAN_ID, LineageItem, PlanWithParent, RunSchema
+from api.stats.schemas import ToolHistorySchema, ToolStatsList
 from scripts.rows import FILES, updated
-from tracer import errors, nodes
-from tracer.events import EVENT, ThoughtStarted, event_json
-from tracer.records import Kind
+from tracer import errors
+from tracer.lineage import nodes
+from tracer.records.events import EVENT, ThoughtStarted, event_json
+from tracer.records.record_classes import Kind
 
 NODES: dict[Kind, type[BaseModel]] = {
     Kind.PLAN: PlanNode,

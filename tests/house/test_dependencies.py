@@ -9,7 +9,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
 from api.app import ROUTES
-from api.routes import health
+from api.server import health
 
 
 def _callables(dependant: Dependant) -> Iterator[object]:

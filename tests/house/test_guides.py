@@ -32,9 +32,9 @@ from tests.tools.http_servers import Received, http_server, reply
 from tracer.client.tracing import Tracing
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool_service import ToolService
+from tracer.tools.service import ToolService
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDES = (

@@ -10,11 +10,11 @@ import pytest
 
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.status import Status
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.status import Status
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import ToolCallFilter
 
 README = Path(__file__).parents[2] / "README.md"

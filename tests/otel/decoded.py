@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracer.otel.blocks import TraceSpans, sent_spans, traces_of
-from tracer.otel.request_spans import Decoded
-from tracer.otel.spans import Span
-from tracer.payloads import PayloadPolicy
-from tracer.storage.admission import Admission
+from tracer.otel.otlp.blocks import TraceSpans, sent_spans, traces_of
+from tracer.otel.otlp.request_spans import Decoded
+from tracer.otel.otlp.spans import Span
+from tracer.redaction.payloads import PayloadPolicy
+from tracer.storage.write_redaction import Admission
 
 
 def spans_in(decoded: Decoded) -> list[Span]:

@@ -11,18 +11,18 @@ from uuid import UUID
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from tracer.merge import Fields
-from tracer.otel.blocks import sent_spans
-from tracer.otel.carried_records import RecordPlace
-from tracer.otel.projection.rows import (
+from tracer.otel.otlp.blocks import sent_spans
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.otel.projection.project import (
     RUN_FIELDS,
     fields_of,
     fields_of_run,
     place_spans,
     project_run,
 )
-from tracer.otel.spans import Span
-from tracer.records import Kind
+from tracer.records.merge import Fields
+from tracer.records.record_classes import Kind
 
 _OWN_FIELDS = RUN_FIELDS[: RUN_FIELDS.index("is_agent_work")]
 

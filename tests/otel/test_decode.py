@@ -19,13 +19,13 @@ from tests.otel.decoded import spans_in
 from tests.otel.made_traces import TRACE_ID, body_of, made, projection_of, spans_from
 from tests.otel.projections import project
 from tests.profiles import scaled
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.decode_json import decode_json
-from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.request_spans import UndecodableTraces
-from tracer.otel.spans import Span, merge_spans
-from tracer.otel.wire import bytes_field
-from tracer.records import Kind
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_json, encode_protobuf
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.request_spans import UndecodableTraces
+from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.records.record_classes import Kind
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,10 +13,10 @@ from tests.otel.captured import NAMES, spans_of
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made
 from tracer.errors import TooLarge
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.decode_json import decode_json
-from tracer.otel.encode import encode_protobuf
-from tracer.otel.wire import bytes_field
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.protobuf import bytes_field
 
 KIB = 2**10
 

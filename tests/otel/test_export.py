@@ -11,19 +11,19 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
+from tests.contract.moments import Moments
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.sample_runs import SampleRun, sample_run
-from tests.store_contract.moments import Moments
-from tracer.ids import new_id, sequential_ids, span_id
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.encode import encode_protobuf
-from tracer.otel.span_fields import RECORD, RUN
-from tracer.otel.spans import STATUS_ERROR, Span
-from tracer.records import Kind
-from tracer.status import Status
-from tracer.storage.memory_store import MemoryStore
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.span_fields import RECORD, RUN
+from tracer.otel.otlp.spans import STATUS_ERROR, Span
+from tracer.records.ids import new_id, sequential_ids, span_id
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import WholeRun
 from tracer.transfer.exporting import exported_spans
 

@@ -21,9 +21,9 @@ from tests.otel.captured import (
 )
 from tests.otel.projections import Projected, changed, drop_attributes, project
 from tests.profiles import scaled
-from tracer.otel.spans import Span, merge_spans
-from tracer.records import Kind
-from tracer.status import Status
+from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
 
 pytestmark = pytest.mark.thorough
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.otel.made_traces import agent, chat, made, projection_of, spans_from, tool
 from tests.otel.projections import project
-from tracer.otel.encode import encode_protobuf
-from tracer.otel.projection.choices import LARGE_CHARACTERS, MOST_COPIES
-from tracer.otel.projection.rows import project_run
-from tracer.records import Kind
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.projection.call_attribution import LARGE_CHARACTERS, MOST_COPIES
+from tracer.otel.projection.project import project_run
+from tracer.records.record_classes import Kind
 
 FAR = 1_000_000
 SOON = 60

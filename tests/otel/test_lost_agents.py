@@ -6,7 +6,7 @@ from uuid import UUID
 
 from tests.otel.made_traces import agent, made, outline, projection_of, tool
 from tests.otel.projections import Projected
-from tracer.records import Kind
+from tracer.records.record_classes import Kind
 
 
 def test_a_lost_agent_is_joined_by_what_it_was_asked() -> None:

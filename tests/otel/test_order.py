@@ -30,9 +30,9 @@ from tests.otel.made_parts import parts_of_a_made_trace
 from tests.otel.made_traces import made, spans_from
 from tests.otel.projections import Projected, differences, project
 from tests.profiles import scaled
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.spans import Span, merge_spans
-from tracer.records import Kind
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.records.record_classes import Kind
 
 CONCURRENT = [name for name in NAMES if name.endswith("-concurrent")]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from tests.otel.captured import NAMES, by_trace, spans_of
 from tests.otel.projections import message_of
-from tracer.otel.projection.rows import (
+from tracer.otel.projection.project import (
     PROJECTED_FIELDS,
     PROJECTION_VERSION,
     RUN_FIELDS,
     ProjectedRun,
     project_run,
 )
-from tracer.records import Kind
+from tracer.records.record_classes import Kind
 
 STORED = Path(__file__).parent / "projection_version.json"
 
@@ -25,7 +25,7 @@ def test_rows_of_the_captures_change_only_with_the_projection_version() -> None:
     found = {"version": PROJECTION_VERSION, "digest": digest_of_captures()}
     assert json.loads(STORED.read_text()) == found, (
         "The rows of the captured traces changed. Raise PROJECTION_VERSION in"
-        " tracer/otel/projection/rows.py by one, unless it was raised since the last release, so"
+        " tracer/otel/projection/project.py by one, unless it was raised since the last release, so"
         f" that stored runs are projected again. Then write this into {STORED.name}:"
         f" {json.dumps(found)}"
     )

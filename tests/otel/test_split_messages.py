@@ -33,15 +33,15 @@ from tests.otel.projections import differences, message_of, project_messages, sp
 from tests.otel.test_hostile_traces import CALLS, Made
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
-from tracer.ids import sequential_ids
-from tracer.otel.blocks import sent_spans
-from tracer.otel.projection.rows import (
+from tracer.otel.otlp.blocks import sent_spans
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.project import (
     fields_of,
     project_run,
 )
-from tracer.otel.spans import Span
-from tracer.records import Kind
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.ids import sequential_ids
+from tracer.records.record_classes import Kind
+from tracer.storage.memory.store import MemoryStore
 from tracer.transfer.exporting import exported_spans
 
 

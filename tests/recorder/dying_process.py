@@ -11,11 +11,11 @@ from pathlib import Path
 
 import tracer
 from tests.recorder.plans import plan_started
-from tracer.events import ToolCallStarted
-from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.http_writer import HttpWriter
+from tracer.records.events import ToolCallStarted
+from tracer.records.ids import new_id
+from tracer.storage.http.writer import HttpWriter
 
 
 async def call_with_recorder(server: str, home: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.recorder.plans import plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.events import event_json
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.events import event_json
 
 
 async def record(path: Path, number: int) -> None:

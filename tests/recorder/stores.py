@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from tracer.errors import StoreUnavailable
-from tracer.events import Event
-from tracer.leases import Lease
-from tracer.records import Run
+from tracer.records.events import Event
+from tracer.records.leases import Lease
+from tracer.records.record_classes import Run
 from tracer.store import Erasure, Refusal, TraceWriter, WriteAnswer
 
 PLENTY_SECONDS = 60.0

@@ -7,9 +7,9 @@ import pytest
 
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.events import Event
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.events import Event
 
 HEADER_BYTES = 32
 FRAME_BYTES = 24 + 4096

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.recorder.stores import CommandedStore
-from tracer.events import EVENT, Event
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.events import EVENT, Event
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -11,9 +11,9 @@ import pytest
 from tests.recorder.plans import plan_started
 from tests.recorder.stores import PLENTY_SECONDS, CommandedStore
 from tracer.client.tracing import Tracing
-from tracer.leases import Lease
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.leases import Lease
 from tracer.store import TraceWriter
 
 

@@ -10,9 +10,9 @@ from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import PLENTY_SECONDS
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def titles(database_url: str) -> list[str]:

@@ -9,11 +9,11 @@ import pytest
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
 from tracer.clock import stepping_clock
-from tracer.events import PlanFinished, StepStarted, ThoughtStarted, ToolCallStarted
-from tracer.ids import new_id, sequential_ids
 from tracer.recorder.recorder import Recorder, Stamp
 from tracer.recorder.spool import Spool
-from tracer.status import Status
+from tracer.records.events import PlanFinished, StepStarted, ThoughtStarted, ToolCallStarted
+from tracer.records.ids import new_id, sequential_ids
+from tracer.records.status import Status
 
 
 async def test_an_event_is_stored_when_record_returns(store: CommandedStore, spool: Spool) -> None:

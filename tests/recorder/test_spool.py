@@ -12,11 +12,11 @@ import pytest
 
 from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
-from tracer.events import Event, PlanStarted, ThoughtRecorded, ThoughtStarted
-from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.status import Status
+from tracer.records.events import Event, PlanStarted, ThoughtRecorded, ThoughtStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
 
 
 @pytest.fixture

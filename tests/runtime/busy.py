@@ -8,8 +8,8 @@ from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import tool
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.tool import tool
 
 PLAN = '{"steps": [{"request": "Do it"}, {"request": "Never"}]}'
 

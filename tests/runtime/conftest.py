@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.runs import Bench, bench
 from tracer.runtime.application import Application
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 
 OpenBench = Callable[[Application], Awaitable[Bench]]
 

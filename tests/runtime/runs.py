@@ -12,7 +12,7 @@ from uuid import UUID
 import orjson
 
 from tests.trees import Node, TreeRows, build_tree, read_tree
-from tracer.lineage import Payloads
+from tracer.lineage.tree import Payloads
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
 from tracer.runtime.agent import Agent
@@ -21,7 +21,7 @@ from tracer.runtime.chat_model import ChatModel, ChosenCall
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, Turn
 from tracer.store import TraceReader, TraceWriter
-from tracer.tools.definition import Tool
+from tracer.tools.definition.tool import Tool
 
 ENDED = {"cancelled", "failed", "succeeded"}
 

@@ -15,7 +15,7 @@ from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.agent_files import read_agents
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.tools.hooks import hooks_of
+from tracer.tools.definition.hooks import hooks_of
 
 FILE = "agents.yaml"
 

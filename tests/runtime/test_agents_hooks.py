@@ -16,9 +16,9 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.tool import tool
 
 Next = Callable[[dict[str, Any]], Any]
 

@@ -17,16 +17,16 @@ from tracer.runtime.application import Application
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.tools.definition import tool
-from tracer.tools.executors.mcp import McpConfig, McpServer
-from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import RestConfig
-from tracer.tools.executors.stateful import stateful_tool
-from tracer.tools.hidden import UserId
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.tool import tool
+from tracer.tools.executors.mcp.server import McpConfig, McpServer
+from tracer.tools.executors.rest.config import RestConfig
+from tracer.tools.executors.rest.executor import rest_tool
+from tracer.tools.executors.stateful.executor import stateful_tool
 from tracer.tools.registry import ToolRegistry
 
 BEFORE = "SELECT name, tool_type, status, arguments, started_at FROM act_tool_info"

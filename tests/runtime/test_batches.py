@@ -7,8 +7,8 @@ from tests.runtime.reviews import review_template
 from tests.runtime.runs import application, script
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import tool
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.tool import tool
 
 
 async def test_each_item_of_a_batch_is_a_call_of_its_own_with_its_own_sub_plan(

@@ -19,10 +19,10 @@ from tracer.runtime.chat_model import Generation
 from tracer.runtime.plan import StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.budget import BudgetLimits
-from tracer.tools.definition import Tool, tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.call.budget import BudgetLimits
+from tracer.tools.definition.tool import Tool, tool
 
 OpenRun = Callable[..., Awaitable[Bench]]
 

@@ -18,8 +18,8 @@ from tracer.errors import StoreUnavailable
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.tool import tool
 
 Begun = Callable[[], Awaitable[object]]
 

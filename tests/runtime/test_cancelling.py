@@ -11,12 +11,12 @@ from tests.runtime.busy import busy_application
 from tests.runtime.conftest import OpenBench
 from tests.runtime.runs import ENDED, bench, everything
 from tests.trees import TreeRows
-from tracer.events import Event
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import Event
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceReader, TraceWriter, WriteAnswer
 
 

@@ -21,17 +21,17 @@ from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import TraceReader, TraceWriter
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import EXCLUSIVE, tool
-from tracer.tools.hidden import UserId
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.session_state import RunContext, SessionState
+from tracer.tools.definition.tool import EXCLUSIVE, tool
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.session_state import RunContext, SessionState
 
 Next = Callable[[dict[str, Any]], Any]
 

@@ -13,7 +13,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.scripted_model import Gate, ScriptedModel, Turn, call
-from tracer.tools.definition import tool
+from tracer.tools.definition.tool import tool
 
 
 async def test_a_model_that_does_not_answer_in_time_is_a_timeout_all_the_way_up(

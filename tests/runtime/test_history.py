@@ -22,10 +22,10 @@ from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.session_state import PostgresSessions
 
 PLANNED = '{"steps": [{"agent": "worker", "request": "the step"}]}'
 

@@ -16,18 +16,18 @@ from tests.runtime.runs import Bench, bench, script
 from tracer.clock import stepping_clock
 from tracer.context import identity
 from tracer.errors import ConfigurationError
-from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.ids import new_id
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.instructions import Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
-from tracer.tools.hidden import HIDDEN, User
-from tracer.tools.run_scope import RunScope, ToolResources
-from tracer.tools.session_state import SessionState
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.active_run import RunScope, ToolResources
+from tracer.tools.definition.hidden_parameters import HIDDEN, User
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import tool
 
 TOKEN = "canary-4711-token"
 

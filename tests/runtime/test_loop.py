@@ -14,8 +14,8 @@ from tracer.context import ToolContext, current_tool_context
 from tracer.errors import ModelError
 from tracer.runtime.chat_model import ChosenCall, Generation
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.tool import tool
 
 
 @tool

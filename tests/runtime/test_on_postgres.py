@@ -13,19 +13,19 @@ import pytest
 
 from tests.runtime.runs import Bench, application, bench, script
 from tracer.clock import utc_now
-from tracer.leases import DEFAULT_TERMS
+from tracer.records.leases import DEFAULT_TERMS
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 from tracer.text import unescape
-from tracer.tools.definition import Tool, tool
-from tracer.tools.results import result_text
+from tracer.tools.definition.results import result_text
+from tracer.tools.definition.tool import Tool, tool
 
 
 @pytest.fixture

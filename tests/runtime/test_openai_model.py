@@ -15,7 +15,7 @@ from tracer.errors import ConfigurationError, ModelError
 from tracer.runtime.chat_model import ChosenCall, Message, ToolSpec, wire_messages
 from tracer.runtime.openai_model import OpenAIModel
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.tools.definition import tool
+from tracer.tools.definition.tool import tool
 
 KEY = "sk-canary-4711"
 

@@ -7,10 +7,10 @@ from typing import Any
 from tests.runtime.busy import busy_application
 from tests.runtime.runs import bench, outline
 from tracer.errors import StoreUnavailable
-from tracer.events import Event
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.events import Event
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import WriteAnswer
 
 

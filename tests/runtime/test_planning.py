@@ -11,7 +11,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunOptions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory_store import MemoryStore
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import RunFilter
 
 PLAN = '{"steps": [{"agent": "worker", "request": "Look"}, {"request": "Sum up"}]}'

@@ -9,9 +9,9 @@ from uuid import UUID
 from tests.runtime.runs import application, bench, script
 from tracer.context import current_tool_context, identity
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
-from tracer.tools.hidden import UserId
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.tool import tool
 
 CALLER = "A1"  # too short to be taken out of results
 

@@ -15,7 +15,7 @@ from tests.runtime.runs import application, script
 from tracer.context import ToolContext
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.definition import tool
+from tracer.tools.definition.tool import tool
 
 
 async def test_each_call_has_an_id_that_its_tool_its_two_records_and_its_sub_plan_share(

@@ -17,10 +17,10 @@ from tests.trees import Node
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.hidden import Hidden
-from tracer.tools.session_state import RunContext
-from tracer.tools.toolkit import Toolkit
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.hidden_parameters import Hidden
+from tracer.tools.definition.session_state import RunContext
+from tracer.tools.definition.toolkit import Toolkit
 
 PROFILES = {"customer_profiles": {"123": {"name": "Jane Doe"}}}
 REQUEST = "First, create customer 789 named 'Tom'. Then, retrieve Tom's profile. Step by step."

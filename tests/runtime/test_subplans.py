@@ -15,8 +15,8 @@ from tracer.runtime.launcher import RunOutcome
 from tracer.runtime.plan import PlanTemplate, StepTemplate
 from tracer.runtime.scripted_model import ScriptedModel, Turn, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import Tool, tool
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.tool import Tool, tool
 
 
 async def test_sub_plans_of_one_batch_hang_each_under_its_own_call(open_bench: OpenBench) -> None:

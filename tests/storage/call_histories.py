@@ -11,13 +11,14 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from tests.contract.transfers import export_of, import_into
 from tests.otel.made_traces import agent, made, spans_from, tool
 from tests.projecting import project_in
 from tests.storage.deletions import rows
-from tests.store_contract.transfers import export_of, import_into
 from tracer.clock import utc_now
 from tracer.errors import RecordNotFound
-from tracer.events import (
+from tracer.otel.otlp.blocks import traces_of
+from tracer.records.events import (
     ChosenToolCall,
     EndingStatus,
     Event,
@@ -26,19 +27,18 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.ids import new_id
-from tracer.otel.blocks import traces_of
-from tracer.project_settings import ProjectSettings
-from tracer.status import Status
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import project_made
-from tracer.storage.rollups import roll_up
-from tracer.tool_stats import CallFigures, TimeRange, ToolHistory, ToolStatsPage
+from tracer.records.ids import new_id
+from tracer.records.project_settings import ProjectSettings
+from tracer.records.status import Status
+from tracer.records.tool_stats import CallFigures, TimeRange, ToolHistory, ToolStatsPage
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
 
 NOW = utc_now().replace(minute=0, second=0, microsecond=0)
 QUARTER = timedelta(minutes=15)

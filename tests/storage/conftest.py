@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.program_role import STANDING
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.connection.row_security import STANDING
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 FRAME = ("BEGIN", "COMMIT", "ROLLBACK", "SET ", "SELECT set_config", STANDING)
 """What a transaction begins and ends with, and is asked once of a connection."""

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import psycopg
 
+from tests.contract.moments import Moments
 from tests.storage.lock_waits import until_waiting
-from tests.store_contract.moments import Moments
-from tracer.events import Event
-from tracer.ids import new_id
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import PostgresWriter
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -12,14 +12,14 @@ from psycopg import AsyncConnection
 from tests.otel.made_traces import body_of, made
 from tests.storage.lock_waits import until, until_waiting
 from tracer.clock import Clock, utc_now
-from tracer.ids import new_id
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.decode_json import decode_json
-from tracer.storage.engine import borrowed, open_pool
-from tracer.storage.notifications import WAKE_PROJECTORS
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projector_process import COUNT_PROJECTORS
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.notifications import WAKE_PROJECTORS
+from tracer.storage.postgres.connection.pool import borrowed, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.spans.projector_process import COUNT_PROJECTORS
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 def small_trace(name: str = "chat") -> TraceSpans:

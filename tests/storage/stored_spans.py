@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.otel.blocks import block_key, pack_block
-from tracer.otel.encode import encode_protobuf
-from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span, merge_spans
-from tracer.storage.engine import Pool
+from tracer.otel.otlp.blocks import block_key, pack_block
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span, merge_spans
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres.connection.pool import Pool
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,29 +10,29 @@ from pathlib import Path
 import pytest
 
 from tests.canary_events import EVERYTHING, canary_events, found_in, run_of
+from tests.contract.transfers import export_of
 from tests.otel.decoded import admitted_spans, spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.projecting import project_in
-from tests.store_contract.transfers import export_of
 from tests.trees import read_tree
-from tracer.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
-from tracer.lineage import Payloads
-from tracer.otel.blocks import traces_of
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.span_fields import root_plan_id
-from tracer.payloads import PayloadPolicy, kept_of, size_of
-from tracer.record_json import read_record, record_json
+from tracer.lineage.tree import Payloads
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.records import ActToolInfo, Kind
+from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.record_classes import ActToolInfo, Kind
+from tracer.records.record_json import read_record, record_json
 from tracer.redaction import Redaction
-from tracer.storage.admission import Admission
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import SettingsOfProject
+from tracer.redaction.payloads import PayloadPolicy, kept_of, size_of
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.storage.write_redaction import Admission
 from tracer.store import TraceReader
 from tracer.transfer.exporting import Format
 

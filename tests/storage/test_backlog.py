@@ -12,17 +12,17 @@ from tests.storage.lock_waits import until
 from tests.storage.pending_runs import accept, living, small_trace, until_projected
 from tracer.clock import utc_now
 from tracer.errors import StoreUnavailable, TooBusy
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.storage.backlog import LATE_SECONDS, Backlog
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.projectors import projectors
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.jobs.backlog import LATE_SECONDS, Backlog
+from tracer.storage.postgres.spans.projectors import projectors
 
 OTHER_ID = DEFAULT_PROJECT_ID + 1
 
 
 @pytest.fixture(autouse=True)
 def _read_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracer.storage.backlog.READ_SECONDS", 0.0)
+    monkeypatch.setattr("tracer.storage.postgres.jobs.backlog.READ_SECONDS", 0.0)
 
 
 def is_rejected(backlog: Backlog, project_id: int = DEFAULT_PROJECT_ID) -> bool:

@@ -8,13 +8,13 @@ import psycopg
 import pytest
 
 from tests.storage.lock_waits import until_waiting
-from tracer.access import Scope
 from tracer.errors import NotIdentified
-from tracer.ids import DEFAULT_PROJECT_ID
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.callers import Callers
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.access import Scope
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.projects.authentication import Callers
 
 
 async def test_requests_of_one_moment_ask_together_whether_keys_are_needed(

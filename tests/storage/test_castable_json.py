@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.profiles import scaled
-from tracer.storage.castable_json import fits_jsonb
+from tracer.storage.postgres.schema.castable_json import fits_jsonb
 
 _PARTS = (
     *'019-.eE+"\\[]{}:, a\n',

@@ -20,7 +20,7 @@ import pytest
 from psycopg import sql
 
 from api.middleware.authentication import is_loopback
-from api.tree_json import tree_json
+from api.plans.tree_json import tree_json
 from tests.citus_databases import (
     drop_cluster_database,
     make_cluster,
@@ -36,20 +36,20 @@ from tests.storage.lock_waits import PLENTY_SECONDS
 from tests.torture.database_way import DatabaseWay, database_way
 from tracer.clock import stepping_clock
 from tracer.errors import ConfigurationError, StoreUnavailable
-from tracer.lineage import Payloads, build_tree
-from tracer.otel.blocks import traces_of
-from tracer.otel.span_fields import root_plan_id
-from tracer.records import Kind
-from tracer.storage.citus import write_parts
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.migrate import upgrade
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.program_role import PROGRAM_ROLE
-from tracer.storage.project_pool import ProjectPool, in_project
-from tracer.storage.projection_statements import DUE
-from tracer.storage.projector_session import ProjectorSession
-from tracer.storage.write_errors import Numbered, PartlyWritten
+from tracer.lineage.tree import Payloads, build_tree
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.record_classes import Kind
+from tracer.storage.postgres.administration.migrate import upgrade
+from tracer.storage.postgres.connection.citus import write_parts
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
+from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
+from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWritten
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.projection_sql import DUE
+from tracer.storage.postgres.spans.projector_session import ProjectorSession
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Refusal, RunFilter
 
 CITUS_VARIABLE = "TRACER_TEST_CITUS_URL"

@@ -14,20 +14,20 @@ import pytest
 from anyio.abc import ByteStream, SocketAttribute
 from psycopg import sql
 
+from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
 from tests.storage.lock_waits import PLENTY_SECONDS, until_asleep, until_waiting, waiting
 from tests.storage.test_large_answers import AND_NO_END, MUCH, ROWS, answer
-from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.errors import ConfigurationError, RecordNotFound, StoreUnavailable
-from tracer.events import Event
-from tracer.ids import new_id
-from tracer.lineage import Payloads
-from tracer.storage.engine import Pool, borrowed, libpq_url, open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool, reading
+from tracer.lineage.tree import Payloads
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.pool import Pool, borrowed, libpq_url, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool, reading
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter
 
 

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from tests.citus_databases import on_one_postgres
+from tests.contract.moments import Moments
 from tests.otel.made_traces import made, spans_from
 from tests.storage.deletions import left_of, record, rich_run, rows, stopped_in_the_middle
 from tests.storage.stored_spans import (
@@ -22,28 +23,27 @@ from tests.storage.stored_spans import (
     store_run,
 )
 from tests.storage.test_list_queries import nodes
-from tests.store_contract.moments import Moments
 from tests.trees import read_tree
 from tracer.errors import RecordNotFound
-from tracer.ids import new_id
-from tracer.lineage import Payloads
-from tracer.otel.blocks import traces_of
-from tracer.otel.span_fields import root_plan_id
-from tracer.project_settings import ProjectSettings
-from tracer.records import RECORDS
-from tracer.storage import deletion_sql as sql
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool, in_project
-from tracer.storage.rollups import roll_up
-from tracer.storage.tables import TABLES
+from tracer.lineage.tree import Payloads
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.ids import new_id
+from tracer.records.project_settings import ProjectSettings
+from tracer.records.record_classes import RECORDS
+from tracer.records.tool_stats import TimeRange
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
+from tracer.storage.postgres.deletion import deletion_sql as sql
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.stats.rollups import roll_up
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, RunFilter, ToolCallFilter
-from tracer.tool_stats import TimeRange
-from tracer.tools.hidden import User
-from tracer.tools.run_scope import conversation_of
+from tracer.tools.call.active_run import conversation_of
+from tracer.tools.definition.hidden_parameters import User
 
 
 @pytest.mark.parametrize("max_rows", [3, 1_000, pytest.param(1, marks=pytest.mark.thorough)])

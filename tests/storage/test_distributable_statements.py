@@ -11,15 +11,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tracer.records import RECORDS
-from tracer.storage import projection_statements, reprojection, restore_statements
-from tracer.storage.tables import METADATA
+from tracer.records.record_classes import RECORDS
+from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.spans import projection_sql as projection_statements
+from tracer.storage.postgres.spans import reprojection
+from tracer.storage.postgres.write import restore_sql as restore_statements
 
 DISTRIBUTED = [name for name, table in METADATA.tables.items() if "root_plan_id" in table.columns]
 
 OF_ALL_SHARDS = {
-    "projection_statements.DUE": "finds runs wherever they are",
-    "projection_statements.NEXT_DUE": "finds runs wherever they are",
+    "projection_sql.DUE": "finds runs wherever they are",
+    "projection_sql.NEXT_DUE": "finds runs wherever they are",
     "reprojection._COUNT": "counts the runs of a project",
     "reprojection._NEXT": "lists the runs of a project",
     "reprojection._PENDING": "lists the pending runs of a project",

@@ -12,8 +12,8 @@ import pytest
 from tests.databases import MEMORY, open_directory
 from tests.torture.private_postgres import kill_postgres
 from tracer.errors import StoreUnavailable
-from tracer.storage import embedded_postgres
-from tracer.storage.embedded_postgres import start_embedded_postgres
+from tracer.storage.embedded import postgres as embedded_postgres
+from tracer.storage.embedded.postgres import start_embedded_postgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about root")
 
@@ -152,7 +152,7 @@ def test_trust_of_an_older_version_ends_at_the_next_start(used_home: Path) -> No
 USE_AND_BE_KILLED = """
 import os, sys
 from pathlib import Path
-from tracer.storage.embedded_postgres import start_embedded_postgres
+from tracer.storage.embedded.postgres import start_embedded_postgres
 server = start_embedded_postgres(Path(sys.argv[1]))
 print("using it", flush=True)
 sys.stdin.readline()

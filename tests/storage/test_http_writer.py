@@ -17,9 +17,9 @@ from tests.sample_runs import sample_run
 from tests.servers import tracer_server
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import SchemaOutOfDate, StoreUnavailable
-from tracer.events import Event, PlanStarted
-from tracer.ids import new_id
-from tracer.storage.http_writer import PACKED_BYTES, HttpWriter
+from tracer.records.events import Event, PlanStarted
+from tracer.records.ids import new_id
+from tracer.storage.http.writer import PACKED_BYTES, HttpWriter
 from tracer.store import Refusal, WriteAnswer
 
 MEGABYTE = 2**20

@@ -9,14 +9,14 @@ from http import HTTPStatus
 
 import pytest
 
-from api.otlp import ENCODINGS
+from api.traces.otlp import ENCODINGS
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.tools.http_servers import Received, http_server, reply
 from tracer.errors import StoreUnavailable
-from tracer.otel.blocks import TraceSpans, traces_of
-from tracer.otel.spans import Span
-from tracer.storage.http_writer import HttpWriter
+from tracer.otel.otlp.blocks import TraceSpans, traces_of
+from tracer.otel.otlp.spans import Span
+from tracer.storage.http.writer import HttpWriter
 from tracer.store import Refusal, WriteAnswer
 
 Rejection = Callable[[Span], str | None]

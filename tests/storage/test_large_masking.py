@@ -9,15 +9,15 @@ import pytest
 
 from tests.otel.made_traces import made, spans_from
 from tests.sample_runs import START, sample_run
-from tracer.events import Event, PlanStarted
-from tracer.otel.blocks import TraceSpans, traces_of
-from tracer.record_json import ExportedRecord
-from tracer.records import Kind
+from tracer.otel.otlp.blocks import TraceSpans, traces_of
+from tracer.records.events import Event, PlanStarted
+from tracer.records.record_classes import Kind
+from tracer.records.record_json import ExportedRecord
 from tracer.redaction import Redaction, ValuePattern
-from tracer.storage.admission import Admission
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_writer import SMALL_SIZE, PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.writer import SMALL_SIZE, PostgresWriter
+from tracer.storage.write_redaction import Admission
 
 LARGE = "ward " * SMALL_SIZE + "secret-7"
 SMALL = "ward secret-7"

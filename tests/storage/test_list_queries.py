@@ -9,20 +9,20 @@ import psycopg
 import pytest
 
 from tests.citus_databases import on_one_postgres
+from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tests.store_contract.moments import Moments
-from tracer.pages import Page
-from tracer.records import Run
-from tracer.storage.engine import Pool, borrowed
-from tracer.storage.postgres_lists import (
+from tracer.records.pages import Page
+from tracer.records.record_classes import Run
+from tracer.storage.postgres.connection.pool import Pool, borrowed
+from tracer.storage.postgres.connection.project_session import ProjectPool, reading
+from tracer.storage.postgres.read.lists import (
     MOST_SORTED,
     Listing,
     list_of_runs,
     list_of_tool_calls,
 )
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool, reading
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, ToolCallFilter
 
 DAY = datetime(2026, 3, 4, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tracer.storage.looker import Looker
+from tracer.storage.postgres.projects.periodic_job import Looker
 
 
 class Deaf(Looker):

@@ -20,16 +20,21 @@ from tests.citus_databases import workers_of
 from tests.storage.catalogs import Catalog, read_catalog
 from tests.storage.deletions import record, rich_run, stopped_in_the_middle
 from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable, TracerError
-from tracer.ids import new_id
-from tracer.storage.analysts import allow_analysts
-from tracer.storage.engine import open_pool
-from tracer.storage.migrate import downgrade, head, migrating_connection, upgrade
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.program_role import ANALYSTS_POLICY, POLICY, raise_wall
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.tables import METADATA
-from tracer.storage.views import create_views, drop_views
+from tracer.records.ids import new_id
+from tracer.storage.postgres.administration.analysts import allow_analysts
+from tracer.storage.postgres.administration.migrate import (
+    downgrade,
+    head,
+    migrating_connection,
+    upgrade,
+)
+from tracer.storage.postgres.administration.views import create_views, drop_views
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, raise_wall
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.schema.tables import METADATA
 
 
 def test_migrating_up_and_down_leaves_nothing(empty_database_url: str) -> None:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from tests.store_contract.moments import Moments
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.notifications import notifications
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.run_watch import RunWatch
+from tests.contract.moments import Moments
+from tracer.storage.postgres.connection.notifications import notifications
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 PATIENCE = 60.0
 NEVER = 3600.0

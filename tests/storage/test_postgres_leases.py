@@ -9,15 +9,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from tests.store_contract.living import TERMS, Living, postgres_living
-from tests.store_contract.moments import Moments
-from tests.store_contract.test_leases import by, in_flight, statuses
-from tracer.ids import new_id
-from tracer.leases import LeaseTerms
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_leases import AT_ONCE, PostgresReaper
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tests.contract.living import TERMS, Living, postgres_living
+from tests.contract.moments import Moments
+from tests.contract.test_leases import by, in_flight, statuses
+from tracer.records.ids import new_id
+from tracer.records.leases import LeaseTerms
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.write.leases import AT_ONCE, PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
 

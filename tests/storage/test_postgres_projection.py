@@ -13,19 +13,19 @@ import pytest
 
 from tests.otel.made_traces import agent, spans_from, tool
 from tests.sample_runs import sample_run
-from tracer.ids import new_id
-from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import place_spans
-from tracer.otel.spans import ReadableSpan, Span
-from tracer.records import Kind
-from tracer.storage import projection_statements as sql
-from tracer.storage.engine import Pool
-from tracer.storage.notifications import LOOK_NOW, PENDING_CHANNEL
-from tracer.storage.postgres_projection import LocalProjectors, PostgresProjection
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import ReadableSpan, Span
+from tracer.otel.projection.project import place_spans
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
+from tracer.storage.postgres.connection.notifications import LOOK_NOW, PENDING_CHANNEL
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans import projection_sql as sql
+from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
+from tracer.storage.postgres.writer import PostgresWriter
 
 LONG = 60.0
 """More seconds than a projection takes on a slow machine."""

@@ -8,17 +8,17 @@ from contextlib import suppress
 import psycopg
 import pytest
 
+from tests.contract.stores import RECORDED, clock
 from tests.storage.lock_waits import until_waiting
-from tests.store_contract.stores import RECORDED, clock
 from tracer.errors import StateConflict
-from tracer.ids import new_id
+from tracer.records.ids import new_id
+from tracer.records.sessions import Change
 from tracer.redaction import Redaction, configured_patterns
-from tracer.sessions import Change
-from tracer.storage.admission import Admission
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.write_redaction import Admission
 
 
 def visits(number: int) -> list[Change]:

@@ -10,18 +10,18 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
 from benchmarks.workload import bodies, trace
 from tests.citus_databases import on_one_postgres
+from tests.contract.stores import content
 from tests.otel.captured import spans_of
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
-from tests.store_contract.stores import content
-from tracer.otel import blocks
-from tracer.otel.blocks import traces_of
-from tracer.otel.spans import Span
-from tracer.storage.engine import Pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.otel.otlp import blocks
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import Span
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter, TraceReader
 
 ONE_RUN = "pydantic-ai-default-single"

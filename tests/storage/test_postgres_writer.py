@@ -11,17 +11,17 @@ import psycopg
 import pytest
 
 from tests.citus_databases import on_one_postgres
+from tests.contract.moments import Moments
 from tests.sample_runs import START, sample_run
 from tests.storage.lock_waits import until_waiting
-from tests.store_contract.moments import Moments
-from tracer.events import Event, ToolCallFinished
-from tracer.ids import new_id
-from tracer.records import Run
-from tracer.status import Status
-from tracer.storage.engine import Pool, open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import Event, ToolCallFinished
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Run
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
 

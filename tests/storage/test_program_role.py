@@ -12,17 +12,23 @@ from psycopg import sql
 from tests.otel.made_traces import spans_from, tool
 from tests.projecting import project_in
 from tests.sample_runs import sample_run
-from tracer.access import Scope
 from tracer.errors import RecordNotFound, TracerError
-from tracer.otel.blocks import traces_of
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.engine import Pool, borrowed, open_pool
-from tracer.storage.migrate import upgrade
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.program_role import PROGRAM_ROLE
-from tracer.storage.project_pool import ProjectPool, executed, in_project, reading, snapshot
-from tracer.storage.project_stores import ProjectStores
+from tracer.otel.otlp.blocks import traces_of
+from tracer.records.access import Scope
+from tracer.storage.postgres.administration.migrate import upgrade
+from tracer.storage.postgres.connection.pool import Pool, borrowed, open_pool
+from tracer.storage.postgres.connection.project_session import (
+    ProjectPool,
+    executed,
+    in_project,
+    reading,
+    snapshot,
+)
+from tracer.storage.postgres.connection.row_security import PROGRAM_ROLE
+from tracer.storage.postgres.project_stores import ProjectStores
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
 WHO = "SELECT current_user::text, current_setting('tracer.project_id', true)"

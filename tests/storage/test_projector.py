@@ -18,16 +18,14 @@ from psycopg.types.array import ListBinaryDumper
 
 from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
 from tests.storage.stored_spans import store_rows
-from tracer.leases import DEFAULT_TERMS
-from tracer.merge import RULES
-from tracer.otel.blocks import traces_of
 from tracer.otel.dialects import genai
-from tracer.otel.projection.rows import PROJECTION_VERSION, fields_of, project_run
-from tracer.otel.spans import ReadableSpan, Span
-from tracer.records import RECORDS
-from tracer.storage import projection_writing, projector
-from tracer.storage.deletion_sql import PURGED_TABLES
-from tracer.storage.engine import (
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import ReadableSpan, Span
+from tracer.otel.projection.project import PROJECTION_VERSION, fields_of, project_run
+from tracer.records.leases import DEFAULT_TERMS
+from tracer.records.merge import RULES
+from tracer.records.record_classes import RECORDS
+from tracer.storage.postgres.connection.pool import (
     Pool,
     SyncConnection,
     connection_options,
@@ -35,11 +33,14 @@ from tracer.storage.engine import (
     open_sync_connection,
     sync_connection,
 )
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.postgres_spans import PostgresSpans
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projector import Projector, ProjectRunKey, Round, TimeLimits
-from tracer.storage.tables import TABLES
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.deletion.deletion_sql import PURGED_TABLES
+from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.spans import projection_writer as projection_writing
+from tracer.storage.postgres.spans import projector
+from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, Round, TimeLimits
+from tracer.storage.postgres.spans.span_writer import PostgresSpans
 
 RUN = UUID(hex=TRACE_ID)
 PROJECT = 1

@@ -26,8 +26,8 @@ from tests.storage.pending_runs import (
     until_projected,
 )
 from tests.torture.private_postgres import private_postgres
-from tracer.storage import projectors as module
-from tracer.storage.projectors import Limits, projectors, usable_cores
+from tracer.storage.postgres.spans import projectors as module
+from tracer.storage.postgres.spans.projectors import Limits, projectors, usable_cores
 
 
 def children() -> list[psutil.Process]:
@@ -37,7 +37,7 @@ def children() -> list[psutil.Process]:
 
 def is_projector(process: psutil.Process) -> bool:
     try:
-        return "tracer.storage.projector_process" in process.cmdline()
+        return "tracer.storage.postgres.spans.projector_process" in process.cmdline()
     except psutil.Error:  # it has just ended
         return False
 
@@ -63,7 +63,7 @@ async def until_logged(caplog: pytest.LogCaptureFixture, words: str) -> None:
 async def start_projector(url: str) -> asyncio.subprocess.Process:
     """Start a projector without a server, and return when it is connected."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tracer.storage.projector_process"),
+        *(sys.executable, "-m", "tracer.storage.postgres.spans.projector_process"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -174,7 +174,7 @@ async def test_projector_whose_memory_grows_too_much_is_killed(
 async def test_stopped_projector_ends_with_the_server(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tracer.storage.projectors.END_SECONDS", 0.1)
+    monkeypatch.setattr("tracer.storage.postgres.spans.projectors.END_SECONDS", 0.1)
     async with projectors(database_url, 1):
         await until_living(database_url, 1)
         child = children()[0]

@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.contract.moments import Moments
 from tests.storage.deletions import (
     NOW,
     days_ago,
@@ -22,27 +23,26 @@ from tests.storage.deletions import (
 )
 from tests.storage.lock_waits import until, until_waiting, waiting
 from tests.storage.stored_spans import make_pending, store_run
-from tests.store_contract.moments import Moments
 from tests.trees import read_tree
-from tracer.access import Scope
-from tracer.ids import new_id
-from tracer.lineage import Payloads
-from tracer.project_settings import ProjectSettings
-from tracer.storage.api_keys import ApiKeys
-from tracer.storage.callers import Callers
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_deletion import (
+from tracer.lineage.tree import Payloads
+from tracer.records.access import Scope
+from tracer.records.ids import new_id
+from tracer.records.project_settings import ProjectSettings
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.deletion.deletion import (
     RUNS_AT_ONCE,
     TOMBSTONE_DAYS,
     PostgresDeletion,
     PurgeResult,
 )
-from tracer.storage.postgres_leases import PostgresReaper
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import SettingsOfProject, project_made
-from tracer.storage.pruner import Pruner
+from tracer.storage.postgres.jobs.pruner import Pruner
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.projects import SettingsOfProject, project_made
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import RunFilter
 
 MONTH = ProjectSettings(keep_days=30)

@@ -6,8 +6,8 @@ import pytest
 
 from tracer.clock import stepping_clock
 from tracer.errors import StoreUnavailable
-from tracer.leases import DEFAULT_TERMS
-from tracer.storage.reaper import Reaper
+from tracer.records.leases import DEFAULT_TERMS
+from tracer.storage.postgres.jobs.reaper import Reaper
 
 pytestmark = pytest.mark.thorough
 

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from tests.sample_runs import sample_run
-from tracer.events import PlanStarted
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.redaction_threads import MAX_THREADS, in_redaction_thread
+from tracer.records.events import PlanStarted
+from tracer.redaction.threads import MAX_THREADS, in_redaction_thread
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def test_a_text_full_of_secrets_is_stored_whatever_the_store_timeout(pool: Pool) -> None:

@@ -10,15 +10,15 @@ import pytest
 from tests.otel.made_traces import agent, chat, made, spans_from
 from tests.storage.deletions import record, rich_run, rows
 from tests.storage.stored_spans import make_pending, store_block, store_run
-from tracer.ids import new_id
-from tracer.otel.blocks import pack_block
-from tracer.otel.projection.rows import PROJECTION_VERSION
-from tracer.otel.span_fields import root_plan_id
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_deletion import PostgresDeletion
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.reprojection import Reprojection, projecting_at
-from tracer.storage.reprojector import Reprojector
+from tracer.otel.otlp.blocks import pack_block
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.projection.project import PROJECTION_VERSION
+from tracer.records.ids import new_id
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion
+from tracer.storage.postgres.jobs.reprojector import Reprojector
+from tracer.storage.postgres.spans.reprojection import Reprojection, projecting_at
 
 STATE = "SELECT root_plan_id, revision, projected, projection_version FROM run ORDER BY 1"
 PENDING = "SELECT root_plan_id FROM pending_run ORDER BY root_plan_id"

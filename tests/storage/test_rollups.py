@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 
+from tests.contract.moments import Moments
 from tests.otel.made_traces import agent, tool
 from tests.profiles import scaled
 from tests.storage.call_histories import (
@@ -26,17 +27,16 @@ from tests.storage.call_histories import (
 )
 from tests.storage.deletions import rows
 from tests.storage.lock_waits import until, until_waiting
-from tests.store_contract.moments import Moments
 from tracer.clock import utc_now
-from tracer.events import Event
-from tracer.ids import new_id
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projects import project_made
-from tracer.storage.rollups import RollupJob, roll_up
-from tracer.tool_stats import TimeRange
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.records.tool_stats import TimeRange
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.projects import project_made
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.stats.rollups import RollupJob, roll_up
+from tracer.storage.postgres.writer import PostgresWriter
 
 EVER = TimeRange()
 BEGAN = utc_now()

@@ -24,15 +24,15 @@ from tests.storage.stored_spans import (
     store_run,
 )
 from tests.trees import read_tree
-from tracer.lineage import Payloads
-from tracer.otel.blocks import unpack_block
-from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.span_packer import SpanPacker
-from tracer.storage.span_packing import SpanPacking
+from tracer.lineage.tree import Payloads
+from tracer.otel.otlp.blocks import unpack_block
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.jobs.span_packer import SpanPacker
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.packing import SpanPacking
 
 SMALL = 2_000
 """Bytes of a block that holds a few small spans."""

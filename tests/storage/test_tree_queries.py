@@ -6,15 +6,15 @@ from typing import Any
 from uuid import UUID
 
 from tests.citus_databases import on_one_postgres
+from tests.contract.moments import Moments
 from tests.sample_runs import sample_run
-from tests.store_contract.moments import Moments
 from tests.trees import read_tree
-from tracer.ids import new_id
-from tracer.lineage import Payloads
-from tracer.records import Kind
-from tracer.storage.engine import Pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
+from tracer.lineage.tree import Payloads
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def test_a_tree_takes_as_many_queries_at_300_sub_plans_as_at_3(

@@ -3,10 +3,10 @@
 from uuid import UUID
 
 from tracer.context import ToolContext
-from tracer.ids import sequential_ids
-from tracer.tools.definition import Tool
-from tracer.tools.invocation import CallNotes, call_tool
-from tracer.tools.results import Ending
+from tracer.records.ids import sequential_ids
+from tracer.tools.call.invocation import CallNotes, call_tool
+from tracer.tools.definition.results import Ending
+from tracer.tools.definition.tool import Tool
 
 
 def some_context(deadline: float | None = None) -> ToolContext:

@@ -10,12 +10,12 @@ from typing import Any
 from tests.tools.contexts import some_context
 from tests.tools.http_servers import Answer, HttpServer, http_server
 from tracer.context import ToolContext
-from tracer.tools.address_guard import Resolve, resolve
-from tracer.tools.arguments import JsonSchema
-from tracer.tools.definition import Tool, ToolOptions
-from tracer.tools.executors.http_clients import HttpClients
-from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import RestConfig
+from tracer.tools.definition.arguments import JsonSchema
+from tracer.tools.definition.tool import Tool, ToolOptions
+from tracer.tools.executors.rest.address_guard import Resolve, resolve
+from tracer.tools.executors.rest.config import RestConfig
+from tracer.tools.executors.rest.executor import rest_tool
+from tracer.tools.executors.rest.http_clients import HttpClients
 
 ANYTHING: JsonSchema = {"type": "object"}
 

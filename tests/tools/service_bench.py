@@ -10,25 +10,25 @@ from typing import Any
 from uuid import UUID
 
 from tests.trees import Node, TreeRows, read_tree
-from tracer.events import Event, ToolCallFinished
-from tracer.leases import Lease
-from tracer.lineage import Payloads
-from tracer.otel.blocks import TraceSpans
+from tracer.lineage.tree import Payloads
+from tracer.otel.otlp.blocks import TraceSpans
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.records import Run
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import Event, ToolCallFinished
+from tracer.records.leases import Lease
+from tracer.records.record_classes import Run
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.storage.postgres.writer import PostgresWriter
 from tracer.store import Erasure, TraceReader, TraceWriter, WriteAnswer
-from tracer.tools.definition import Tool
+from tracer.tools.call.active_run import ToolResources
+from tracer.tools.definition.tool import Tool
+from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import ToolResources
-from tracer.tools.tool_service import CallOutcome, ToolService
-from tracer.tools.toolkit import Toolkit
+from tracer.tools.service import CallOutcome, ToolService
 
 
 @dataclass(eq=False)

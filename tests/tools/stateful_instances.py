@@ -4,8 +4,8 @@ import asyncio
 import weakref
 from typing import Any
 
-from tracer.tools.stateful_instance import Create
-from tracer.tools.thread_context import ThreadContextManager
+from tracer.tools.executors.stateful.instance import Create
+from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 
 
 class Bench:

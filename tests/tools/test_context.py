@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools.contexts import Caller, some_context
 from tracer.context import Identity, current_tool_context
-from tracer.tools.definition import tool
+from tracer.tools.definition.tool import tool
 
 
 async def test_the_context_is_current_in_tasks_and_threads_and_gone_afterwards() -> None:

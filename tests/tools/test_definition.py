@@ -14,7 +14,7 @@ from tracer.errors import (
     InvalidArguments,
     RegistrationError,
 )
-from tracer.tools.definition import Tool, tool
+from tracer.tools.definition.tool import Tool, tool
 from tracer.tools.registry import tools_by_name
 
 

@@ -14,14 +14,14 @@ from pydantic import AliasChoices, Field
 
 from tests.tools.service_bench import Service, service
 from tracer.context import identity
-from tracer.tools.definition import tool
-from tracer.tools.hidden import (
+from tracer.tools.definition.hidden_parameters import (
     Hidden,
     TokenId,
     UserId,
     spelt_alike,
     without_forged,
 )
+from tracer.tools.definition.tool import tool
 
 TOKEN = "canary-4711-token"
 

@@ -20,23 +20,23 @@ from tests.tools.mcp_servers import live_server
 from tests.tools.service_bench import Service, postgres_service, service
 from tests.tools.short_times import PATIENCE
 from tests.tools.tables import not_rejected
-from tracer.adapters.langchain import from_langchain
+from tracer.adapters.langchain.tools import from_langchain
 from tracer.context import current_identity, identity
 from tracer.errors import InvalidArguments, RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import Tool, tool
-from tracer.tools.executors.mcp import McpServer
-from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import BearerAuth, RestConfig
-from tracer.tools.executors.stateful import stateful_tool
-from tracer.tools.executors.stateless import stateless_tool
-from tracer.tools.hidden import TokenId, UserId
-from tracer.tools.tool_files import read_tools
-from tracer.tools.tool_service import ToolService
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.config.tools_toml import read_tools
+from tracer.tools.definition.hidden_parameters import TokenId, UserId
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.executors.function.executor import stateless_tool
+from tracer.tools.executors.mcp.server import McpServer
+from tracer.tools.executors.rest.config import BearerAuth, RestConfig
+from tracer.tools.executors.rest.executor import rest_tool
+from tracer.tools.executors.stateful.executor import stateful_tool
+from tracer.tools.service import ToolService
 
 SCHEMA = {
     "type": "object",

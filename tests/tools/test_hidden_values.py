@@ -19,17 +19,16 @@ from tests.runtime.runs import bench, script
 from tests.tools.service_bench import service
 from tracer.context import ToolContext, identity
 from tracer.errors import ToolError
-from tracer.events import event_json
+from tracer.records.events import event_json
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.chat_model import Generation
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.tools.definition import Tool, tool
-from tracer.tools.hidden import (
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.tools.definition.hidden_parameters import (
     HIDDEN,
     SHORTEST_SECRET,
     Hidden,
@@ -37,8 +36,9 @@ from tracer.tools.hidden import (
     TokenId,
     User,
 )
-from tracer.tools.results import STACK_CHARACTERS, result_text
-from tracer.tools.session_state import SessionState
+from tracer.tools.definition.results import STACK_CHARACTERS, result_text
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import Tool, tool
 
 TOKEN = "canary-4711-token"
 

@@ -22,8 +22,8 @@ from tracer.errors import Denied
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import Tool, tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.tool import Tool, tool
 
 
 @dataclass(frozen=True)

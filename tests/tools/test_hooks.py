@@ -16,11 +16,11 @@ from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE
 from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
-from tracer.tools.definition import Tool, tool
-from tracer.tools.hidden import Hidden, TokenId, User, UserId
-from tracer.tools.hooks import ToolCall, hook_of
-from tracer.tools.session_state import SessionState
-from tracer.tools.threads import MAX_THREADS
+from tracer.threads import MAX_THREADS
+from tracer.tools.definition.hidden_parameters import Hidden, TokenId, User, UserId
+from tracer.tools.definition.hooks import ToolCall, hook_of
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import Tool, tool
 
 # --- Accepted callables ------------------------------------------------------------------------
 

@@ -15,17 +15,17 @@ from tests.tools.callers import ALL, A, B, check, resolve
 from tests.tools.service_bench import Service, service
 from tracer.context import Identity, current_identity, identity
 from tracer.errors import MissingIdentity
-from tracer.ids import new_id
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
-from tracer.tools.hidden import User, UserId
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.active_run import RunScope, ToolResources, conversation_of
+from tracer.tools.definition.hidden_parameters import User, UserId
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import tool
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import RunScope, ToolResources, conversation_of
-from tracer.tools.session_state import SessionState
-from tracer.tools.tool_service import CallOutcome
+from tracer.tools.service import CallOutcome
 
 
 async def test_without_a_caller_no_hook_no_provider_and_no_tool_is_asked(tmp_path: Path) -> None:

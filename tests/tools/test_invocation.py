@@ -11,12 +11,12 @@ from tests.tools.contexts import Caller, some_context
 from tests.tools.short_times import PATIENCE, long_enough
 from tracer.context import ToolContext, current_tool_context
 from tracer.errors import DepthLimitReached, ToolError
-from tracer.status import Status
-from tracer.tools.definition import Tool, tool
-from tracer.tools.invocation import late_ending
-from tracer.tools.results import Ending
-from tracer.tools.threads import MAX_THREADS
-from tracer.tools.waiting import has_passed, seconds_left
+from tracer.records.status import Status
+from tracer.tasks import has_passed, seconds_left
+from tracer.threads import MAX_THREADS
+from tracer.tools.call.invocation import late_ending
+from tracer.tools.definition.results import Ending
+from tracer.tools.definition.tool import Tool, tool
 
 
 async def forever() -> None:

@@ -12,10 +12,10 @@ import pytest
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
-from tracer.sessions import Change, State
-from tracer.storage.memory_sessions import MemorySessions
-from tracer.tools.definition import tool
-from tracer.tools.session_state import SessionState
+from tracer.records.sessions import Change, State
+from tracer.storage.memory.sessions import MemorySessions
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import tool
 
 
 @pytest.mark.parametrize(("changes_again", "late"), [(False, "succeeded"), (True, "failed")])

@@ -15,9 +15,9 @@ from tests.tools.contexts import some_context
 from tests.tools.mcp_servers import LiveServer, live_server, nothing_left_behind
 from tests.tools.short_times import long_enough, until
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
-from tracer.tools.definition import Tool, ToolType
-from tracer.tools.executors.mcp import CALL_ID_KEY, McpConfig, McpServer
-from tracer.tools.trace_headers import trace_headers
+from tracer.tools.definition.tool import Tool, ToolType
+from tracer.tools.executors.mcp.server import CALL_ID_KEY, McpConfig, McpServer
+from tracer.tools.executors.trace_headers import trace_headers
 
 WAYS = [
     ("stdio", "auto"),

@@ -17,10 +17,10 @@ from tests.tools.mcp_servers import LiveServer, forking, live_server
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE, long_enough
 from tests.tools.traced_mcp_process import call_while_traced
-from tracer.ids import span_id
+from tracer.records.ids import span_id
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.executors.mcp import CALL_ID_KEY, McpServer
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.executors.mcp.server import CALL_ID_KEY, McpServer
 from tracer.tools.registry import ToolRegistry
 
 # The quick tests in test_mcp.py use stdio too.

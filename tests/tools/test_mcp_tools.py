@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from tests.tools.mcp_servers import live_server
 from tests.tools.tables import not_rejected
 from tracer.errors import ToolError
-from tracer.tools.executors.mcp import McpConfig, McpServer
-from tracer.tools.executors.mcp_results import result_of
-from tracer.tools.executors.mcp_tools import local_name
-from tracer.tools.results import error_info, result_text
+from tracer.tools.definition.results import error_info, result_text
+from tracer.tools.executors.mcp.results import result_of
+from tracer.tools.executors.mcp.server import McpConfig, McpServer
+from tracer.tools.executors.mcp.tools import local_name
 
 
 async def test_usable_tools_are_mirrored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -44,7 +44,7 @@ async def test_usable_tools_are_mirrored(tmp_path: Path, caplog: pytest.LogCaptu
 
 def test_mcp_library_is_imported_only_to_connect() -> None:
     # It takes more than a second, for applications that may have no such server.
-    check = "import sys, tracer.tools.executors.mcp; sys.exit('mcp' in sys.modules)"
+    check = "import sys, tracer.tools.executors.mcp.server; sys.exit('mcp' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", check]).returncode == 0
 

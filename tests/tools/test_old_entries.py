@@ -9,7 +9,7 @@ import pytest
 
 from tests.tools import tool_file_reading
 from tests.tools.tool_file_reading import FILE, problems_of, read
-from tracer.tools.definition import ToolType
+from tracer.tools.definition.tool import ToolType
 from tracer.tools.registry import ToolRegistry
 
 

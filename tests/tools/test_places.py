@@ -19,9 +19,9 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, call
 from tracer.runtime.subplan_tool import subplan_tool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.batch_tool import batch_tool
-from tracer.tools.definition import EXCLUSIVE, Tool, ToolType, tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.batch_tool import batch_tool
+from tracer.tools.definition.tool import EXCLUSIVE, Tool, ToolType, tool
 from tracer.tools.registry import ToolRegistry
 
 

@@ -16,9 +16,9 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.agent_files import read_agents
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.tools.definition import Tool, tool
-from tracer.tools.executors.mcp import McpConfig, McpServer
-from tracer.tools.hidden import Hidden, TokenId
+from tracer.tools.definition.hidden_parameters import Hidden, TokenId
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.registry import RESERVED_NAMES, ToolRegistry
 
 

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tests.tools.contexts import some_context
 from tracer.context import Identity, ToolContext
-from tracer.tools.results import (
+from tracer.tools.definition.results import (
     Ending,
     cancelled,
     error_info,

@@ -14,12 +14,12 @@ from tests.tools.short_times import PATIENCE, until
 from tracer.errors import ToolUnavailable
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import tool
-from tracer.tools.executors.mcp import McpConfig, McpServer
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.call.active_run import ToolResources
+from tracer.tools.definition.tool import tool
+from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import ToolResources
-from tracer.tools.tool_service import ToolService
+from tracer.tools.service import ToolService
 
 NEVER = ("-c", "import sys; sys.stdin.read()")
 SILENT = McpConfig(name="silent", command=sys.executable, args=NEVER)

@@ -15,17 +15,17 @@ import pytest
 
 from tests.runtime.runs import application, bench, script
 from tests.tools.service_bench import Service, postgres_service, service
+from tracer.records.sessions import SessionStates
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.sessions import SessionStates
-from tracer.storage.engine import open_pool
-from tracer.storage.memory_sessions import MemorySessions
-from tracer.storage.memory_store import MemoryStore
-from tracer.storage.postgres_sessions import PostgresSessions
-from tracer.storage.project_pool import ProjectPool
-from tracer.tools.definition import Tool, tool
-from tracer.tools.run_scope import conversation_of
-from tracer.tools.session_state import RunContext, SessionState
-from tracer.tools.tool_service import ToolService
+from tracer.storage.memory.sessions import MemorySessions
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.session_state import PostgresSessions
+from tracer.tools.call.active_run import conversation_of
+from tracer.tools.definition.session_state import RunContext, SessionState
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.service import ToolService
 
 OpenService = Callable[..., AbstractAsyncContextManager[Service]]
 

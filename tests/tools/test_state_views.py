@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_sessions import KEYS, STATES, VALUES
+from tests.records.test_sessions import KEYS, STATES, VALUES
 from tests.tools.service_bench import service
 from tests.tools.test_session_state import kept
 from tracer.errors import StateConflict
-from tracer.sessions import apply
-from tracer.tools.definition import tool
-from tracer.tools.session_state import SessionState
+from tracer.records.sessions import apply
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import tool
 
 PROFILES: dict[str, Any] = {
     "profiles": {"123": {"name": "Jane", "tags": ["new"]}},

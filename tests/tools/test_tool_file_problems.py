@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tests.tools.tables import wrong_values
 from tests.tools.tool_file_reading import FILE, FUNCTIONS, problems_of, read
 from tracer.errors import RegistrationError
-from tracer.tools.definition import tool
-from tracer.tools.tool_files import read_tools
+from tracer.tools.config.tools_toml import read_tools
+from tracer.tools.definition.tool import tool
 
 
 @tool

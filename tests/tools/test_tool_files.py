@@ -17,11 +17,11 @@ from tests.tools.tool_file_reading import FUNCTIONS, add, read
 from tracer.context import identity
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.status import Status
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import ToolType, tool
+from tracer.records.status import Status
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.tool import ToolType, tool
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool_service import ToolService
+from tracer.tools.service import ToolService
 
 
 @asynccontextmanager

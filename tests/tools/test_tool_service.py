@@ -18,9 +18,9 @@ from tests.tools.short_times import PATIENCE
 from tests.trees import TreeRows
 from tracer.context import ToolContext, current_tool_context, identity
 from tracer.errors import Denied
-from tracer.tools.definition import Tool, tool
-from tracer.tools.hidden import UserId
-from tracer.tools.tool_service import CallOutcome
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.service import CallOutcome
 
 
 @tool

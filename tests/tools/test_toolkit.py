@@ -14,11 +14,11 @@ from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel, call
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.definition import Tool, tool
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.session_state import SessionState
-from tracer.tools.toolkit import Toolkit
 
 
 @tool

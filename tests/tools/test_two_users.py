@@ -17,9 +17,9 @@ from tests.tools.callers import ALL, A, B, check, resolve, the_service, whoami
 from tests.tools.service_bench import Service, service
 from tests.tools.short_times import PATIENCE
 from tracer.context import identity
-from tracer.tools.definition import Tool, tool
-from tracer.tools.threads import MAX_THREADS
-from tracer.tools.tool_service import CallOutcome
+from tracer.threads import MAX_THREADS
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.service import CallOutcome
 
 
 class Worker:

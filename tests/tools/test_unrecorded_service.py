@@ -13,16 +13,16 @@ from tests.adapters.recording import recording, trees_of
 from tests.tools.http_servers import http_server, reply
 from tracer.context import identity
 from tracer.errors import Denied, RegistrationError
-from tracer.status import Status
-from tracer.tools.budget import BudgetLimits
-from tracer.tools.definition import Tool, tool
-from tracer.tools.executors.rest import rest_tool
-from tracer.tools.executors.rest_config import RestConfig
-from tracer.tools.executors.stateful import stateful_tool
-from tracer.tools.hidden import UserId
+from tracer.records.status import Status
+from tracer.tools.call.budget import BudgetLimits
+from tracer.tools.definition.hidden_parameters import UserId
+from tracer.tools.definition.session_state import SessionState
+from tracer.tools.definition.tool import Tool, tool
+from tracer.tools.executors.rest.config import RestConfig
+from tracer.tools.executors.rest.executor import rest_tool
+from tracer.tools.executors.stateful.executor import stateful_tool
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.session_state import SessionState
-from tracer.tools.tool_service import CallOutcome, ToolService
+from tracer.tools.service import CallOutcome, ToolService
 
 
 @tool

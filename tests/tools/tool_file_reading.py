@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tracer.errors import RegistrationError
-from tracer.tools.hidden import UserId
+from tracer.tools.config.tools_toml import read_tools
+from tracer.tools.definition.hidden_parameters import UserId
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool_files import read_tools
 
 FILE = "tools.toml"
 

@@ -18,10 +18,10 @@ from opentelemetry import trace
 
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
-from tracer.storage.memory_store import MemoryStore
-from tracer.tools.executors.mcp import McpConfig, McpServer
+from tracer.storage.memory.store import MemoryStore
+from tracer.tools.executors.mcp.server import McpConfig, McpServer
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.tool_service import ToolService
+from tracer.tools.service import ToolService
 
 
 class Spans(trace.Tracer):

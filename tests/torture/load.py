@@ -18,13 +18,13 @@ from tests.recorder.test_over_http import until
 from tests.sample_runs import sample_run
 from tests.trees import read_tree
 from tracer.errors import StoreUnavailable
-from tracer.events import Event
-from tracer.lineage import Payloads
-from tracer.otel.blocks import traces_of
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
-from tracer.storage.memory_store import MemoryStore
+from tracer.lineage.tree import Payloads
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span
+from tracer.records.events import Event
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import TraceReader, TraceWriter
 
 WINDOW = 2_000

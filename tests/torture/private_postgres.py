@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 
 from tests.databases import open_directory
-from tracer.storage.embedded_postgres import MAJOR_VERSION, start_embedded_postgres
-from tracer.storage.migrate import upgrade
+from tracer.storage.embedded.postgres import MAJOR_VERSION, start_embedded_postgres
+from tracer.storage.postgres.administration.migrate import upgrade
 
 
 class PrivatePostgres:

@@ -11,16 +11,16 @@ import httpx2
 import psutil
 
 from benchmarks.workload import request, trace
+from tests.contract.stores import NewStore, memory_stores, postgres_stores, serving
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.decoded import spans_in
 from tests.sample_runs import sample_run
-from tests.store_contract.stores import NewStore, memory_stores, postgres_stores, serving
 from tests.torture import lengths
 from tests.torture.mutations import EVENTS, JSON, NDJSON, PROTOBUF, TRACES, Seed, mutated
-from tracer.events import event_json
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.encode import encode_json
-from tracer.storage.engine import open_pool
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_json
+from tracer.records.events import event_json
+from tracer.storage.postgres.connection.pool import open_pool
 
 BODIES = lengths.EVENTS if lengths.IS_LONG else 500
 CHUNK = 1_000

@@ -14,11 +14,11 @@ from tests.torture.load import WRITERS, Difference, deliver, difference, disturb
 from tests.torture.private_postgres import kill_postgres, private_postgres
 from tracer import assembly
 from tracer.settings import Settings
-from tracer.storage.engine import open_pool
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projectors import projectors
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.projectors import projectors
+from tracer.storage.postgres.writer import PostgresWriter
 
 
 async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there_twice() -> None:

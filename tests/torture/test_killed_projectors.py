@@ -17,16 +17,16 @@ from tests.storage.lock_waits import until
 from tests.storage.pending_runs import pending, until_living, until_projected
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
-from tracer.leases import DEFAULT_TERMS
-from tracer.storage.engine import open_pool
-from tracer.storage.notifications import notifications
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.postgres_writer import PostgresWriter
-from tracer.storage.project_pool import ProjectPool
-from tracer.storage.projection_statements import MOST_ATTEMPTS
-from tracer.storage.projector_process import ProjectorOptions
-from tracer.storage.projectors import projectors
-from tracer.storage.run_watch import RunWatch
+from tracer.records.leases import DEFAULT_TERMS
+from tracer.storage.postgres.connection.notifications import notifications
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.projection_sql import MOST_ATTEMPTS
+from tracer.storage.postgres.spans.projector_process import ProjectorOptions
+from tracer.storage.postgres.spans.projectors import projectors
+from tracer.storage.postgres.writer import PostgresWriter
 
 SPANS = 3 * EVENTS
 PROJECTORS = 3
@@ -61,7 +61,7 @@ class Killer:
         while True:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "tracer.storage.projector_process"),
+                *("-m", "tracer.storage.postgres.spans.projector_process"),
                 stdin=PIPE,
                 stdout=PIPE,
             )

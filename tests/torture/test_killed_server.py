@@ -10,10 +10,10 @@ from tests.storage.pending_runs import until_projected
 from tests.torture.forked_server import forked_server
 from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
-from tracer.storage.engine import open_pool
-from tracer.storage.http_writer import HttpWriter
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.project_pool import ProjectPool
+from tracer.storage.http.writer import HttpWriter
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
 
 
 async def test_what_a_killed_server_acknowledged_is_there_and_nothing_is_there_twice(

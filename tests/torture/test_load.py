@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.torture.load import Difference, deliver, difference, load_of
-from tracer.events import Event, ThoughtRecorded
-from tracer.storage.memory_store import MemoryStore
+from tracer.records.events import Event, ThoughtRecorded
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import WriteAnswer
 
 

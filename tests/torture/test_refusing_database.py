@@ -24,7 +24,7 @@ from tests.sample_runs import sample_run
 from tests.torture.database_way import database_way
 from tests.torture.lengths import say
 from tests.torture.small_disk import database_on_small_disk
-from tracer.events import event_json
+from tracer.records.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
 
 RECOVERY_SECONDS = 60.0

@@ -23,12 +23,12 @@ from tests.torture.lengths import EVENTS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, load_of
 from tests.torture.pgbouncer import pgbouncer
 from tracer.clock import utc_now
-from tracer.events import PlanStarted
-from tracer.ids import new_id
-from tracer.storage.engine import open_pool
-from tracer.storage.http_writer import HttpWriter
-from tracer.storage.postgres_reader import PostgresReader
-from tracer.storage.project_pool import ProjectPool
+from tracer.records.events import PlanStarted
+from tracer.records.ids import new_id
+from tracer.storage.http.writer import HttpWriter
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
 
 PATIENCE = 60.0
 LEASE_SECONDS = 6

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.contract.transfers import export_of, import_into
 from tests.otel.captured import spans_of
 from tests.otel.decoded import spans_in, spans_of_traces
 from tests.otel.made_traces import body_of, made
 from tests.sample_runs import sample_run
-from tests.store_contract.transfers import export_of, import_into
-from tracer.ids import sequential_ids
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.decode_json import decode_json
-from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.spans import Span
-from tracer.record_json import ExportedRecord
-from tracer.storage.memory_store import MemoryStore
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.encode import encode_json, encode_protobuf
+from tracer.otel.otlp.spans import Span
+from tracer.records.ids import sequential_ids
+from tracer.records.record_json import ExportedRecord
+from tracer.storage.memory.store import MemoryStore
 from tracer.transfer.files import Fault, Piece, pieces
 from tracer.transfer.importing import SHOWN_REFUSALS
 

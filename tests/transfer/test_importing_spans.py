@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.contract.transfers import import_into
 from tests.otel.captured import moved
 from tests.otel.decoded import spans_of_traces
 from tests.otel.made_traces import made, spans_from
-from tests.store_contract.transfers import import_into
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.encode import encode_json, encode_protobuf
-from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
-from tracer.storage.memory_store import MemoryStore
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.encode import encode_json, encode_protobuf
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span
+from tracer.storage.memory.store import MemoryStore
 from tracer.store import WriteAnswer
 from tracer.transfer import files
 from tracer.transfer.importing import Imported

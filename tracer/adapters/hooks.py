@@ -12,8 +12,8 @@ import wrapt
 from tracer.client.block import Work
 from tracer.client.rounds import ToolCall
 from tracer.logs import get_logger
-from tracer.prices import TokenUsage, cost_of
 from tracer.recorder.counts import error_place
+from tracer.records.prices import TokenUsage, cost_of
 
 log = get_logger(__name__)
 

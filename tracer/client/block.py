@@ -31,11 +31,11 @@ from pydantic.alias_generators import to_snake
 
 from tracer.client.connection import DONE, Connection
 from tracer.errors import LineageError, ToolError
-from tracer.events import EndingStatus, ErrorInfo, Event
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_place
-from tracer.status import Reason, Status
-from tracer.tools.results import error_info, result_text
+from tracer.records.events import EndingStatus, ErrorInfo, Event
+from tracer.records.status import Reason, Status
+from tracer.tools.definition.results import error_info, result_text
 
 log = get_logger(__name__)
 

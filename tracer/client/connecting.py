@@ -12,8 +12,8 @@ from tracer.client.recorder_thread import OpenWriter
 from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
-from tracer.leases import LeaseTerms
 from tracer.recorder.spool import spool_for
+from tracer.records.leases import LeaseTerms
 from tracer.redaction import Redaction
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
@@ -87,7 +87,7 @@ def _given(settings: Settings, url: str) -> Settings:
 async def _http_writer(
     url: str, api_key: str | None, redaction: Redaction
 ) -> AsyncIterator[TraceWriter]:
-    from tracer.storage.http_writer import HttpWriter
+    from tracer.storage.http.writer import HttpWriter
 
     async with aclosing(HttpWriter(url, api_key, redaction=redaction)) as writer:
         yield writer
@@ -97,10 +97,10 @@ async def _http_writer(
 async def _postgres_writer(
     url: str, terms: LeaseTerms, redaction: Redaction, has_sessions: bool
 ) -> AsyncIterator[TraceWriter]:
-    from tracer.storage.admission import Admission
-    from tracer.storage.engine import open_pool
-    from tracer.storage.postgres_writer import PostgresWriter
-    from tracer.storage.project_pool import ProjectPool
+    from tracer.storage.postgres.connection.pool import open_pool
+    from tracer.storage.postgres.connection.project_session import ProjectPool
+    from tracer.storage.postgres.writer import PostgresWriter
+    from tracer.storage.write_redaction import Admission
 
     async with open_pool(url, has_sessions=has_sessions, is_quiet=True) as pool:
         admission = Admission(redaction)

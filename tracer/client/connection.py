@@ -13,11 +13,11 @@ from typing import Any, Self, TypeVar
 
 from tracer.client.recorder_thread import MAX_QUEUED, OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
-from tracer.events import Event
-from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
+from tracer.records.events import Event
+from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction
 from tracer.store import TraceWriter
 

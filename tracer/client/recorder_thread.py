@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, TypeVar
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from tracer.clock import Clock
-from tracer.events import Event
-from tracer.ids import IdSource
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_place, ids_of
 from tracer.recorder.recorder import BATCH_EVENTS, CLOSING_SECONDS, Recorder
 from tracer.recorder.spool import Spool
+from tracer.records.events import Event
+from tracer.records.ids import IdSource
 from tracer.redaction import Redaction
 from tracer.store import TraceWriter
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from uuid import UUID
 
 from tracer.client.block import Ending, Work, sound, text_of
-from tracer.events import (
+from tracer.records.events import (
     ChosenToolCall,
     Event,
     ThoughtRecorded,
@@ -17,8 +17,8 @@ from tracer.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from tracer.prices import TokenUsage, cost_of, token_count, usd
-from tracer.status import Reason, Status
+from tracer.records.prices import TokenUsage, cost_of, token_count, usd
+from tracer.records.status import Reason, Status
 
 if TYPE_CHECKING:
     from tracer.client.work import Plan, Step

@@ -19,7 +19,7 @@ from tracer.client.block import (
 )
 from tracer.client.connection import Connection
 from tracer.client.rounds import ToolCall
-from tracer.events import (
+from tracer.records.events import (
     Event,
     PlanFinished,
     PlannedStep,
@@ -27,7 +27,7 @@ from tracer.events import (
     StepFinished,
     StepStarted,
 )
-from tracer.status import Reason, Status
+from tracer.records.status import Reason, Status
 
 
 class Plan(Work):

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from traceback import extract_tb
 from uuid import UUID
 
-from tracer.events import (
+from tracer.logs import get_logger
+from tracer.records.events import (
     Event,
     PlanFinished,
     PlanStarted,
@@ -16,7 +17,6 @@ from tracer.events import (
     ThoughtRecorded,
     ThoughtStarted,
 )
-from tracer.logs import get_logger
 from tracer.store import WriteAnswer
 
 log = get_logger(__name__)

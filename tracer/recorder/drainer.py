@@ -11,11 +11,11 @@ from uuid import UUID
 
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
-from tracer.events import Event
 from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.outage import STORE_AWAY, Outage, failure
 from tracer.recorder.spool import Spool
+from tracer.records.events import Event
 from tracer.store import TraceWriter, WriteAnswer
 
 log = get_logger(__name__)

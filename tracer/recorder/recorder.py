@@ -18,16 +18,16 @@ from typing import Self, TypedDict
 from uuid import UUID
 
 from tracer.clock import Clock, utc_now
-from tracer.events import Event
-from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
-from tracer.masked_events import redacted_events
 from tracer.recorder.counts import RecorderCounts, error_place
 from tracer.recorder.drainer import Drainer, LateWrite
-from tracer.recorder.lease import LeaseKeeper
+from tracer.recorder.heartbeat import LeaseKeeper
 from tracer.recorder.outage import STORE_AWAY, failure
 from tracer.recorder.spool import Spool, SpoolFull
+from tracer.records.events import Event
+from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction, standard_redaction
+from tracer.redaction.events import redacted_events
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)

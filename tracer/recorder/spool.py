@@ -25,8 +25,6 @@ from pydantic import ValidationError
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from tracer.clock import utc_now
-from tracer.events import EVENT, Event, event_json
-from tracer.ids import DEFAULT_PROJECT_ID, IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.spool_files import (
     Destination,
@@ -43,6 +41,8 @@ from tracer.recorder.spool_files import (
     unlink,
 )
 from tracer.recorder.write_ahead_log import PAGE_BYTES
+from tracer.records.events import EVENT, Event, event_json
+from tracer.records.ids import DEFAULT_PROJECT_ID, IdSource, new_id
 
 log = get_logger(__name__)
 

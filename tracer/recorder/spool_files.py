@@ -19,9 +19,9 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 from tracer.errors import BadRequest
-from tracer.ids import DEFAULT_PROJECT_ID, new_id
 from tracer.logs import get_logger
 from tracer.recorder.write_ahead_log import count_ignored_commits
+from tracer.records.ids import DEFAULT_PROJECT_ID, new_id
 
 log = get_logger(__name__)
 

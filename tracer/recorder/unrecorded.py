@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tracer.clock import utc_now
-from tracer.events import Event
-from tracer.ids import new_id
 from tracer.recorder.recorder import Stamp
+from tracer.records.events import Event
+from tracer.records.ids import new_id
 
 
 class Unrecorded:

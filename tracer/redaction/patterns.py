@@ -112,7 +112,7 @@ VALUE_PATTERNS: tuple[ValuePattern, ...] = (
         f"hf_{_LETTERS}{{20,}}",
         "https://huggingface.co/docs/hub/security-tokens",
     ),
-    _key("tracer_key", f"tracer_{_URL_SAFE}{{32,}}", "tracer/access.py"),
+    _key("tracer_key", f"tracer_{_URL_SAFE}{{32,}}", "tracer/records/access.py"),
     # Only the beginning of a run is tried: each later one would read the run to its end again.
     ValuePattern(
         "jwt",

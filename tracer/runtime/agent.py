@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tracer.errors import RegistrationError
 from tracer.logs import get_logger
 from tracer.runtime.chat_model import ChatModel
-from tracer.tools.definition import HookFunction, Tool
-from tracer.tools.hooks import hooks_of
+from tracer.tools.definition.hooks import hooks_of
+from tracer.tools.definition.tool import HookFunction, Tool
+from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry, tools_by_name
-from tracer.tools.toolkit import Toolkit
 
 log = get_logger(__name__)
 
@@ -35,7 +35,7 @@ class Agent:
     max_parallel: int = 8
     """How many of one round's tool calls run at once."""
     hooks: Sequence[HookFunction] = ()
-    """What stands around each of its tools, the first outermost (`tracer.tools.hooks`)."""
+    """Hooks around each of its tools, the outermost first (`tracer.tools.definition.hooks`)."""
     resolve_in_context: bool = True
     """Whether `{placeholders}` in the instructions are filled in. If false, the instructions are
     sent as they are written."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt
 from tracer.errors import RegistrationError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
-from tracer.tools.definition_problems import DefinitionProblems, unknown_name
+from tracer.tools.config.problems import DefinitionProblems, unknown_name
 
 
 class AgentEntry(BaseModel):

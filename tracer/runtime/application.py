@@ -14,10 +14,10 @@ from tracer.errors import BadRequest, ConfigurationError, LineageError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.instructions import Instructions
-from tracer.tools.budget import BudgetLimits
+from tracer.tools.call.active_run import RunScope, TokenResolver, token_is_user_id
+from tracer.tools.call.budget import BudgetLimits
+from tracer.tools.definition.toolkit import Toolkit, common_state
 from tracer.tools.registry import ToolRegistry
-from tracer.tools.run_scope import RunScope, TokenResolver, token_is_user_id
-from tracer.tools.toolkit import Toolkit, common_state
 
 MAX_DEPTH = 10
 """How deep sub-plans may be nested unless the application says otherwise."""

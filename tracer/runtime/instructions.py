@@ -22,9 +22,9 @@ from typing import Any
 from tracer.clock import Clock, time_zone, utc_now
 from tracer.errors import IdentityUnavailable, MissingIdentity, ToolError
 from tracer.logs import get_logger
-from tracer.sessions import State
-from tracer.tools.results import result_text
-from tracer.tools.run_scope import RunScope
+from tracer.records.sessions import State
+from tracer.tools.call.active_run import RunScope
+from tracer.tools.definition.results import result_text
 
 log = get_logger(__name__)
 

@@ -12,24 +12,24 @@ from uuid import UUID
 
 from tracer.context import Identity, current_identity, tool_context_bound
 from tracer.errors import BadRequest, StoreUnavailable
-from tracer.events import ErrorInfo, Event, PlanStarted
-from tracer.ids import IdSource, new_id
 from tracer.logs import get_logger
 from tracer.recorder.recorder import Recorder
-from tracer.records import Run
+from tracer.records.events import ErrorInfo, Event, PlanStarted
+from tracer.records.ids import IdSource, new_id
+from tracer.records.record_classes import Run
+from tracer.records.sessions import SessionStates
+from tracer.records.status import Reason, Status
 from tracer.runtime.application import AgentRun, Application
 from tracer.runtime.chat_model import Message
 from tracer.runtime.history import ExchangeReader, join_session
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
 from tracer.runtime.planner import PLANNER
-from tracer.sessions import SessionStates
-from tracer.status import Reason, Status
-from tracer.storage.memory_sessions import MemorySessions
-from tracer.tools.results import Ending
-from tracer.tools.run_scope import ToolResources
-from tracer.tools.tool_service import ToolService
-from tracer.tools.waiting import Waited, earlier, wait_for_end
+from tracer.storage.memory.sessions import MemorySessions
+from tracer.tasks import Waited, earlier, wait_for_end
+from tracer.tools.call.active_run import ToolResources
+from tracer.tools.definition.results import Ending
+from tracer.tools.service import ToolService
 
 log = get_logger(__name__)
 

@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, OpenAIError
 from openai.types.chat import ChatCompletion, ChatCompletionMessageToolCallUnion
 
 from tracer.errors import ConfigurationError, ModelError
-from tracer.prices import TokenUsage, cost_of, token_count
+from tracer.records.prices import TokenUsage, cost_of, token_count
 from tracer.runtime.chat_model import (
     ChosenCall,
     Generation,

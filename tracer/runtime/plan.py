@@ -10,14 +10,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tracer.tools.arguments import (
+from tracer.tools.call.budget import BudgetLimits
+from tracer.tools.definition.arguments import (
     Parameter,
     Parameters,
     parameters_from_model,
     parameters_from_types,
 )
-from tracer.tools.budget import BudgetLimits
-from tracer.tools.results import result_text
+from tracer.tools.definition.results import result_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,17 @@ from uuid import UUID
 
 from tracer.context import Identity, PlanOnPath, ToolContext
 from tracer.errors import ToolError, TracerError
-from tracer.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.logs import get_logger, lineage_bound
+from tracer.records.events import PlanFinished, PlannedStep, PlanStarted
+from tracer.records.status import Reason, Status
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import AgentRun
 from tracer.runtime.chat_model import Message
 from tracer.runtime.plan import Plan, PlanStep
 from tracer.runtime.planner import planner_agent, read_plan
 from tracer.runtime.think_act_loop import Task, run_step
-from tracer.status import Reason, Status
-from tracer.tools.results import Ending, failed, model_view, succeeded, timed_out
-from tracer.tools.waiting import has_passed, seconds_left
+from tracer.tasks import has_passed, seconds_left
+from tracer.tools.definition.results import Ending, failed, model_view, succeeded, timed_out
 
 log = get_logger(__name__)
 

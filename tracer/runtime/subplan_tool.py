@@ -10,13 +10,13 @@ from pydantic_core import to_jsonable_python
 
 from tracer.context import PlanOnPath, ToolContext
 from tracer.errors import DepthLimitReached, MissingToolCallId, PlanCycle, ToolError
+from tracer.records.status import Reason, Status
 from tracer.runtime.application import agent_run_of
 from tracer.runtime.plan import PlanTemplate
 from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
-from tracer.status import Reason, Status
-from tracer.tools.definition import Tool, ToolType
-from tracer.tools.results import result_text
-from tracer.tools.waiting import earlier
+from tracer.tasks import earlier
+from tracer.tools.definition.results import result_text
+from tracer.tools.definition.tool import Tool, ToolType
 
 
 class SubPlanFailed(ToolError):

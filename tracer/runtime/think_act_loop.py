@@ -13,25 +13,25 @@ from uuid import UUID
 
 from tracer.context import ToolContext
 from tracer.errors import BudgetExhausted, ModelError, PlanningError, ToolError, TracerError
-from tracer.events import (
+from tracer.logs import get_logger, lineage_bound
+from tracer.records.events import (
     ChosenToolCall,
     StepFinished,
     StepStarted,
     ThoughtRecorded,
     ThoughtStarted,
 )
-from tracer.logs import get_logger, lineage_bound
-from tracer.prices import token_count, usd
+from tracer.records.prices import token_count, usd
+from tracer.records.status import Reason, Status
 from tracer.runtime.agent import Agent, introduction
 from tracer.runtime.application import AgentRun
 from tracer.runtime.chat_model import ChatModel, Generation, Message, ToolSpec, messages_json
-from tracer.status import Reason, Status
-from tracer.tools.call_batch import Call, CallBatch, start_at_once
-from tracer.tools.definition import Tool
+from tracer.tasks import Waited, has_passed, seconds_left, wait_for_end
+from tracer.tools.call.active_run import RunScope
+from tracer.tools.call.batch import Call, CallBatch, start_at_once
+from tracer.tools.definition.results import Ending, failed, succeeded, timed_out
+from tracer.tools.definition.tool import Tool
 from tracer.tools.registry import unknown_tool
-from tracer.tools.results import Ending, failed, succeeded, timed_out
-from tracer.tools.run_scope import RunScope
-from tracer.tools.waiting import Waited, has_passed, seconds_left, wait_for_end
 
 log = get_logger(__name__)
 

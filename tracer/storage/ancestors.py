@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-from tracer.records import (
+from tracer.records.record_classes import (
     ActToolInfo,
     AgentExecutionRecord,
     Kind,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from tracer.merge import RULES
-from tracer.nodes import Row
-from tracer.records import Kind
+from tracer.lineage.nodes import Row
+from tracer.records.merge import RULES
+from tracer.records.record_classes import Kind
 from tracer.store import RunChanges
 
 Removed = tuple[Kind, UUID]

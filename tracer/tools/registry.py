@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from tracer.errors import RegistrationError, UnknownTool
 from tracer.logs import get_logger
-from tracer.tools.definition import Tool
-from tracer.tools.executors.mcp import McpServer
-from tracer.tools.toolkit import Toolkit, common_state
+from tracer.tools.definition.tool import Tool
+from tracer.tools.definition.toolkit import Toolkit, common_state
+from tracer.tools.executors.mcp.server import McpServer
 
 log = get_logger(__name__)
 

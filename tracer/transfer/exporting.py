@@ -11,11 +11,11 @@ from enum import StrEnum
 
 import orjson
 
-from tracer.otel.encode import json_parts, protobuf_parts
-from tracer.otel.record_spans import spans_of_records
-from tracer.otel.span_fields import root_plan_id
-from tracer.otel.spans import Span
-from tracer.record_json import record_json, run_json
+from tracer.otel.export.record_spans import spans_of_records
+from tracer.otel.otlp.encode import json_parts, protobuf_parts
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span
+from tracer.records.record_json import record_json, run_json
 from tracer.store import WholeRun
 
 SPAN = "span"

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from tracer.errors import BadRequest
-from tracer.otel.blocks import TraceSpans, single_spans
-from tracer.otel.decode import decode_protobuf
-from tracer.otel.decode_json import decode_json, load_json
-from tracer.otel.request_spans import Decoded
-from tracer.otel.wire import Malformed, bytes_field, streamed_fields
-from tracer.record_json import ExportedRecord, read_record
+from tracer.otel.otlp.blocks import TraceSpans, single_spans
+from tracer.otel.otlp.decode_json import decode_json, load_json
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.protobuf import Malformed, bytes_field, streamed_fields
+from tracer.otel.otlp.request_spans import Decoded
+from tracer.records.record_json import ExportedRecord, read_record
 from tracer.transfer.exporting import SPAN
 
 _GZIP = b"\x1f\x8b"
@@ -29,7 +29,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 64
 
 MAX_SPANS_BYTES = 2**26
-"""The largest message that is yielded whole: blocks have a limit (`tracer.otel.blocks`)."""
+"""The largest message that is yielded whole: blocks have a limit (`tracer.otel.otlp.blocks`)."""
 
 _IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
 _IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?[sS]pans"|$)')

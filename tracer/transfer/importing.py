@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import UUID
 
-from tracer.otel.blocks import TraceSpans
-from tracer.otel.span_fields import root_plan_id
-from tracer.record_json import LEAST, ExportedRecord
-from tracer.records import Kind
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.record_classes import Kind
+from tracer.records.record_json import LEAST, ExportedRecord
 from tracer.store import WriteAnswer
 from tracer.transfer.files import Fault, Piece
 from tracer.transfer.restorer import TraceRestorer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from tracer.otel.blocks import TraceSpans
-from tracer.record_json import ExportedRecord
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.records.record_json import ExportedRecord
 from tracer.store import TraceWriter, WriteAnswer
 
 

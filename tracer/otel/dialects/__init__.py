@@ -16,7 +16,7 @@ from tracer.otel.dialects import (
     vercel,
 )
 from tracer.otel.dialects.reading import WRAPPER, Reading
-from tracer.otel.spans import ReadableSpan
+from tracer.otel.otlp.spans import ReadableSpan
 
 
 def reads_parent(span: ReadableSpan) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.otel.dialects import genai
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
-from tracer.otel.spans import ReadableSpan
+from tracer.otel.otlp.spans import ReadableSpan
 
 SCOPES = ("gcp.vertex.agent", "google.adk", "google_adk")
 _MERGED = "(merged tools)"

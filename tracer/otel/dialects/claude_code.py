@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tracer.otel.dialects.genai import ARGUMENTS, INPUT_TOKENS, OUTPUT_TOKENS, RESULTS
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, count, first, first_text
-from tracer.otel.spans import ReadableSpan
-from tracer.prices import usd
+from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.prices import usd
 
 _PREFIX = "claude_code."
 _CONVERSATIONS = ("session.id", "session_id")

@@ -24,8 +24,8 @@ from tracer.otel.dialects.reading import (
     parsed,
     text,
 )
-from tracer.otel.spans import ReadableSpan
-from tracer.prices import usd
+from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.prices import usd
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
     "invoke_agent": (Role.AGENT, None),

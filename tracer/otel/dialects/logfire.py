@@ -6,7 +6,7 @@ stands in an attribute.
 
 from __future__ import annotations
 
-from tracer.otel.spans import SPAN_ID_BYTES, ReadableSpan
+from tracer.otel.otlp.spans import SPAN_ID_BYTES, ReadableSpan
 
 _TYPE = "logfire.span_type"
 _PARENT = "logfire.pending_parent_id"

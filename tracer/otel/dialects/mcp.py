@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracer.otel.dialects.genai import ARGUMENTS, RESULTS
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role, first_text
-from tracer.otel.spans import ReadableSpan
+from tracer.otel.otlp.spans import ReadableSpan
 
 METHOD = "mcp.method.name"
 _CALL = "tools/call"

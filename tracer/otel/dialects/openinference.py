@@ -27,8 +27,8 @@ from tracer.otel.dialects.reading import (
     text,
 )
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.spans import ReadableSpan
-from tracer.prices import usd
+from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.prices import usd
 
 KIND = "openinference.span.kind"
 _TOOL_TYPES = {

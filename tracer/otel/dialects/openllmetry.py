@@ -8,7 +8,7 @@ from tracer.otel.dialects import genai
 from tracer.otel.dialects.messages import first_request, last_answer, read_messages
 from tracer.otel.dialects.reading import Reading, Role, first, first_text, parsed, text
 from tracer.otel.dialects.tool_messages import unwrapped_result
-from tracer.otel.spans import ReadableSpan
+from tracer.otel.otlp.spans import ReadableSpan
 
 KIND = "traceloop.span.kind"
 _ROLES = {"workflow": Role.WORKFLOW, "agent": Role.AGENT, "tool": Role.TOOL, "task": Role.CHAIN}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from tracer.prices import token_count
+from tracer.records.prices import token_count
 from tracer.text import nests_too_deep
 
 

@@ -15,7 +15,7 @@ from tracer.otel.dialects.reading import (
     parsed,
     text,
 )
-from tracer.otel.spans import ReadableSpan
+from tracer.otel.otlp.spans import ReadableSpan
 
 _AGENTS = ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.agent")
 _EMBEDDINGS = ("ai.embed", "ai.embedMany")

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracer.otel.dialects.reading import Role
-from tracer.otel.projection.reading import SlimSpan
-from tracer.otel.projection.tree import NODES
+from tracer.otel.projection.forest import NODES
+from tracer.otel.projection.interpret import SlimSpan
 
 
 @dataclass(slots=True, eq=False)

@@ -1,0 +1,96 @@
+"""What the chat entry takes and streams."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from tracer.records.events import ErrorInfo, Event, PlanFinished, ThoughtRecorded
+
+_SHOWN = (
+    "type",
+    "at",
+    "plan_id",
+    "step_id",
+    "think_act_id",
+    "tool_call_id",
+    "parent_tool_call_id",
+    "title",
+    "agent_name",
+    "thought",
+    "name",
+    "attempt",
+    "status",
+    "reason",
+)
+"""What the stream carries of an event: who did what, and how it ended. The payloads are in the
+records."""
+
+
+class ChatRequest(BaseModel):
+    """A message to the application's agents. Fields may be written `user_id` or `userId`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [
+                {"message": "记录血压120/80", "user_id": "user123", "session_id": "session456"}
+            ]
+        },
+    )
+
+    message: str = Field(min_length=1)
+    """What the user says."""
+    user_id: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("user_id", "userId"))]
+    """Who says it: their id, or the token that the application's resolver knows them by. Tools get
+    it; models, records and logs do not."""
+    session_id: Annotated[
+        str | None, Field(min_length=1, validation_alias=AliasChoices("session_id", "sessionId"))
+    ] = None
+    """The conversation. The agent receives its earlier messages and answers; tools share its
+    state. Callers with different ids have separate conversations."""
+    agent: str | None = None
+    """The agent to ask; without one, the planner decides who does what."""
+
+
+class ChatAnswer(BaseModel):
+    """How the run ended: the last event of the stream."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, use_attribute_docstrings=True
+    )
+
+    root_plan_id: UUID
+    """The run that the message started."""
+    status: str
+    reason: str | None = None
+    answer: str | None = None
+    """What the agents say."""
+    error: ErrorInfo | None = None
+
+    @classmethod
+    def of(cls, ended: PlanFinished) -> ChatAnswer:
+        """Return the answer that a root plan's ending holds."""
+        error = ended.error and ended.error.model_copy(update={"stack": None})
+        return cls(
+            root_plan_id=ended.root_plan_id,
+            status=ended.status,
+            reason=ended.reason,
+            answer=ended.summary,
+            error=error,
+        )
+
+
+def shown(event: Event) -> dict[str, Any]:
+    """Return what the stream carries of an event."""
+    found = event.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_SHOWN))
+    if isinstance(event, ThoughtRecorded) and event.tool_calls:
+        found["toolCalls"] = [
+            {"toolCallId": str(each.tool_call_id), "name": each.name, "status": each.status}
+            for each in event.tool_calls
+        ]
+    return found

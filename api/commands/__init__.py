@@ -1,0 +1,1 @@
+"""The `tracer` command."""

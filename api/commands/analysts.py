@@ -1,0 +1,153 @@
+"""`tracer analysts` and `tracer psql`: reading one project by SQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from api.commands.terminal import AsJson, Project, carry_out, said
+from tracer import assembly
+from tracer.errors import ConfigurationError, StoreUnavailable
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.settings import Settings
+from tracer.storage.embedded.postgres import installed_programs
+from tracer.storage.postgres.administration.analysts import (
+    NewAnalyst,
+    add_analyst,
+    list_analysts,
+    remove_analyst,
+)
+from tracer.storage.postgres.connection.pool import Pool, open_pool
+
+analysts = typer.Typer(
+    name="analysts",
+    help="Let database roles read a project by SQL, and nothing else.",
+    no_args_is_help=True,
+)
+
+Role = Annotated[str, typer.Argument(metavar="ROLE", help="The role that logs in.")]
+
+
+@analysts.command()
+def add(role: Role, project: Project = DEFAULT_PROJECT, as_json: AsJson = False) -> None:
+    """Let a role read one project, and print the command that opens psql as this role.
+
+    Creates the role with a password if it does not exist. The password is shown only once.
+    """
+
+    async def run(settings: Settings) -> None:
+        async with _database(settings) as pool:
+            new = await add_analyst(pool, role, project)
+            if as_json:
+                typer.echo(orjson.dumps(asdict(new)).decode())
+                return
+            typer.echo(shlex.join([_psql(), new.url]))
+        said.print(f"{role!r} reads the project {project!r}.", markup=False)
+        if new.password is not None:
+            said.print("The line contains the role's password, which is shown only once.")
+        if settings.database_url is None:
+            said.print("The embedded Postgres answers while `tracer serve` runs.")
+
+    carry_out(run)
+
+
+@analysts.command()
+def remove(role: Role) -> None:
+    """Revoke a role's access and end its sessions. Drop the role if `add` created it."""
+
+    async def run(settings: Settings) -> None:
+        async with _database(settings) as pool:
+            removed = await remove_analyst(pool, role)
+        what = "dropped" if removed.was_made else "no analyst any more"
+        said.print(f"The role {role!r} is {what}.", markup=False)
+
+    carry_out(run)
+
+
+@analysts.command(name="list")
+def list_all(as_json: AsJson = False) -> None:
+    """List the analysts of all projects."""
+
+    async def run(settings: Settings) -> None:
+        async with _database(settings) as pool:
+            found = await list_analysts(pool)
+        if as_json:
+            typer.echo(orjson.dumps([asdict(each) for each in found]).decode())
+            return
+        table = Table("role", "project", box=None)
+        for each in found:
+            table.add_row(each.role, each.project)
+        Console(markup=False).print(table)
+
+    carry_out(run)
+
+
+def psql(
+    project: Project = DEFAULT_PROJECT,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of psql.")
+    ] = None,
+) -> None:
+    """Open psql as an analyst of a project.
+
+    Creates an analyst for this shell, and removes it at the end.
+    """
+
+    async def run(settings: Settings) -> None:
+        role = f"tracer_psql_{secrets.token_hex(4)}"
+        async with _database(settings) as pool:
+            new = await add_analyst(pool, role, project)
+            try:
+                code = await _run_psql(new, arguments or [])
+            finally:
+                await remove_analyst(pool, role)
+        if code:
+            raise typer.Exit(code)
+
+    carry_out(run)
+
+
+async def _run_psql(analyst: NewAnalyst, arguments: list[str]) -> int:
+    """Run psql in the foreground and return its exit code."""
+    # All users of the machine can read the arguments of a process, and not its environment.
+    password = analyst.password or ""
+    address = analyst.url.replace(f":{password}@", "@", 1)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # in psql, Ctrl-C cancels a query
+    try:
+        process = await asyncio.create_subprocess_exec(
+            _psql(), address, *arguments, env={**os.environ, "PGPASSWORD": password}
+        )
+        return await process.wait()
+    except FileNotFoundError as error:
+        raise ConfigurationError("psql was not found. Install PostgreSQL's client.") from error
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _psql() -> str:
+    """Return `psql` if a shell can find it, else the path of the one in the embedded Postgres."""
+    if shutil.which("psql") is None:
+        with suppress(StoreUnavailable):
+            return str(installed_programs() / "psql")
+    return "psql"
+
+
+@asynccontextmanager
+async def _database(settings: Settings) -> AsyncIterator[Pool]:
+    """Give connections to the migrated database as its owner."""
+    async with assembly.database(settings) as url, open_pool(url) as pool:
+        yield pool

@@ -1,0 +1,133 @@
+"""The `tracer prune` and `tracer erase` commands: beside the database."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+from uuid import UUID
+
+import orjson
+import typer
+
+from api.commands.terminal import AsJson, Project, carry_out, progress_bar, said
+from tracer import assembly
+from tracer.errors import BadRequest
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.settings import Settings
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion, PurgeResult
+from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.write_redaction import Admission
+
+
+def prune(
+    project: Annotated[
+        str | None, typer.Option(help="The project; unless given, all of them.")
+    ] = None,
+    older_than: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DAYS", min=0, max=36_500, help="Instead of what the projects say they keep."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the runs, and delete nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the runs that projects do not keep any longer. Servers do so by themselves."""
+
+    async def run(settings: Settings) -> None:
+        told = []
+        async with (
+            assembly.database(settings) as url,
+            assembly.project_settings(url, project) as found,
+        ):
+            for name, each in found.items():
+                async with assembly.deletion(url, name) as deletion:
+                    told.append(
+                        {"project": name, **await _prune(deletion, each, name, older_than, dry_run)}
+                    )
+        if as_json:
+            typer.echo(orjson.dumps(told).decode())
+            return
+        for line in told:
+            said.print(f"{line['project']}: {_in_words(line)}", markup=False)
+
+    carry_out(run)
+
+
+async def _prune(
+    deletion: PostgresDeletion,
+    settings: SettingsOfProject,
+    name: str,
+    older_than: int | None,
+    dry_run: bool,
+) -> dict[str, int]:
+    """Prune a project, and return what was done, or with `dry_run` would be."""
+    kept = await settings.read()
+    if older_than is not None:
+        kept = replace(kept, keep_days=older_than, keep_runs=None)
+    total = await deletion.count(kept)
+    if dry_run:
+        return {"wouldDelete": total}
+    done = PurgeResult()
+    with progress_bar() as progress:
+        shown = progress.add_task(name, total=total)
+        async for result in deletion.prune(kept):
+            done += result
+            progress.update(shown, completed=done.runs, total=max(total, done.runs))
+    return asdict(done)
+
+
+def _in_words(done: dict[str, Any]) -> str:
+    if "wouldDelete" in done:
+        return f"{done['wouldDelete']} runs would be deleted."
+    return f"{done['runs']} runs deleted, {done['records']} records, {done['spans']} spans."
+
+
+def erase(
+    subject: Annotated[
+        str | None, typer.Option(help="Whose runs to delete: all with this `subject`.")
+    ] = None,
+    run_id: Annotated[
+        UUID | None, typer.Option("--run", metavar="ROOT_PLAN_ID", help="The run to delete.")
+    ] = None,
+    project: Project = DEFAULT_PROJECT,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a run, or all runs of a subject, with everything below; count what is left."""
+
+    async def run(settings: Settings) -> None:
+        if subject and run_id is not None:
+            raise BadRequest("Name either a subject or a run: --subject and --run are two ways.")
+        if not subject and run_id is None:
+            raise BadRequest("Name a subject with --subject or a run with --run.")
+        async with (
+            assembly.database(settings) as url,
+            assembly.deletion(url, project) as deletion,
+            assembly.reprojection(url, project) as reprojection,
+        ):
+            with said.status("Deleting …"):
+                if run_id is not None:
+                    done = await deletion.erase_run(run_id)
+                else:
+                    kept_as = Admission(settings.redaction).subject(subject or "")
+                    done = await deletion.erase_subject(kept_as, reprojection.settle)
+        if as_json:
+            typer.echo(orjson.dumps(asdict(done)).decode())
+        else:
+            said.print(
+                f"Deleted: {done.runs} runs, {done.records} records, {done.spans} spans."
+                f" Left of them: {done.left}."
+            )
+            if done.unprojected:
+                said.print(
+                    "The spans of these runs could not be projected, so their subject is not known:"
+                    f" {', '.join(map(str, done.unprojected))}. Run `tracer reproject RUN …` and"
+                    " erase the subject again, or delete a run with `tracer erase --run RUN`.",
+                    markup=False,
+                )
+        if done.left or done.unprojected:
+            raise typer.Exit(1)
+
+    carry_out(run)

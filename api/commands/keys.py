@@ -1,0 +1,142 @@
+"""The `tracer keys` commands: beside the database, for every project."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+from uuid import UUID
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from api.commands.first_key import first_key_notice
+from api.commands.terminal import AsJson, Project, carry_out, said
+from tracer import assembly
+from tracer.assembly import KeyRing
+from tracer.errors import BadRequest
+from tracer.records.access import ApiKey, Scope
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.settings import Settings
+
+keys = typer.Typer(
+    name="keys", help="Make, list and revoke the keys that let in.", no_args_is_help=True
+)
+
+
+@keys.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the key is for.")],
+    scopes: Annotated[
+        list[Scope],
+        typer.Option("--scope", help="What it allows; may be given several times."),
+    ],
+    project: Project = DEFAULT_PROJECT,
+    is_confirmed: Annotated[
+        bool,
+        typer.Option("--yes", help="Do not ask if the first key closes projects that have runs."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a key and print it, this once. The project is created if it does not exist.
+
+    The first key of a server closes it to requests without a key, in every project.
+    """
+    must_ask = False
+
+    async def run(settings: Settings) -> None:
+        nonlocal must_ask
+        async with _key_ring(settings) as ring:
+            if not must_ask:
+                closed = await ring.closed_by_first_key(project)
+                if closed is not None:
+                    said.print(first_key_notice(closed), markup=False)
+                must_ask = bool(closed) and not is_confirmed
+                if must_ask:
+                    _check_terminal()
+                    return
+            new = await (await ring.made(project)).create(name, scopes)
+        if as_json:
+            _print_json({**_shown(new.key), "secret": new.secret})
+            return
+        said.print(f"The key {new.key.name!r} of the project {new.key.project!r}:", markup=False)
+        typer.echo(new.secret)
+        said.print("It is shown this once: keep it where secrets are kept.")
+
+    carry_out(run)
+    if must_ask:  # outside of the event loop, so that Ctrl-C ends the question
+        typer.confirm("Create the key?", abort=True, err=True)
+        carry_out(run)
+
+
+@keys.command(name="list")
+def list_keys(as_json: AsJson = False) -> None:
+    """List the keys of all projects, with those that were revoked."""
+
+    async def run(settings: Settings) -> None:
+        async with _key_ring(settings) as ring:
+            found = [key for each in await ring.all() for key in await each.list_keys()]
+        if as_json:
+            _print_json([_shown(key) for key in found])
+            return
+        headings = ("id", "project", "name", "scopes", "made", "last used", "revoked")
+        table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
+        for key in found:
+            moments = (key.created_at, key.last_used_at, key.revoked_at)
+            times = ("" if at is None else f"{at:%Y-%m-%d %H:%M}" for at in moments)
+            table.add_row(str(key.key_id), key.project, key.name, " ".join(key.scopes), *times)
+        # An id that is cut short is of no use: rather let the terminal break the line.
+        Console(markup=False, width=400).print(table)
+
+    carry_out(run)
+
+
+@keys.command()
+def revoke(
+    key_id: Annotated[UUID, typer.Argument(metavar="KEY_ID", help="The key, as listed.")],
+) -> None:
+    """Revoke a key: within two seconds it opens nothing any more."""
+
+    async def run(settings: Settings) -> None:
+        async with _key_ring(settings) as ring:
+            for each in await ring.all():
+                if any(key.key_id == key_id for key in await each.list_keys()):
+                    await each.revoke(key_id)
+                    said.print("The key is revoked.")
+                    return
+        raise BadRequest(f"There is no key with the id '{key_id}'. See `tracer keys list`.")
+
+    carry_out(run)
+
+
+def _check_terminal() -> None:
+    if not sys.stdin.isatty():
+        raise BadRequest(
+            "The key was not created: it closes the projects above, and standard input is no "
+            "terminal to ask for confirmation. Run the command again with --yes."
+        )
+
+
+@asynccontextmanager
+async def _key_ring(settings: Settings) -> AsyncIterator[KeyRing]:
+    async with assembly.database(settings) as url, assembly.key_ring(url) as ring:
+        yield ring
+
+
+def _shown(key: ApiKey) -> dict[str, object]:
+    return {
+        "keyId": key.key_id,
+        "project": key.project,
+        "name": key.name,
+        "scopes": key.scopes,
+        "createdAt": key.created_at,
+        "lastUsedAt": key.last_used_at,
+        "revokedAt": key.revoked_at,
+    }
+
+
+def _print_json(value: object) -> None:
+    typer.echo(orjson.dumps(value, option=orjson.OPT_UTC_Z).decode())

@@ -1,0 +1,102 @@
+"""The `tracer projects` commands: beside the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from api.commands.terminal import AsJson, carry_out, said
+from tracer import assembly
+from tracer.errors import BadRequest
+from tracer.records.project_settings import ProjectSettings
+from tracer.redaction.payloads import PayloadPolicy
+from tracer.settings import Settings
+from tracer.storage.postgres.projects.projects import Changes
+
+projects = typer.Typer(
+    name="projects", help="Say what projects keep, and for how long.", no_args_is_help=True
+)
+
+_FOR_EVER = "none"
+
+
+@projects.command(name="list")
+def list_projects(as_json: AsJson = False) -> None:
+    """List the projects, and what they keep."""
+
+    async def run(settings: Settings) -> None:
+        async with assembly.database(settings) as url, assembly.project_settings(url) as found:
+            kept = {name: await each.read() for name, each in found.items()}
+        if as_json:
+            shown = [{"name": name, **_shown(each)} for name, each in kept.items()]
+            typer.echo(orjson.dumps(shown).decode())
+            return
+        headings = ("name", "keep days", "keep runs", "payloads")
+        table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
+        for name, each in kept.items():
+            limits = (each.keep_days, each.keep_runs)
+            table.add_row(name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads)
+        Console(markup=False, width=400).print(table)
+
+    carry_out(run)
+
+
+@projects.command(name="set")
+def set_project(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The project.")],
+    keep_days: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Delete runs so long after they ended, or `none`."),
+    ] = None,
+    keep_runs: Annotated[
+        str | None,
+        typer.Option(metavar="RUNS", help="Delete the oldest of more runs, or `none`."),
+    ] = None,
+    payloads: Annotated[
+        PayloadPolicy | None, typer.Option(help="What to keep of arguments, results and the like.")
+    ] = None,
+) -> None:
+    """Change what a project keeps. What is not named stays as it is."""
+
+    async def run(settings: Settings) -> None:
+        changes: Changes = {}
+        if keep_days is not None:
+            changes["keep_days"] = _limit(keep_days)
+        if keep_runs is not None:
+            changes["keep_runs"] = _limit(keep_runs)
+        if payloads is not None:
+            changes["payloads"] = payloads
+        async with (
+            assembly.database(settings) as url,
+            assembly.project_settings(url, name) as found,
+        ):
+            kept = await found[name].change(**changes)
+        said.print(f"{name}: {_in_words(kept)}", markup=False)
+
+    carry_out(run)
+
+
+def _limit(given: str) -> int | None:
+    if given == _FOR_EVER:
+        return None
+    if not given.isdecimal():
+        raise BadRequest(f"{given!r} is neither a number nor `{_FOR_EVER}`.")
+    return int(given[:20])  # more digits are too many all the same
+
+
+def _shown(settings: ProjectSettings) -> dict[str, object]:
+    return {
+        "keepDays": settings.keep_days,
+        "keepRuns": settings.keep_runs,
+        "payloads": settings.payloads,
+    }
+
+
+def _in_words(settings: ProjectSettings) -> str:
+    days = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
+    runs = "" if settings.keep_runs is None else f", {settings.keep_runs} at most"
+    return f"runs are kept {days}{runs}; payloads: {settings.payloads}."

@@ -1,0 +1,185 @@
+"""Serving the application on an address, and who may reach it there."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+from asyncio import Task
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import uvicorn
+
+from api.app import create_app
+from api.commands.first_key import first_key_notice
+from api.commands.terminal import said
+from api.http.header_limits import HeaderLimits
+from api.http.proxies import VARIABLE, behind_proxies
+from api.middleware.authentication import Access, is_loopback
+from api.middleware.rate_limit import RateLimits
+from api.observability.metrics import Metrics
+from api.observability.own_spans import OwnSpans, own_spans
+from tracer import assembly
+from tracer.assembly import Parts
+from tracer.errors import ConfigurationError
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.runtime.application import Application
+from tracer.settings import Settings
+
+DEFAULT_HOST = "127.0.0.1"
+FREE_PORT = 0
+DRAIN_SECONDS = 5
+"""How long requests in hand have when the server is told to end."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command, which has more than it to put away."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that goes on."""
+
+    parts: Parts
+    address: str
+    serving: Task[None]
+    """Ends when the server does."""
+
+
+@asynccontextmanager
+async def served(
+    settings: Settings,
+    application: Application,
+    host: str = DEFAULT_HOST,
+    port: int = FREE_PORT,
+    migrated: bool = True,
+    project: str = DEFAULT_PROJECT,
+    first_key: bool = False,
+) -> AsyncIterator[Served]:
+    """Serve an application while inside: its own tools may call the server, too."""
+    with closing(_listen(host, port)) as listener:
+        # What listens everywhere is reached on this machine.
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        shown = f"[{reached}]" if ":" in reached else reached
+        address = f"http://{shown}:{listener.getsockname()[1]}"
+        metrics = Metrics()
+        async with (
+            assembly.database(settings, migrated=migrated) as url,
+            assembly.parts(
+                settings, url, application, address, project, metrics.note_commit
+            ) as parts,
+            own_spans(os.environ) as spans,
+        ):
+            if first_key:
+                await _make_first_key(parts, project)
+            await _check_address(parts, host)
+            async with _serving(settings, parts, listener, spans, metrics) as serving:
+                yield Served(parts, address, serving)
+
+
+async def _make_first_key(parts: Parts, project: str) -> None:
+    """Create and print an admin key, after a notice, if the server never had a key."""
+    assert parts.stores is not None
+    closed = await parts.stores.closed_by_first_key(project)
+    if closed is not None:
+        said.print(first_key_notice(closed), markup=False)
+    new = await parts.stores.make_first_key(parts.project_id)
+    if new is not None:
+        said.print(f"The first key, for everything in the project {new.key.project!r}:")
+        print(new.secret, flush=True)
+        said.print("It is shown this once. Sign in with it, or set it as TRACER_API_KEY.")
+
+
+async def _check_address(parts: Parts, host: str) -> None:
+    """Refuse an address that others can reach while nobody needs a key.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    assert parts.callers is not None
+    if not is_loopback(host) and not await parts.callers.are_keys_needed():
+        raise ConfigurationError(
+            f"On {host} others can reach the server, and nobody needs a key yet. Make one first, "
+            "with `tracer keys create NAME --scope admin` or with --first-key, or listen on "
+            f"{DEFAULT_HOST}."
+        )
+
+
+@asynccontextmanager
+async def _serving(
+    settings: Settings,
+    parts: Parts,
+    listener: socket.socket,
+    spans: OwnSpans,
+    metrics: Metrics,
+) -> AsyncIterator[Task[None]]:
+    """Serve while inside; give the task that ends when the server does."""
+    hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
+    limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
+    access = Access(parts.callers, hosts)
+    app = create_app(parts, access=access, limits=limits, spans=spans, metrics=metrics)
+    config = uvicorn.Config(
+        behind_proxies(app, os.environ.get(VARIABLE, "")),
+        http=HeaderLimits,
+        proxy_headers=False,  # `behind_proxies` is stricter
+        log_config=None,
+        access_log=False,  # `RequestLog` writes one without paths
+        # A browser's open connections must not hold the end up.
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        server_header=False,
+    )
+    # What is there by now stays: each look for garbage would go through all of it again, for as
+    # long as it takes to read a tree. A large tree is no garbage either: look less often.
+    gc.freeze()
+    gc.set_threshold(50_000)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    # A server that fails before it listens must not be waited for; `serving` tells why.
+    serving.add_done_callback(lambda _: server.listens.set())
+    try:
+        await server.listens.wait()
+        yield serving
+    finally:
+        parts.end_watching()
+        server.should_exit = True
+        await serving
+
+
+def _hosts(listed: str) -> Iterator[str]:
+    """Yield the names of a list with commas, without ports and in lower case."""
+    for each in listed.split(","):
+        if each.strip():
+            yield urlsplit(f"//{each.strip()}").hostname or ""
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named, so that asyncio sees TCP and sends each part of an answer at once: a short one would
+    # wait 40 ms for the acknowledgement of its headers.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"Can't listen on {host} port {port}: {error.strerror}. "
+            "Give another address with --host, or another port with --port: 0 for a free one."
+        ) from error
+    return listener

@@ -1,0 +1,143 @@
+"""The `tracer pack-spans` and `tracer reproject` commands. They need the database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated
+from uuid import UUID
+
+import orjson
+import typer
+from rich.progress import Progress
+
+from api.commands.terminal import AsJson, Project, carry_out, progress_bar, said
+from tracer import assembly
+from tracer.errors import BadRequest
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.settings import Settings
+from tracer.storage.postgres.spans.packing import SpanPacking
+from tracer.storage.postgres.spans.reprojection import Reprojection
+
+AnyProject = Annotated[str | None, typer.Option(help="The project; all projects if omitted.")]
+
+
+def pack_spans(project: AnyProject = None, as_json: AsJson = False) -> None:
+    """Move spans that earlier versions stored into compressed blocks. Servers do so, too."""
+
+    async def run(settings: Settings) -> None:
+        done = []
+        async with (
+            assembly.database(settings) as url,
+            assembly.span_packing(url, project) as found,
+        ):
+            with progress_bar() as progress:
+                for name, packing in found.items():
+                    runs = await _packed(packing, name, progress)
+                    done.append({"project": name, "runs": runs, "left": await packing.count()})
+        if as_json:
+            typer.echo(orjson.dumps(done).decode())
+            return
+        for line in done:
+            left = f" {line['left']} runs are left: run the command again." if line["left"] else ""
+            said.print(
+                f"{line['project']}: packed the spans of {line['runs']} runs.{left}", markup=False
+            )
+
+    carry_out(run)
+
+
+async def _packed(packing: SpanPacking, name: str, progress: Progress) -> int:
+    """Pack the spans of a project, and return of how many runs."""
+    total = await packing.count()
+    shown = progress.add_task(name, total=total)
+    runs = 0
+    async with aclosing(packing.pack()) as working:
+        async for _ in working:
+            runs += 1
+            progress.update(shown, completed=runs, total=max(total, runs))
+    return runs
+
+
+def reproject(
+    runs: Annotated[
+        list[UUID] | None, typer.Argument(metavar="RUN", help="The root plan ids of runs.")
+    ] = None,
+    all_runs: Annotated[bool, typer.Option("--all", help="All runs of the project.")] = False,
+    prices: Annotated[
+        bool, typer.Option("--prices", help="Compute costs by the current price list.")
+    ] = False,
+    project: Project = DEFAULT_PROJECT,
+    as_json: AsJson = False,
+) -> None:
+    """Derive the records of runs from their spans again, as the current version does."""
+
+    async def run(settings: Settings) -> None:
+        if bool(runs) == all_runs:
+            raise BadRequest("Name runs, or pass --all.")
+        done = Reprojected()
+        async with (
+            assembly.database(settings) as url,
+            assembly.reprojection(url, project) as reprojection,
+        ):
+            with progress_bar() as progress:
+                total = len(set(runs)) if runs else await reprojection.count()
+                shown = progress.add_task(project, total=total)
+                async for batch in _batches(reprojection, runs):
+                    waiting = await reprojection.request(batch, with_prices=prices)
+                    done.rejected += sorted(set(batch) - waiting.goals.keys())
+                    before, count = done.runs, len(waiting.goals)
+                    async for state in reprojection.wait(waiting):
+                        if state.is_here and not done.is_here:
+                            said.print("No projector takes the runs: projecting in this process.")
+                            done.is_here = True
+                        done.runs = before + count - len(state.goals) - len(state.failed)
+                        progress.update(shown, completed=done.runs + len(done.failed))
+                    done.failed += sorted(waiting.failed | waiting.goals.keys())
+        _tell(done, as_json=as_json)
+
+    carry_out(run)
+
+
+@dataclass
+class Reprojected:
+    """The result of `tracer reproject`."""
+
+    runs: int = 0
+    """How many runs were projected or deleted meanwhile."""
+    failed: list[UUID] = field(default_factory=list)
+    rejected: list[UUID] = field(default_factory=list)
+    """Runs that cannot be projected again."""
+    is_here: bool = False
+
+
+async def _batches(
+    reprojection: Reprojection, runs: list[UUID] | None
+) -> AsyncIterator[list[UUID]]:
+    if runs:
+        yield sorted(set(runs))
+        return
+    async for batch in reprojection.batches():
+        yield batch
+
+
+def _tell(done: Reprojected, *, as_json: bool) -> None:
+    """Print the result. Exits with 1 if a run was not projected."""
+    if as_json:
+        shown = {"runs": done.runs, "failed": done.failed, "rejected": done.rejected}
+        typer.echo(orjson.dumps(shown).decode())
+    else:
+        said.print(f"{done.runs} runs were projected again.")
+        for why, found in (
+            ("The projection of these runs failed; see their `projectionError`", done.failed),
+            (
+                "These runs do not exist, were deleted, arrived as events, or were projected by a"
+                " newer version",
+                done.rejected,
+            ),
+        ):
+            if found:
+                said.print(f"{why}: {', '.join(map(str, found))}.", markup=False)
+    if done.failed or done.rejected:
+        raise typer.Exit(1)

@@ -1,0 +1,129 @@
+"""The `tracer spool` commands: list, send and delete events that wait on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from api.commands.terminal import AsJson, carry_out, said
+from tracer import assembly
+from tracer.recorder.spool_files import (
+    DIRECTORY,
+    SpoolFile,
+    delete_spool_file,
+    is_http,
+    list_spool_files,
+    read_spool_file,
+    spool_path,
+)
+from tracer.settings import Settings
+
+spool = typer.Typer(
+    name="spool",
+    help="List, send or delete events that wait on this machine.",
+    no_args_is_help=True,
+)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="The file, as listed, or its path.")]
+
+
+@spool.command(name="list")
+def list_spools(as_json: AsJson = False) -> None:
+    """List the spool files in TRACER_HOME."""
+
+    async def run(settings: Settings) -> None:
+        found = [_shown(each, settings) for each in list_spool_files(settings.home)]
+        if as_json:
+            typer.echo(orjson.dumps(found, option=orjson.OPT_UTC_Z).decode())
+            return
+        if not found:
+            said.print(f"There are no spool files in {settings.home / DIRECTORY}.", markup=False)
+            return
+        said.print(f"Spool files in {settings.home / DIRECTORY}:", markup=False)
+        headings = ("file", "address", "key", "events", "oldest", "size", "open")
+        table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
+        for each in found:
+            oldest = each["oldest"]
+            table.add_row(
+                str(each["file"]),
+                str(each["address"] or "unknown"),
+                str(each["key"] or ""),
+                str(each["events"]),
+                "" if oldest is None else f"{oldest:%Y-%m-%d %H:%M}",
+                f"{each['bytes']:,} B",
+                "yes" if each["isOpen"] else "no",
+            )
+        Console(markup=False, width=400).print(table)
+
+    carry_out(run)
+
+
+@spool.command()
+def send(file: File) -> None:
+    """Send a file's events to its address with the key in TRACER_API_KEY.
+
+    The key may be of another project than the key that the events were recorded with: the events
+    are then stored in that project.
+    """
+
+    async def run(settings: Settings) -> None:
+        counts = await assembly.send_spool(settings, _path(settings, file))
+        said.print(f"{counts.stored} events were sent.", markup=False)
+        if counts.refused:
+            said.print(f"{counts.refused} were rejected by the server: see the lines above.")
+        if counts.dropped:
+            said.print(f"{counts.dropped} could not be read and were removed.")
+
+    carry_out(run)
+
+
+@spool.command()
+def discard(
+    file: File, is_confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+) -> None:
+    """Delete a file with all events in it."""
+
+    async def run(settings: Settings) -> None:
+        path = _path(settings, file)
+        events = read_spool_file(path).events
+        if not is_confirmed:
+            typer.confirm(f"Delete {path} with {events} events?", abort=True, err=True)
+        delete_spool_file(path)
+        said.print(f"{events} events were deleted.", markup=False)
+
+    carry_out(run)
+
+
+def _path(settings: Settings, file: str) -> Path:
+    listed = settings.home / DIRECTORY / file
+    return listed if listed.exists() else Path(file)
+
+
+def _shown(file: SpoolFile, settings: Settings) -> dict[str, object]:
+    return {
+        "file": file.path.name,
+        "address": file.destination and file.destination.address,
+        "key": _key(file, settings),
+        "events": file.events,
+        "oldest": file.oldest,
+        "bytes": file.size,
+        "isOpen": file.is_open,
+    }
+
+
+def _key(file: SpoolFile, settings: Settings) -> str | None:
+    """Return which key the events were recorded with; None for a database, which has no keys."""
+    if file.destination is None:
+        return "unknown"
+    if not is_http(file.destination.address):
+        return None
+    if not file.destination.has_key:
+        return "none"
+    key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    current = spool_path(settings.home, file.destination.address, api_key=key)
+    return "TRACER_API_KEY" if current.name == file.path.name else "another"

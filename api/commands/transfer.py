@@ -1,0 +1,167 @@
+"""The commands that write runs to files and read them back."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, BinaryIO
+from uuid import UUID
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from api.commands.terminal import Project, carry_out, said
+from api.freshness import FRESH_SECONDS
+from tracer import assembly
+from tracer.assembly import Stores
+from tracer.errors import BadRequest
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.records.record_classes import Kind
+from tracer.settings import Settings
+from tracer.transfer.exporting import Format, exported
+from tracer.transfer.files import Piece, pieces
+from tracer.transfer.importing import Imported, Importer
+
+STANDARD_INPUT = "-"
+
+
+def export_run(
+    root_plan_id: Annotated[
+        UUID, typer.Argument(metavar="ROOT_PLAN_ID", help="The run's root plan.")
+    ],
+    wanted: Annotated[
+        Format,
+        typer.Option("--format", help="Everything as JSON lines, or OpenTelemetry's protobuf."),
+    ] = Format.JSONL,
+    output: Annotated[
+        Path | None, typer.Option(help="The file to write; standard output unless given.")
+    ] = None,
+    project: Project = DEFAULT_PROJECT,
+) -> None:
+    """Write a run, whole: `tracer import` brings it back."""
+
+    async def run(settings: Settings) -> None:
+        if output is None and wanted is Format.OTLP and sys.stdout.isatty():
+            raise BadRequest("OTLP is no text: give --output FILE, or send it on to a program.")
+        async with _stores(settings, project) as stores:
+            behind = await stores.projection.catch_up(
+                Kind.RUN, root_plan_id, seconds=FRESH_SECONDS, any_size=True
+            )
+            whole = await stores.reader.read_whole_run(root_plan_id)
+        if behind is not None:
+            reason = behind.error or "they wait for a projector"
+            said.print(
+                f"The records in this file lack {behind.spans} of its spans: {reason}.",
+                style="red",
+                markup=False,
+            )
+        with _written_to(output) as file:
+            file.writelines(exported(whole, wanted))
+
+    carry_out(run)
+
+
+def import_files(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Files to read; - is standard input.")
+    ],
+    project: Project = DEFAULT_PROJECT,
+) -> None:
+    """Read runs from files of JSON lines or OTLP, packed with gzip or not.
+
+    What is there already is merged with what a file says: importing it again changes nothing.
+    """
+
+    async def run(settings: Settings) -> None:
+        imported = Imported()
+        with ExitStack() as stack:
+            opened = [stack.enter_context(_read_from(path)) for path in files]
+            async with _stores(settings, project) as stores:
+                with _progress() as progress:
+                    for path, file in zip(files, opened, strict=True):
+                        read = _counted(progress, path, file)
+                        await Importer(stores.writer, imported).take(read)
+        _tell(imported)
+
+    carry_out(run)
+
+
+@asynccontextmanager
+async def _stores(settings: Settings, project: str) -> AsyncIterator[Stores]:
+    async with (
+        assembly.database(settings) as url,
+        assembly.stores(settings, url, project) as stores,
+    ):
+        yield stores
+
+
+@contextmanager
+def _written_to(path: Path | None) -> Iterator[BinaryIO]:
+    """Give the file at `path`, or standard output."""
+    try:
+        if path is None:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        else:
+            with path.open("wb") as file:
+                yield file
+    except BrokenPipeError:
+        # Who reads has seen enough. Python would fail once more at its end, when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except OSError as error:
+        raise BadRequest(f"Can't write {path}: {error.strerror}.") from error
+
+
+@contextmanager
+def _read_from(path: Path) -> Iterator[BinaryIO]:
+    """Give the file at `path`, or standard input."""
+    if str(path) == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise BadRequest(f"Can't read {path}: {error.strerror}.") from error
+    with file:
+        yield file
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=said)
+
+
+def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
+    """Yield what a file holds, showing how far it is read."""
+    is_sized = str(path) != STANDARD_INPUT and path.is_file()
+    shown = progress.add_task(path.name, total=path.stat().st_size if is_sized else None)
+    read = 0
+    for piece in pieces(file):
+        read += piece.size
+        progress.update(shown, completed=file.tell() if is_sized else read)
+        yield replace(piece, place=f"{path.name}, {piece.place}")
+    progress.update(shown, completed=file.tell() if is_sized else read)
+
+
+def _tell(imported: Imported) -> None:
+    """Say what was stored and what was not.
+
+    Raises:
+        typer.Exit: Something was refused.
+    """
+    for reason in imported.reasons:
+        said.print(reason, style="red", markup=False)
+    left_out = imported.refused - len(imported.reasons)
+    if left_out:
+        said.print(f"And {left_out} more.", style="red")
+    said.print(
+        f"Runs: {len(imported.runs)}, records: {imported.records}, spans: {imported.spans},"
+        f" refused: {imported.refused}."
+    )
+    if imported.refused:
+        raise typer.Exit(1)

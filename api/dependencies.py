@@ -1,0 +1,191 @@
+"""What the routes stand on, as FastAPI dependencies, each of the caller's project.
+
+Whoever asks for one has to be allowed to: the scope that a route needs follows from what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Query, Request
+
+from api.freshness import Freshness, freshness_of, up_to_date
+from api.http.intake import Intake
+from api.middleware.authentication import CheckCaller
+from api.observability.metrics import Metrics
+from api.observability.own_spans import OwnSpans
+from api.placed_spans import KnownPlaces
+from api.run_events import StreamSettings
+from tracer.assembly import Parts
+from tracer.errors import ConfigurationError, NotAllowed
+from tracer.records.access import Caller, Scope
+from tracer.runtime.launcher import CancelWishes, RunLauncher
+from tracer.storage.postgres.project_stores import ProjectStore
+from tracer.storage.postgres.projects.api_keys import ApiKeys
+from tracer.storage.postgres.projects.authentication import Callers
+from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.store import SpanProjection, TraceReader, TraceWriter
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """A dependency: the caller, where a scope allows it. The OpenAPI document tells which."""
+
+    scope: Scope | None
+    """None: whoever is known."""
+
+    async def __call__(self, request: Request) -> Caller:
+        """Return who asks.
+
+        Raises:
+            NotAllowed: The scope is not among the caller's.
+        """
+        caller = request.state.caller
+        assert isinstance(caller, Caller)
+        if self.scope is not None and not caller.may(self.scope):
+            raise NotAllowed(f"That needs a key with the scope `{self.scope}`.")
+        return caller
+
+
+Known = Annotated[Caller, Depends(Allowed(None))]
+Recording = Annotated[Caller, Depends(Allowed(Scope.RECORD))]
+Reading = Annotated[Caller, Depends(Allowed(Scope.READ))]
+Administering = Annotated[Caller, Depends(Allowed(Scope.ADMIN))]
+
+
+Value = TypeVar("Value")
+
+
+def _from_state(name: str, kind: type[Value]) -> Callable[[Request], Awaitable[Value]]:
+    """Return a dependency that returns an attribute of the application's state."""
+
+    async def from_state(request: Request) -> Value:
+        value = getattr(request.app.state, name)
+        assert isinstance(value, kind)
+        return value
+
+    return from_state
+
+
+parts_of = _from_state("parts", Parts)
+intake_of = _from_state("intake", Intake)
+metrics_of = _from_state("metrics", Metrics)
+own_spans_of = _from_state("spans", OwnSpans)
+
+AllParts = Annotated[Parts, Depends(parts_of)]
+Spans = Annotated[OwnSpans, Depends(own_spans_of)]
+"""Makes the server's own spans."""
+
+
+async def _store(parts: Parts, caller: Caller) -> Parts | ProjectStore:
+    """Return the two sides of the caller's store: the one place where a request meets a project."""
+    if caller.project_id == parts.project_id:
+        return parts
+    if parts.stores is None:
+        raise NotAllowed("This server has no other project.")
+    return await parts.stores.of(caller.project_id)
+
+
+async def _projected_reader(parts: AllParts, caller: Reading, spans: Spans) -> TraceReader:
+    return spans.around((await _store(parts, caller)).reader)
+
+
+async def reader_for(
+    request: Request,
+    parts: AllParts,
+    caller: Reading,
+    spans: Spans,
+    fresh: Annotated[
+        bool,
+        Query(
+            description="Whether to wait up to 30 seconds until the answer includes every span "
+            "that was accepted before the request. Without it a read waits up to 2 seconds for up "
+            "to 5,000 spans. An answer that lacks spans has the header `Tracer-Behind`."
+        ),
+    ] = False,
+) -> TraceReader:
+    """Return what reads the caller's project, runs and records with their newest spans."""
+    store, freshness = await _store(parts, caller), freshness_of(request)
+    freshness.is_wanted = fresh
+    projection = None if store.projection is None else spans.around(store.projection)
+    return up_to_date(spans.around(store.reader), projection, freshness)
+
+
+async def projection_for(parts: AllParts, caller: Recording) -> SpanProjection | None:
+    """Return what projects the spans of the caller's project, if anything does."""
+    return (await _store(parts, caller)).projection
+
+
+async def _freshness(request: Request) -> Freshness:
+    return freshness_of(request)
+
+
+async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
+    return (await _store(parts, caller)).reader
+
+
+async def writer_for(parts: AllParts, caller: Recording, spans: Spans) -> TraceWriter:
+    """Return the writer of the caller's project."""
+    return spans.around((await _store(parts, caller)).writer)
+
+
+async def _watch(parts: AllParts, caller: Reading) -> RunWatch:
+    return (await _store(parts, caller)).watch
+
+
+async def _launcher(parts: AllParts, caller: Administering) -> RunLauncher:
+    if caller.project_id != parts.project_id:
+        raise NotAllowed("The agents of this server work for another project.")
+    return parts.launcher
+
+
+async def _keys(parts: AllParts, caller: Administering) -> ApiKeys:
+    if parts.stores is None:
+        raise ConfigurationError("This server keeps no keys.")
+    if caller.key_id is None:
+        raise NotAllowed("The first key is made beside the database: `tracer keys create NAME`.")
+    return (await parts.stores.of(caller.project_id)).keys
+
+
+async def _kept(parts: AllParts, caller: Known) -> SettingsOfProject:
+    if parts.stores is None:
+        raise ConfigurationError("This server has no projects.")
+    return (await parts.stores.of(caller.project_id)).settings
+
+
+async def _callers(parts: AllParts) -> Callers:
+    if parts.callers is None:
+        raise ConfigurationError("This server keeps no keys.")
+    return parts.callers
+
+
+async def _check_caller(request: Request) -> CheckCaller:
+    check: CheckCaller = request.state.check_caller
+    return check
+
+
+Reader = Annotated[TraceReader, Depends(reader_for)]
+"""Reads runs and records. Projects their pending spans first."""
+ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
+"""Reads the last projection: for lists, statistics and live changes."""
+Fresh = Annotated[Freshness, Depends(_freshness)]
+"""Whether the answer includes every accepted span. Complete after the last read."""
+Projection = Annotated[SpanProjection | None, Depends(projection_for)]
+Wishes = Annotated[CancelWishes, Depends(_wishes)]
+"""What whoever records may read."""
+Writer = Annotated[TraceWriter, Depends(writer_for)]
+Keys = Annotated[ApiKeys, Depends(_keys)]
+Kept = Annotated[SettingsOfProject, Depends(_kept)]
+"""What the caller's project keeps, and for how long."""
+WhoCalls = Annotated[Callers, Depends(_callers)]
+Watch = Annotated[RunWatch, Depends(_watch)]
+CallerCheck = Annotated[CheckCaller, Depends(_check_caller)]
+"""Finds out if the caller is still known."""
+Launcher = Annotated[RunLauncher, Depends(_launcher)]
+RecordingIntake = Annotated[Intake, Depends(intake_of)]
+Measures = Annotated[Metrics, Depends(metrics_of)]
+LiveSettings = Annotated[StreamSettings, Depends(_from_state("stream_settings", StreamSettings))]
+Places = Annotated[KnownPlaces, Depends(_from_state("places", KnownPlaces))]

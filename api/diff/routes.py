@@ -1,0 +1,60 @@
+"""Two runs compared."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from fastapi import APIRouter, Path, Request, Response
+
+from api.dependencies import Reader
+from api.diff.schemas import DIFF_EXAMPLE, RunDiff
+from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.disconnection import until_client_leaves
+from api.http.problems import documented
+from api.plans.tree_json import tree_json
+from tracer.lineage.diff import diff_trees
+from tracer.lineage.tree import Payloads, TreeRows, build_tree
+from tracer.records.record_classes import Kind
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+_DIFF: dict[int | str, dict[str, Any]] = {
+    200: {"model": RunDiff, "content": {"application/json": {"example": DIFF_EXAMPLE}}}
+}
+
+
+@router.get(
+    "/{a}/diff/{b}",
+    response_model=None,
+    responses={**_DIFF, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def diff_runs(
+    a: Annotated[UUID, Path(description="The root plan of the left run.")],
+    b: Annotated[UUID, Path(description="The root plan of the right run.")],
+    request: Request,
+    reader: Reader,
+    known: KnownAnswers,
+) -> Response:
+    """Compare two runs, aligned by plan, step and tool: what the right one has more, less or else.
+
+    Siblings match in order: first those with the same name and arguments, then those with the same
+    name. Texts are compared whole, whatever a tree shows of them.
+    """
+    revisions = [await reader.read_revision(Kind.RUN, run_id) for run_id in (a, b)]
+    headers = known.check(*revisions)
+    left, right = [
+        await until_client_leaves(request, reader.read_tree(run_id, Payloads.DIGEST))
+        for run_id in (a, b)
+    ]
+    written = await asyncio.to_thread(_written, left, str(a), right, str(b))
+    return Response(written, headers=headers, media_type="application/json")
+
+
+def _written(left: TreeRows, a: str, right: TreeRows, b: str) -> bytes:
+    diff = diff_trees(build_tree(left, a), build_tree(right, b))
+    root = tree_json(diff.pop("root"), ["children"])
+    return msgspec.json.encode(diff)[:-1] + b',"root":' + root + b"}"

@@ -1,0 +1,76 @@
+"""Events: what programs in any language record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from http import HTTPStatus
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+
+from api.dependencies import Measures, RecordingIntake, Writer
+from api.events.bodies import sent_events
+from api.events.schemas import EVENTS_BODY, EventsAnswer, RefusedEvent
+from api.http.problems import documented
+from api.http.request_bodies import admitted_body, media_type
+from tracer.logs import tell_lineage
+from tracer.records.events import Event
+from tracer.store import Refusal
+
+BATCH_EVENTS = 1000
+"""How many events are stored at once."""
+
+router = APIRouter(prefix="/api/events", tags=["events"])
+
+
+@router.post(
+    "",
+    openapi_extra={"requestBody": EVENTS_BODY},
+    responses=documented(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+    ),
+)
+async def record_events(
+    request: Request, writer: Writer, intake: RecordingIntake, metrics: Measures
+) -> EventsAnswer:
+    """Record events, each stored or refused by itself. Those stored are committed.
+
+    The body may be packed (`Content-Encoding: gzip`). After any answer but 200, some may be stored
+    and others not: sending the same again is safe.
+    """
+    stored, refused = 0, list[Refusal]()
+    places = set[tuple[UUID, UUID | None]]()
+    with admitted_body(request, intake) as (body, share):
+        async for batch in _batches(sent_events(media_type(request), body, share)):
+            events = [(index, each) for index, each in batch if not isinstance(each, Refusal)]
+            if len(places) < 2:
+                places |= {(event.root_plan_id, event.recorder_id) for _, event in events}
+            root_plan_id, recorder_id = next(iter(places)) if len(places) == 1 else (None, None)
+            tell_lineage(root_plan_id=root_plan_id, recorder_id=recorder_id)
+            answer = await writer.write([event for _, event in events])
+            others = [each for _, each in batch if isinstance(each, Refusal)]
+            others += [replace(each, index=events[each.index][0]) for each in answer.refused]
+            metrics.note_ingest("events", answer.stored, others)
+            stored += answer.stored
+            refused += others
+    refused.sort(key=lambda each: each.index)
+    return EventsAnswer(
+        stored=stored, refused=[RefusedEvent.model_validate(each) for each in refused]
+    )
+
+
+async def _batches(
+    sent: AsyncIterator[tuple[int, Event | Refusal]],
+) -> AsyncIterator[list[tuple[int, Event | Refusal]]]:
+    batch = []
+    async for each in sent:
+        batch.append(each)
+        if len(batch) == BATCH_EVENTS:
+            yield batch
+            batch = []
+            await asyncio.sleep(0)  # a body that was read at once must not keep others waiting
+    yield batch

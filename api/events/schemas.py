@@ -1,0 +1,79 @@
+"""What recording events takes and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api.schemas import PLAN_ID, read_config
+from tracer.records.events import EVENT
+
+_REF = "#/components/schemas/{model}"
+
+_EXAMPLE = {
+    "type": "plan_started",
+    "at": "2026-11-21T22:21:52.462812Z",
+    "rootPlanId": PLAN_ID,
+    "planId": PLAN_ID,
+    "title": "Weekly health review",
+}
+
+
+class RefusedEvent(BaseModel):
+    """An event that was not stored, and why."""
+
+    model_config = read_config(
+        index=1, code="invalid_event", detail="plan_started.planId: Field required."
+    )
+
+    index: int
+    """Its place among the events sent, from 0; blank lines do not count."""
+    code: str
+    """Stable, for programs: see docs/protocol.md."""
+    detail: str
+    """A sentence for people."""
+
+
+class EventsAnswer(BaseModel):
+    """What became of the events sent."""
+
+    model_config = read_config(stored=1, refused=[])
+
+    stored: int
+    """How many are committed."""
+    refused: list[RefusedEvent] = Field(default_factory=list)
+    """The others, in the order in which they were sent."""
+
+
+def event_components() -> dict[str, Any]:
+    """Return the schemas of an event and its parts, for the OpenAPI document's components."""
+    schema = EVENT.json_schema(ref_template=_REF)
+    return {**schema.pop("$defs"), "Event": schema}
+
+
+EVENTS_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["events"],
+                "additionalProperties": False,
+                "properties": {
+                    "events": {
+                        "type": "array",
+                        # What is no event does not make the request a bad one.
+                        "items": {"anyOf": [{"$ref": _REF.format(model="Event")}, {}]},
+                        "description": "Events; what is none is refused by itself.",
+                    }
+                },
+            },
+            "example": {"events": [_EXAMPLE]},
+        },
+        "application/x-ndjson": {
+            "schema": {"type": "string", "description": "One event a line."},
+        },
+    },
+}
+"""The request body in the OpenAPI document: the endpoint reads it itself, as a stream."""

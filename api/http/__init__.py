@@ -1,0 +1,1 @@
+"""What all routes share of HTTP: parameters, bodies, problems, conditional requests."""

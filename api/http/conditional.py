@@ -1,0 +1,97 @@
+"""Answers that need not be given again: ETags from the revisions of runs, and 304.
+
+Pending spans are projected first. Then one cheap query reads the revision. An answer may be newer
+than its ETag: then the client receives it twice. It is never older.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Depends, Header, Request, Response
+
+import tracer
+from api.freshness import freshness_of
+from tracer.lineage.tree import Revision
+
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    HTTPStatus.NOT_MODIFIED.value: {"description": "Nothing changed since the ETag that was given."}
+}
+"""The entry of the OpenAPI document."""
+
+
+class NotModified(Exception):
+    """The client has the response already; `ETags` answers 304."""
+
+    def __init__(self, headers: dict[str, str]) -> None:
+        super().__init__()
+        self.headers = headers
+
+
+class Known:
+    """What the client has already."""
+
+    def __init__(self, request: Request, response: Response, tags: str | None) -> None:
+        self._request = request
+        self._response = response
+        self._tags = {_strong(tag) for tag in (tags or "").split(",")}
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether the client has any answer, so that it pays to look whether it is the newest."""
+        return self._tags != {""}
+
+    def check(self, *revisions: Revision) -> dict[str, str]:
+        """Return the headers of an answer, which the response has too, unless it is known.
+
+        An answer that lacks accepted spans has no ETag: it must not be kept.
+
+        Args:
+            revisions: The runs that it is read from.
+
+        Raises:
+            NotModified: The client has it; the middleware `ETags` answers 304.
+        """
+        if freshness_of(self._request).behind is not None:
+            headers = {"Cache-Control": "private, no-store"}
+            self._response.headers.update(headers)
+            return headers
+        asked = [self._request.url.path, *sorted(self._request.query_params.multi_items())]
+        states = [(str(r.root_plan_id), r.number, r.recorded_at) for r in revisions]
+        digest = hashlib.sha256(orjson.dumps([_program(), asked, states])).hexdigest()[:32]
+        # Weak: the same may be written in other bytes, packed ones for one.
+        headers = {"ETag": f'W/"{digest}"', "Cache-Control": "private, no-cache"}
+        if self._tags & {"*", f'"{digest}"'}:
+            raise NotModified(headers)
+        self._response.headers.update(headers)
+        return headers
+
+
+def _strong(tag: str) -> str:
+    return tag.strip().removeprefix("W/")
+
+
+@cache
+def _program() -> str:
+    """Return a digest of the program: one that was changed may answer otherwise."""
+    folders = [Path(__file__).parent.parent, Path(tracer.__file__).parent]
+    sources = [each.read_bytes() for folder in folders for each in sorted(folder.rglob("*.py"))]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+
+
+async def _known(
+    request: Request,
+    response: Response,
+    if_none_match: Annotated[
+        str | None, Header(description="ETags that the client has answers of.")
+    ] = None,
+) -> Known:
+    return Known(request, response, if_none_match)
+
+
+KnownAnswers = Annotated[Known, Depends(_known)]

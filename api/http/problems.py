@@ -1,0 +1,190 @@
+"""Errors as RFC 9457 problem details: one table from our errors to HTTP, and FastAPI's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Scope
+
+from api.http.log_entry import log_entry, note_problem
+from tracer import errors
+from tracer.logs import get_logger
+
+log = get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+PROBLEMS: Mapping[type[errors.TracerError], tuple[HTTPStatus, str]] = {
+    errors.RecordNotFound: (HTTPStatus.NOT_FOUND, "not_found"),
+    errors.RecordMoved: (HTTPStatus.TEMPORARY_REDIRECT, "moved"),
+    errors.BadCursor: (HTTPStatus.BAD_REQUEST, "bad_cursor"),
+    errors.TooLarge: (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"),
+    errors.TooManySecrets: (HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_secrets"),
+    errors.UnknownFormat: (HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown_format"),
+    errors.BadRequest: (HTTPStatus.BAD_REQUEST, "bad_request"),
+    errors.NotIdentified: (HTTPStatus.UNAUTHORIZED, "not_identified"),
+    errors.NotAllowed: (HTTPStatus.FORBIDDEN, "not_allowed"),
+    errors.UnknownHost: (HTTPStatus.MISDIRECTED_REQUEST, "unknown_host"),
+    errors.TooFast: (HTTPStatus.TOO_MANY_REQUESTS, "too_fast"),
+    errors.RunNotActive: (HTTPStatus.CONFLICT, "run_not_active"),
+    errors.TooBusy: (HTTPStatus.SERVICE_UNAVAILABLE, "too_busy"),
+    errors.StoreUnavailable: (HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"),
+    errors.SchemaOutOfDate: (HTTPStatus.SERVICE_UNAVAILABLE, "schema_out_of_date"),
+    errors.ConfigurationError: (HTTPStatus.SERVICE_UNAVAILABLE, "not_configured"),
+    errors.TracerError: (HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"),
+}
+"""The status and the stable code of each error; a subclass without a line has its parent's."""
+
+
+class Problem(BaseModel):
+    """What went wrong, as RFC 9457 problem details."""
+
+    model_config = ConfigDict(
+        use_attribute_docstrings=True,
+        json_schema_extra={
+            "examples": [
+                {
+                    "type": "about:blank",
+                    "title": "Not Found",
+                    "status": 404,
+                    "code": "not_found",
+                    "detail": "There is no run with the id '…' in this project.",
+                }
+            ]
+        },
+    )
+
+    type: str = "about:blank"
+    title: str
+    """The HTTP status in words."""
+    status: int
+    code: str
+    """Stable, for programs."""
+    detail: str
+    """What happened and what to do, for people."""
+    errors: list[dict[str, Any]] | None = None
+    """Of `invalid_request`: where in the request (`loc`) and what is wrong there (`msg`)."""
+
+
+def problem_response(
+    status: HTTPStatus,
+    code: str,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+    places: list[dict[str, Any]] | None = None,
+) -> Response:
+    """Return a response that carries problem details."""
+    problem = Problem(
+        title=status.phrase, status=status.value, code=code, detail=detail, errors=places
+    )
+    return JSONResponse(
+        problem.model_dump(exclude_none=True),
+        status_code=status.value,
+        media_type=MEDIA_TYPE,
+        headers=dict(headers or {}),
+    )
+
+
+def problem_of(error: errors.TracerError) -> tuple[HTTPStatus, str]:
+    """Return the status and the code of an error."""
+    return next(PROBLEMS[kind] for kind in type(error).__mro__ if kind in PROBLEMS)
+
+
+def error_response(scope: Scope, error: errors.TracerError) -> Response:
+    """Return the response that tells of one of our errors.
+
+    Args:
+        scope: The request.
+        error: What came of it.
+    """
+    status, code = problem_of(error)
+    note_problem(scope, code)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request_failed", code=code, error=str(error))
+    headers: dict[str, str] = {}
+    if isinstance(error, errors.RecordMoved):
+        headers["Location"] = error.path
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = "1"
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="tracer"'
+    if isinstance(error, errors.TooFast):
+        headers["Retry-After"] = str(math.ceil(error.retry_after))
+    return problem_response(status, code, str(error), headers)
+
+
+def documented(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the problems that an endpoint may answer with."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {status.value: {"description": status.phrase, "content": content} for status in statuses}
+
+
+def install(app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    """Make `app` answer every error with problem details; `routes` say which methods there are."""
+    known = tuple(each for each in routes if isinstance(each, Route))
+
+    async def tracer_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, errors.TracerError)
+        return error_response(request.scope, error)
+
+    async def invalid_request(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        # Without `input` and `ctx`: a validation error must not echo what was sent.
+        places = [
+            {"loc": [str(part) for part in each["loc"]], "msg": each["msg"], "type": each["type"]}
+            for each in error.errors()
+        ]
+        first = places[0]
+        where = ".".join(first["loc"])
+        detail = f"{where}: {first['msg']}. Correct it and send the request again."
+        note_problem(request.scope, "invalid_request")
+        return problem_response(
+            HTTPStatus.UNPROCESSABLE_ENTITY, "invalid_request", detail, places=places
+        )
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        status = HTTPStatus(error.status_code)
+        code = status.phrase.lower().replace(" ", "_").replace("-", "_")
+        detail, headers = str(error.detail), dict(error.headers or {})
+        if status is HTTPStatus.NOT_FOUND:
+            detail = "There is nothing under this path. /openapi.json lists what there is."
+        elif status is HTTPStatus.METHOD_NOT_ALLOWED:
+            if allowed := ", ".join(_methods_of(request.scope["path"], known)):
+                headers["Allow"] = allowed
+            allowed = headers.get("Allow", "another method")
+            detail = f"This path does not take {request.method}. Use {allowed}."
+        note_problem(request.scope, code)
+        return problem_response(status, code, detail, headers)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # The request log is further in: it has seen the error, and adds no header any more.
+        entry = log_entry(request.scope)
+        request_id = "" if entry is None else entry.request_id
+        log.error("request_crashed", request_id=request_id, exc_info=error)
+        return problem_response(
+            HTTPStatus.INTERNAL_SERVER_ERROR,
+            "internal_error",
+            "The server failed. Its log says more under this request's id.",
+            {"X-Request-Id": request_id},
+        )
+
+    app.add_exception_handler(errors.TracerError, tracer_error)
+    app.add_exception_handler(RequestValidationError, invalid_request)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Exception, unexpected)
+
+
+def _methods_of(path: str, routes: Iterable[Route]) -> list[str]:
+    """Return what a path takes: the error names the methods of the first route alone."""
+    found = (each.methods or () for each in routes if each.path_regex.match(path))
+    return sorted({method for methods in found for method in methods})

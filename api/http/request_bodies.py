@@ -1,0 +1,127 @@
+"""Request bodies as a stream: unpacked, and never larger than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+
+from fastapi import Request
+
+from api.http.intake import Intake, Share
+from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
+
+MAX_BYTES = 32 * 2**20
+"""How large a body may be, unpacked."""
+
+_PART_BYTES = 64 * 2**10
+"""How much is unpacked at once: a packed body may hold a thousand times its size."""
+
+_WINDOWS: Mapping[str, int | None] = {
+    "": None,
+    "identity": None,
+    "gzip": 16 + zlib.MAX_WBITS,
+    "deflate": zlib.MAX_WBITS,
+}
+"""How zlib calls the content encodings; None: as it is."""
+
+
+def media_type(request: Request) -> str:
+    """Return what the body says that it is, in lower case and without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@contextmanager
+def admitted_body(
+    request: Request, intake: Intake, max_bytes: int = MAX_BYTES
+) -> Iterator[tuple[AsyncIterator[bytes], Share]]:
+    """Yield a body in parts, decompressed, and the request's share of the memory while inside.
+
+    Args:
+        request: The request, with its caller.
+        intake: The recording requests in progress.
+        max_bytes: The largest size that is accepted, both compressed and decompressed.
+
+    Raises:
+        UnknownFormat: The `Content-Encoding` is not supported.
+        TooBusy: The body exceeds the limits of `intake`, or it arrives too slowly.
+        TooLarge: The body is larger than `max_bytes`.
+        BadRequest: The body is damaged or ends early.
+    """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _WINDOWS:
+        raise UnknownFormat("This Content-Encoding is not read here. Use gzip, deflate or none.")
+    too_large = TooLarge(
+        f"A body may have {max_bytes} bytes, unpacked. Send what it holds in several requests."
+    )
+    announced = request.headers.get("content-length", "")
+    announced_bytes = int(announced[:20]) if announced.isdecimal() else 0
+    if announced_bytes > max_bytes:
+        raise too_large
+    with intake.share(request.state.caller, announced_bytes) as share:
+        received = _received(request, intake, max_bytes, too_large)
+        window = _WINDOWS[encoding]
+        parts = received if window is None else _unpacked(received, window)
+        yield _counted(parts, share, max_bytes, too_large), share
+
+
+async def _counted(
+    parts: AsyncIterator[bytes], share: Share, max_bytes: int, too_large: TooLarge
+) -> AsyncIterator[bytes]:
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > max_bytes:
+            raise too_large
+        share.hold(size)
+        yield part
+
+
+async def _received(
+    request: Request, intake: Intake, max_bytes: int, too_large: TooLarge
+) -> AsyncIterator[bytes]:
+    size, waited, is_more = 0, 0.0, True
+    try:
+        while is_more:
+            since = time.monotonic()
+            # Not by `request.stream()`: its end would be one more wait, of each request.
+            async with asyncio.timeout(intake.patience(size, waited)):
+                message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise BadRequest("The body ended early.")
+            waited += time.monotonic() - since
+            part, is_more = message.get("body", b""), message.get("more_body", False)
+            size += len(part)
+            if size > max_bytes:
+                raise too_large
+            yield part
+    except TimeoutError as error:
+        raise TooBusy("The body arrived too slowly. Send the same again later.") from error
+
+
+async def _unpacked(parts: AsyncIterator[bytes], window: int) -> AsyncIterator[bytes]:
+    unpacker = zlib.decompressobj(window)
+    try:
+        async for part in parts:
+            while part:
+                if unpacker.eof:  # the next of several archives in a row
+                    unpacker = zlib.decompressobj(window)
+                for piece in _pieces(unpacker, part):
+                    yield piece
+                part = unpacker.unused_data
+    except zlib.error as error:
+        raise BadRequest("The body is not what its Content-Encoding says.") from error
+    if not unpacker.eof:
+        raise BadRequest("The body ends early.")
+
+
+def _pieces(unpacker: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
+    """Yield what `packed` holds, up to the end of the archive."""
+    full = True
+    while (packed or full) and not unpacker.eof:
+        piece = unpacker.decompress(packed, _PART_BYTES)
+        full = len(piece) == _PART_BYTES
+        packed = unpacker.unconsumed_tail
+        yield piece

@@ -1,0 +1,38 @@
+"""Keys: who may record, read and administer the caller's project."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path
+
+from api.dependencies import Keys, WhoCalls
+from api.http.problems import documented
+from api.keys.schemas import KeyList, KeyRequest, KeySchema, NewKeySchema
+
+router = APIRouter(prefix="/api/keys", tags=["access"])
+
+
+@router.get("")
+async def list_keys(keys: Keys) -> KeyList:
+    """List the project's keys, oldest first, with those that were revoked."""
+    return KeyList(items=[KeySchema.model_validate(key) for key in await keys.list_keys()])
+
+
+@router.post("", status_code=HTTPStatus.CREATED)
+async def create_key(wanted: KeyRequest, keys: Keys) -> NewKeySchema:
+    """Make a key for the project. Its `secret` is told this once."""
+    return NewKeySchema.of_new(await keys.create(wanted.name, wanted.scopes))
+
+
+@router.delete(
+    "/{keyId}", status_code=HTTPStatus.NO_CONTENT, responses=documented(HTTPStatus.NOT_FOUND)
+)
+async def revoke_key(
+    key_id: Annotated[UUID, Path(alias="keyId")], keys: Keys, callers: WhoCalls
+) -> None:
+    """Revoke a key, and whoever signed in with it. Other servers know within two seconds."""
+    await keys.revoke(key_id)
+    callers.forget()

@@ -1,0 +1,69 @@
+"""A run as it happens: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from fastapi.responses import StreamingResponse
+
+from api.dependencies import CallerCheck, LiveSettings, ProjectedReader, Watch
+from api.http.parameters import RootPlanId
+from api.http.problems import documented
+from api.live.schemas import RUN_STREAM
+from api.run_events import run_events
+from tracer.records.record_classes import Kind
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+_LARGEST = 2**63 - 1
+
+_UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+class _Stream(StreamingResponse):
+    """Messages that are made as the client takes them: FastAPI's own way makes some ahead."""
+
+    media_type = "text/event-stream"
+
+
+async def _watched(
+    root_plan_id: RootPlanId, reader: ProjectedReader, watch: Watch
+) -> AsyncIterator[asyncio.Event]:
+    """Give what wakes, before the stream begins, so that a refusal is an answer of its own."""
+    await reader.read_revision(Kind.RUN, root_plan_id)
+    with watch.watching(root_plan_id) as woken:
+        yield woken
+
+
+@router.get(
+    "/{rootPlanId}/events",
+    response_class=_Stream,
+    responses={200: RUN_STREAM, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def watch_run(
+    root_plan_id: RootPlanId,
+    reader: ProjectedReader,
+    watch: Watch,
+    check_caller: CallerCheck,
+    settings: LiveSettings,
+    woken: Annotated[asyncio.Event, Depends(_watched)],
+    after: Annotated[
+        int, Query(ge=0, le=_LARGEST, description="The `revision` of the tree that you have.")
+    ] = 0,
+    last_event_id: Annotated[
+        int | None,
+        Header(ge=0, le=_LARGEST, description="The same, where a connection is resumed."),
+    ] = None,
+) -> _Stream:
+    """Watch a run: each message has what changed since the one before; its `id` is the revision.
+
+    Of many changes at once the latest state comes, not each in between. `docs/protocol.md` says how
+    to fold them into a tree.
+    """
+    start = after if last_event_id is None else last_event_id
+    events = run_events(reader, watch, woken, root_plan_id, start, check_caller, settings)
+    return _Stream(events, headers=_UNBUFFERED)

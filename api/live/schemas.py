@@ -1,0 +1,99 @@
+"""What who watches a run is sent, for the OpenAPI document; a test holds it to what is sent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+from pydantic.json_schema import models_json_schema
+
+from api.plans.schemas import (
+    NodeKind,
+    PlanFields,
+    StepFields,
+    ThinkActFields,
+    ToolCallFields,
+)
+from api.schemas import TOOL_CALL_ID, read_config
+
+_REF = "#/components/schemas/{model}"
+
+ChangedRecord = Annotated[
+    PlanFields | StepFields | ThinkActFields | ToolCallFields, Field(discriminator="kind")
+]
+
+
+class RemovedRecord(BaseModel):
+    """A record that is there no more: later spans said that it is something else."""
+
+    model_config = read_config(kind="toolCall", id=TOOL_CALL_ID)
+
+    kind: NodeKind
+    id: UUID
+
+
+class RunChanges(BaseModel):
+    """What became of a run since the revision that a watcher has."""
+
+    model_config = read_config()
+
+    changed: list[ChangedRecord]
+    """The records that are new or changed, as a tree shows them, without what is below them."""
+    removed: list[RemovedRecord]
+    """Take these out, and put what hung under them under nothing."""
+
+
+class RunRevision(BaseModel):
+    """How far a run is."""
+
+    model_config = read_config(revision=42)
+
+    revision: int
+
+
+def live_components() -> dict[str, Any]:
+    """Return the schemas of the stream's data, for the OpenAPI document's components."""
+    _, schema = models_json_schema(
+        [(RunChanges, "serialization"), (RunRevision, "serialization")], ref_template=_REF
+    )
+    components: dict[str, Any] = schema["$defs"]
+    return components
+
+
+def _data(model: str) -> dict[str, Any]:
+    return {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": _REF.format(model=model)},
+    }
+
+
+def _event(name: str | None, data: dict[str, Any], description: str) -> dict[str, Any]:
+    named = {} if name is None else {"event": {"const": name}}
+    return {
+        "type": "object",
+        "description": description,
+        "required": ["data", *named],
+        "properties": {"id": {"type": "string"}, **named, "data": data},
+    }
+
+
+RUN_STREAM: dict[str, Any] = {
+    "description": "The stream, which does not end while the run is there.",
+    "content": {
+        "text/event-stream": {
+            "itemSchema": {
+                "oneOf": [
+                    _event(None, _data("RunChanges"), "What changed; `id` is the revision."),
+                    _event("reset", _data("RunRevision"), "Too far behind: read the tree anew."),
+                    _event("stale", {"const": "{}"}, "The store is away until the next message."),
+                    _event("deleted", {"const": "{}"}, "The run was deleted; the stream ends."),
+                ]
+            },
+            "example": 'id: 43\ndata: {"changed":[{"kind":"toolCall","toolCallId":'
+            f'"{TOOL_CALL_ID}","status":"succeeded"}}],"removed":[]}}\n\n',
+        }
+    },
+}
+"""The answer in the OpenAPI document: FastAPI knows the stream's frame only."""

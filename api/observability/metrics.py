@@ -1,0 +1,139 @@
+"""What a server counts of itself, for Prometheus. `docs/operations.md` lists it.
+
+Labels take their values from the program alone: route templates, methods, statuses and codes. So
+the number of series has a bound that no request can move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+
+from tracer.store import Refusal
+
+MEDIA_TYPE = CONTENT_TYPE_LATEST
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""The bounds of the histograms of times."""
+
+Place = tuple[str, str, str]
+"""A request's method, the template of its path, and the status of its answer."""
+
+
+class Metrics:
+    """The counters of one server. `api.observability.server_metrics` reads its state."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)  # memory, processor time, open files
+        counter = partial(Counter, registry=registry)
+        histogram = partial(Histogram, registry=registry, buckets=SECONDS)
+        self.requests = counter(
+            "tracer_http_requests", "Requests that were answered.", ["method", "route", "status"]
+        )
+        self.request_seconds = histogram(
+            "tracer_http_request_duration_seconds",
+            "How long answers took, streams of live updates left out.",
+            ["method", "route"],
+        )
+        self.request_bytes = counter(
+            "tracer_http_request_bytes",
+            "Bytes of the requests' bodies, packed as they came.",
+            ["method", "route"],
+        )
+        self.requests_in_progress = Gauge(
+            "tracer_http_requests_in_progress",
+            "Requests that are being answered, streams included.",
+            registry=registry,
+        )
+        self.problems = counter(
+            "tracer_http_problems",
+            "Requests that were answered with a problem, by its code.",
+            ["code"],
+        )
+        self.stored = counter(
+            "tracer_ingest_stored",
+            "Events and spans that clients sent and that were committed.",
+            ["way"],
+        )
+        self.refused = counter(
+            "tracer_ingest_refused",
+            "Events and spans that clients sent and that were refused, by code.",
+            ["way", "code"],
+        )
+        self.commit_seconds = histogram(
+            "tracer_commit_duration_seconds",
+            "How long it took to write a group of events or spans, commit included.",
+            ["written"],
+        )
+        self.committed = counter(
+            "tracer_commit_items",
+            "Events and spans in the groups that were written, the server's own included.",
+            ["written"],
+        )
+
+        # Labels cost as much as counting.
+        self._requests_of = cache(self.requests.labels)
+        self._seconds_of = cache(self.request_seconds.labels)
+        self._bytes_of = cache(self.request_bytes.labels)
+        self._stored_by = cache(self.stored.labels)
+
+    def note_request(
+        self, place: Place, seconds: float | None, received: int, problem: str | None
+    ) -> None:
+        """Count a request.
+
+        Args:
+            place: What was asked, and the status of the answer.
+            seconds: How long it took; None: as long as the client stayed.
+            received: How many bytes its body had.
+            problem: The code of the problem that it was answered with.
+        """
+        self._requests_of(*place).inc()
+        if seconds is not None:
+            self._seconds_of(*place[:2]).observe(seconds)
+        if received:
+            self._bytes_of(*place[:2]).inc(received)
+        if problem is not None:
+            self.problems.labels(problem).inc()
+
+    def note_ingest(self, way: str, stored: int, refused: Sequence[Refusal]) -> None:
+        """Count what became of what a client sent.
+
+        Args:
+            way: `events` or `spans`.
+            stored: How many were committed.
+            refused: Those that were not.
+        """
+        self._stored_by(way).inc(stored)
+        for each in refused:
+            self.refused.labels(way, each.code).inc()
+
+    def note_commit(self, written: str, seconds: float, items: int) -> None:
+        """Count a batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""
+        self.commit_seconds.labels(written).observe(seconds)
+        self.committed.labels(written).inc(items)
+
+    def text(self, figures: Iterable[Metric]) -> bytes:
+        """Return all of it in Prometheus's text format.
+
+        Args:
+            figures: What was read just now.
+        """
+        return generate_latest(_Together(self.registry, figures))
+
+
+class _Together:
+    """The counters and what was read besides, as the library takes it."""
+
+    def __init__(self, registry: CollectorRegistry, figures: Iterable[Metric]) -> None:
+        self._registry = registry
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._registry.collect()
+        yield from self._figures

@@ -1,0 +1,88 @@
+"""Plans: one plan, and the hierarchy from it down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.dependencies import Fresh, Reader
+from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.disconnection import until_client_leaves
+from api.http.parameters import PlanId
+from api.http.problems import documented
+from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.plans.schemas import TREE_EXAMPLE, PlanNode
+from api.plans.tree_json import tree_json
+from api.schemas import BehindSchema, ParentActToolCall, PlanWithParent
+from tracer.lineage.tree import Payloads, TreeRows, build_tree
+from tracer.records.record_classes import Kind
+
+router = APIRouter(prefix="/api/plans", tags=["plans"])
+
+DEFAULT_PAYLOADS = Payloads.PREVIEW
+"""How much of the long strings a tree has where nobody says."""
+
+_TREE: dict[int | str, dict[str, Any]] = {
+    200: {"model": PlanNode, "content": {"application/json": {"example": TREE_EXAMPLE}}}
+}
+
+
+@router.get("/{planId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
+async def read_plan(
+    plan_id: PlanId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+) -> PlanWithParent:
+    """Read one plan, and which tool call opened it."""
+    async with redirect(Kind.PLAN, plan_id):
+        known.check(await reader.read_revision(Kind.PLAN, plan_id))
+        found = await reader.read_plan(plan_id)
+    plan = PlanWithParent.model_validate(found.plan)
+    if found.opener is not None:
+        plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)
+    return plan
+
+
+@router.get(
+    "/{planId}/tree",
+    response_model=None,
+    responses={**_TREE, **NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def read_tree(
+    plan_id: PlanId,
+    request: Request,
+    reader: Reader,
+    known: KnownAnswers,
+    fresh: Fresh,
+    depth: Annotated[
+        int | None,
+        Query(ge=1, le=2**31 - 1, description="How many plans deep; 1 is this plan alone."),
+    ] = None,
+    payloads: Annotated[
+        Payloads,
+        Query(
+            description="How much of each long string: a preview is its first 2 kB, a digest the "
+            "SHA-256 of it."
+        ),
+    ] = DEFAULT_PAYLOADS,
+) -> Response:
+    """Read the hierarchy from any plan down."""
+    if known.is_anything:
+        known.check(await reader.read_revision(Kind.PLAN, plan_id))
+    rows = await until_client_leaves(request, reader.read_tree(plan_id, payloads))
+    headers = known.check(rows.revision)
+    behind = None
+    if fresh.behind is not None:
+        behind = BehindSchema.model_validate(fresh.behind).model_dump(mode="json")
+    body = await asyncio.to_thread(_tree_json, rows, str(plan_id), depth, behind)
+    return Response(body, headers=headers, media_type="application/json")
+
+
+def _tree_json(
+    rows: TreeRows, plan_id: str, depth: int | None, behind: Mapping[str, Any] | None
+) -> bytes:
+    top = build_tree(rows, plan_id, depth)
+    top.behind = behind
+    return tree_json(top)

@@ -1,0 +1,382 @@
+"""The nodes of the tree, for the OpenAPI document.
+
+The tree itself is written from the nodes of `tracer.lineage.tree` without passing through these
+classes; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, get_args
+from uuid import UUID
+
+from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
+
+from api.schemas import (
+    PLAN_ID,
+    STEP_ID,
+    SUB_PLAN_ID,
+    THINK_ACT_ID,
+    TOOL_CALL_ID,
+    BehindSchema,
+    ErrorSchema,
+    ParentActToolCall,
+    ShownStatus,
+    read_config,
+)
+from tracer.records.status import Status
+
+NodeKind = Literal["plan", "step", "thinkAct", "toolCall"]
+"""The kinds of record below a run."""
+
+
+class NodeTotals(BaseModel):
+    """Sums over a part of the tree."""
+
+    model_config = read_config(
+        inputTokens=1200, outputTokens=80, costUsd=0.004, toolCalls=2, failures=0
+    )
+
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    """US dollars."""
+    tool_calls: int
+    failures: int
+    """Think-acts and tool calls that ended `failed`."""
+
+
+_NODE_CONFIG = read_config()
+# What has a default is left out where it does not apply.
+_NODE_CONFIG["json_schema_serialization_defaults_required"] = False
+
+
+class _Fields(BaseModel):
+    model_config = _NODE_CONFIG
+
+    status: ShownStatus
+    reason: str | None
+    """Which kind of ending it was."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    abandoned_at: datetime | None
+    duration_ms: float | None
+    """Milliseconds; null while it is open."""
+    position: int | None
+    """The place among its siblings, from 0."""
+    masked: list[str] | None
+    """Where secrets were masked, or payloads not kept; null where nowhere."""
+    error: ErrorSchema | None
+
+
+class _Totals(BaseModel):
+    model_config = _NODE_CONFIG
+
+    own: NodeTotals
+    """The node itself and what is below it outside sub-plans."""
+    cumulative: NodeTotals
+    """Sub-plans included, whatever `depth` shows."""
+
+
+# Rows: `make fields` writes them.
+
+
+class PlanFields(_Fields):
+    """A plan by itself, long strings as previews."""
+
+    kind: Literal["plan"]
+    root_plan_id: UUID
+    """The run: the id of its root plan."""
+    plan_id: UUID
+    """The plan's own id; that of a root plan is the run's."""
+    parent_plan_id: UUID | None
+    """The plan whose tool call or step opened this one; null for the root plan."""
+    tool_call_id: UUID | None
+    """The tool call that opened this sub-plan."""
+    opened_by_step_id: UUID | None
+    """The step that opened this sub-plan without a tool call: a hand-off."""
+    depth: int | None
+    """How many sub-plans lie above it: 0 for the root plan."""
+    title: str | None
+    """What it is called where plans are listed."""
+    agent_name: str | None
+    """The agent that the plan was given to."""
+    template: str | None
+    """The plan template that it was made from."""
+    template_version: str | None
+    """Which version of the template."""
+    inferred: bool
+    """Whether what it hangs under was reconstructed rather than recorded."""
+    inferred_from: str | None
+    """The evidence that it was reconstructed from."""
+    user_request: str | None
+    """What was asked, in the words that were used."""
+    user_request_bytes: int | None
+    user_request_truncated: bool
+    summary: str | None
+    """What came of it."""
+    summary_bytes: int | None
+    summary_truncated: bool
+
+
+class StepFields(_Fields):
+    """A step by itself, long strings as previews."""
+
+    kind: Literal["step"]
+    step_id: UUID
+    """The step's own id."""
+    plan_id: UUID | None
+    """The plan that it is a step of; null while only its id is known."""
+    agent_name: str | None
+    """The agent that carries it out."""
+    request: str | None
+    """What the agent was asked to do."""
+    request_bytes: int | None
+    request_truncated: bool
+    result: str | None
+    """The agent's final answer."""
+    result_bytes: int | None
+    result_truncated: bool
+
+
+class ThinkActFields(_Fields):
+    """One round by itself, long strings as previews."""
+
+    kind: Literal["thinkAct"]
+    think_act_id: UUID
+    """The round's own id."""
+    step_id: UUID | None
+    """The step that it is a round of; null while only its id is known."""
+    requested_model: str | None
+    """The model asked, as it was asked for."""
+    model: str | None
+    """The model that answered, as the provider names it."""
+    input_tokens: int | None
+    """Tokens that the model was given."""
+    output_tokens: int | None
+    """Tokens that it answered with."""
+    cost_usd: float | None
+    """The cost reported, or else computed from the price list, in US dollars."""
+    thought: str | None
+    """The text that the model answered with."""
+    thought_bytes: int | None
+    thought_truncated: bool
+
+
+class ToolCallFields(_Fields):
+    """A tool call by itself, long strings as previews."""
+
+    kind: Literal["toolCall"]
+    tool_call_id: UUID
+    """The call's own id."""
+    step_id: UUID | None
+    """The step that made it; null while only its id is known."""
+    think_act_id: UUID | None
+    """The round whose model chose it; null for calls made outside any."""
+    parent_tool_call_id: UUID | None
+    """The batch call that this call is an item of."""
+    provider_call_id: str | None
+    """The id that the model's provider gave; repeats, may be empty."""
+    name: str | None
+    """The tool's name as the model called it."""
+    tool_type: str | None
+    """The kind of tool, such as `STATELESS` or `SUBPLAN`."""
+    attempt: int | None
+    """How many times it was tried, the latest included, from 1."""
+    forged_arguments: list[str]
+    """The hidden parameters that somebody but the runtime tried to give: their names, sorted."""
+    short_circuited_by: str | None
+    """The hook that answered in the tool's place."""
+    still_running: bool | None
+    """True where it was given up on and its tool went on regardless; else null."""
+    late_finished_at: datetime | None
+    """When a call that was recorded as timed out ended after all."""
+    late_status: Status | None
+    """How it ended then."""
+    inferred: bool
+    """Whether what it hangs under was reconstructed rather than recorded."""
+    inferred_from: str | None
+    """The evidence that it was reconstructed from."""
+    arguments: str | None
+    """The arguments as the text that they were, usually JSON."""
+    arguments_bytes: int | None
+    arguments_truncated: bool
+    result: str | None
+    """The result as the text that it was, usually JSON."""
+    result_bytes: int | None
+    result_truncated: bool
+    effective_arguments: str | None
+    """What the latest attempt was called with, where hooks changed the arguments."""
+    effective_arguments_bytes: int | None
+    effective_arguments_truncated: bool
+    state_changes: str | None
+    """What it changed in the session's state, as the text of a JSON array."""
+    state_changes_bytes: int | None
+    state_changes_truncated: bool
+    late_result: str | None
+    """What it returned then, or the error that it raised."""
+    late_result_bytes: int | None
+    late_result_truncated: bool
+
+
+# Rows: end.
+
+
+class ToolCallNode(ToolCallFields, _Totals):
+    """A tool call, with the items of its batch and the sub-plans that it opened."""
+
+    sub_plan_count: int
+    """How many sub-plans it opened, shown or not."""
+    sub_plans: list[PlanNode]
+    tool_calls: list[ToolCallNode]
+    """The items of a batch."""
+
+
+class ThinkActNode(ThinkActFields, _Totals):
+    """One round, with the tool calls that its model chose."""
+
+    tool_calls: list[ToolCallNode]
+
+
+class StepNode(StepFields, _Totals):
+    """A step, with its rounds."""
+
+    think_acts: list[ThinkActNode]
+    tool_calls: list[ToolCallNode]
+    """The calls made outside any round."""
+    sub_plan_count: int
+    """How many sub-plans it handed off to, shown or not."""
+    sub_plans: list[PlanNode]
+    """Hand-offs: opened by the agent, not by a tool call."""
+
+
+class PlanNode(PlanFields, _Totals):
+    """A plan, with its steps."""
+
+    parent_act_tool_call: ParentActToolCall | None
+    """The tool call that opened it, in short."""
+    agent_executions: list[StepNode]
+    sub_plan_count: int
+    """How many sub-plans its steps opened, shown or not."""
+    unplaced: list[PlanNode | StepNode | ThinkActNode | ToolCallNode] = []
+    """At a root plan only: nodes whose parent is not known yet."""
+    revision: int = 0
+    """At the top of the tree only: the run's revision that was read, to watch the run from."""
+    behind: BehindSchema | None = None
+    """At the top of the tree only: the spans that it does not include yet; null if it has all."""
+
+
+def _names(schema: type[BaseModel]) -> list[str]:
+    return [to_camel(name) for name in schema.model_fields]
+
+
+def _example() -> dict[str, object]:
+    totals = {
+        "inputTokens": 120,
+        "outputTokens": 40,
+        "costUsd": 0.0004,
+        "toolCalls": 1,
+        "failures": 0,
+    }
+
+    def node(schema: type[_Fields], **fields: object) -> dict[str, object]:
+        """Return a node whose other fields are null, and whose texts are whole."""
+        for name in [name for name in fields if f"{name}Bytes" in _names(schema)]:
+            fields[f"{name}Bytes"] = len(str(fields[name]))
+        unset = {name: False if name.endswith("Truncated") else None for name in _names(schema)}
+        return unset | {
+            "kind": get_args(schema.model_fields["kind"].annotation)[0],
+            "status": "succeeded",
+            "startedAt": "2026-11-21T22:21:52.462812Z",
+            "finishedAt": "2026-11-21T22:21:53.462812Z",
+            "durationMs": 1000.0,
+            "position": 0,
+            "own": totals,
+            "cumulative": totals,
+            **fields,
+        }
+
+    def plan(plan_id: str, **fields: object) -> dict[str, object]:
+        given: dict[str, object] = {
+            "planId": plan_id,
+            "rootPlanId": PLAN_ID,
+            "parentActToolCall": None,
+            "agentName": "planner",
+            "inferred": False,
+            "depth": 0,
+            "subPlanCount": 0,
+            "agentExecutions": [],
+        }
+        return node(PlanFields, **given | fields)
+
+    arguments = '{"patient": "p-1"}'
+    call = node(
+        ToolCallFields,
+        toolCallId=TOOL_CALL_ID,
+        stepId=STEP_ID,
+        thinkActId=THINK_ACT_ID,
+        providerCallId="call_0",
+        name="medication_check",
+        toolType="SUBPLAN",
+        attempt=1,
+        forgedArguments=[],
+        inferred=False,
+        arguments=arguments,
+        result="No interaction.",
+        subPlanCount=1,
+        toolCalls=[],
+        subPlans=[
+            plan(
+                SUB_PLAN_ID,
+                title="Medication check",
+                parentPlanId=PLAN_ID,
+                toolCallId=TOOL_CALL_ID,
+                depth=1,
+                parentActToolCall={
+                    "toolCallId": TOOL_CALL_ID,
+                    "name": "medication_check",
+                    "arguments": arguments,
+                    "status": "succeeded",
+                },
+                userRequest="Check the medication of p-1",
+            )
+        ],
+    )
+    think_act = node(
+        ThinkActFields,
+        thinkActId=THINK_ACT_ID,
+        stepId=STEP_ID,
+        requestedModel="scripted",
+        model="scripted",
+        inputTokens=120,
+        outputTokens=40,
+        costUsd=0.0004,
+        thought="I look the medication up.",
+        toolCalls=[call],
+    )
+    step = node(
+        StepFields,
+        stepId=STEP_ID,
+        planId=PLAN_ID,
+        agentName="planner",
+        request="Review the week",
+        result="All is well.",
+        thinkActs=[think_act],
+        toolCalls=[],
+        subPlanCount=0,
+        subPlans=[],
+    )
+    return plan(
+        PLAN_ID,
+        title="Weekly health review",
+        agentExecutions=[step],
+        subPlanCount=1,
+        revision=42,
+        behind=None,
+        unplaced=[],
+        userRequest="How was my week?",
+    )
+
+
+TREE_EXAMPLE = _example()

@@ -1,0 +1,1 @@
+"""Settings of a project, and erasure of subjects."""

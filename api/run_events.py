@@ -1,0 +1,130 @@
+"""What happens in a run while somebody watches it.
+
+Nothing is queued for a watcher: woken, it reads what changed since the revision that it has, and
+reads on only when its client took that. What it costs does not depend on how slow the client is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+
+from api.middleware.authentication import CheckCaller
+from tracer.errors import NotIdentified, RecordNotFound, StoreUnavailable
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.store import RunChanges, TraceReader
+
+MAX_CHANGES = 2_000
+GAP_SECONDS = 0.03
+RETRY_SECONDS = 1.0
+PING_SECONDS = 15.0
+
+RECONNECT_MS = 1_000
+"""How long a client waits before it comes back."""
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """Limits and waiting times of the event stream of a run."""
+
+    max_changes: int = MAX_CHANGES
+    """The most changes in a message. A client that lacks more must read the whole tree, which is
+    less work for both sides."""
+
+    gap_seconds: float = GAP_SECONDS
+    """The shortest time between two messages. Changes in between share a message."""
+
+    retry_seconds: float = RETRY_SECONDS
+    """The time between two attempts to read from a store that does not answer."""
+
+    ping_seconds: float = PING_SECONDS
+    """The time without a message after which a comment shows that the connection is alive."""
+
+
+DEFAULT_SETTINGS = StreamSettings()
+
+
+async def run_events(
+    reader: TraceReader,
+    watch: RunWatch,
+    woken: asyncio.Event,
+    root_plan_id: UUID,
+    after: int,
+    check_caller: CheckCaller,
+    settings: StreamSettings = DEFAULT_SETTINGS,
+) -> AsyncGenerator[bytes]:
+    """Yield what changes in a run, as server-sent events, until it is deleted or the server ends.
+
+    The stream ends when the caller's key is revoked. It contains nothing that was written later.
+
+    Args:
+        reader: Where to read it.
+        watch: When to end.
+        woken: Set whenever the run may have changed.
+        root_plan_id: The run.
+        after: The revision that the client has.
+        check_caller: Raises `NotIdentified` where the client may not read it any more.
+        settings: Limits and waiting times.
+    """
+    yield format_sse_event(retry=RECONNECT_MS)
+    is_stale = False
+    while not watch.is_over:
+        woken.clear()
+        try:
+            changes = await _changes_of(reader, root_plan_id, after, settings.max_changes)
+            # After the read, so that nothing is sent that was written after the revocation.
+            await check_caller()
+        except NotIdentified:
+            return  # a client that reconnects is told why
+        except StoreUnavailable:
+            # The client keeps what it has: a stream that ended here would only come back.
+            yield KEEPALIVE_COMMENT if is_stale else _STALE
+            is_stale = True
+            await asyncio.sleep(settings.retry_seconds)
+            continue
+        if changes is None:
+            yield _DELETED
+            return
+        if is_stale or changes.is_reset or changes.revision != after:
+            yield _event(changes)
+            is_stale = False
+            after = changes.revision
+            await asyncio.sleep(settings.gap_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(settings.ping_seconds):
+                await woken.wait()
+        if not woken.is_set():  # nothing happened, but the caller may not be known any more
+            yield KEEPALIVE_COMMENT
+
+
+async def _changes_of(
+    reader: TraceReader, root_plan_id: UUID, after: int, most: int
+) -> RunChanges | None:
+    """Return the changes of a run; None if it does not exist."""
+    try:
+        return await reader.read_changes(root_plan_id, after, most)
+    except RecordNotFound:
+        return None
+
+
+_DELETED = format_sse_event(event="deleted", data_str="{}")
+_STALE = format_sse_event(event="stale", data_str="{}")
+
+
+def _event(changes: RunChanges) -> bytes:
+    if changes.is_reset:
+        now = {"revision": changes.revision}
+        return format_sse_event(id=str(changes.revision), event="reset", data_str=_json(now))
+    removed = [{"kind": kind, "id": record_id} for kind, record_id in changes.removed]
+    data = {"changed": changes.changed, "removed": removed}
+    return format_sse_event(id=str(changes.revision), data_str=_json(data))
+
+
+def _json(data: object) -> str:
+    return msgspec.json.encode(data).decode()

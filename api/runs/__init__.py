@@ -1,0 +1,1 @@
+"""Lists of runs, their cancellation and export."""

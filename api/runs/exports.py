@@ -1,0 +1,110 @@
+"""A run as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+
+from api.dependencies import Reader
+from api.http.parameters import RootPlanId
+from api.http.problems import documented
+from api.schemas import PLAN_ID, STEP_ID
+from tracer.transfer.exporting import Format, exported
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+
+class ExportFormat(StrEnum):
+    """What a run is written as."""
+
+    JSONL = "jsonl"
+    OTLP = "otlp"
+
+
+_MEDIA_TYPES = {
+    Format.JSONL: ("application/x-ndjson", "jsonl"),
+    Format.OTLP: ("application/x-protobuf", "otlp"),
+    Format.OTLP_JSON: ("application/json", "otlp.json"),
+}
+"""The media type of each format, and how its files end."""
+
+_PART_BYTES = 2**18
+"""Each part costs a trip to a thread."""
+
+_EXAMPLE = (
+    f'{{"kind":"run","rootPlanId":"{PLAN_ID}","status":"succeeded",'
+    '"title":"Weekly health review","source":"events","isAgentWork":true}\n'
+    f'{{"kind":"step","rootPlanId":"{PLAN_ID}","stepId":"{STEP_ID}","planId":"{PLAN_ID}",'
+    '"status":"succeeded","agentName":"nurse","result":"All is well.","error":null}\n'
+)
+"""Two lines, most fields left out."""
+
+_EXPORT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The run as a file.",
+        "content": {
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": _EXAMPLE},
+            "application/x-protobuf": {"schema": {"type": "string", "format": "binary"}},
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"resourceSpans": {"type": "array", "items": {"type": "object"}}},
+                    "required": ["resourceSpans"],
+                }
+            },
+        },
+    }
+}
+
+
+@router.get(
+    "/{rootPlanId}/export",
+    response_class=StreamingResponse,
+    responses={**_EXPORT, **documented(HTTPStatus.NOT_FOUND)},
+)
+async def export_run(
+    root_plan_id: RootPlanId,
+    request: Request,
+    reader: Reader,
+    wanted: Annotated[
+        ExportFormat,
+        Query(alias="format", description="`otlp` is protobuf, unless JSON is accepted."),
+    ] = ExportFormat.JSONL,
+) -> StreamingResponse:
+    """Export a run, whole: `tracer import` restores all of it from either format.
+
+    `jsonl` has one JSON object a line, whose `kind` is `run`, `plan`, `step`, `thinkAct`,
+    `toolCall` or `span`. `otlp` is a `TracesData` for any OpenTelemetry backend: the original
+    spans, or spans made of the records of a run that came as events.
+    """
+    form = Format(wanted.value)
+    if form is Format.OTLP and "application/json" in request.headers.get("accept", ""):
+        form = Format.OTLP_JSON
+    media_type, ending = _MEDIA_TYPES[form]
+    run = await reader.read_whole_run(root_plan_id)
+    return StreamingResponse(
+        _in_parts(exported(run, form)),
+        media_type=media_type,
+        headers={
+            "Content-Disposition": f'attachment; filename="{root_plan_id}.{ending}"',
+            "Vary": "Accept",
+        },
+    )
+
+
+def _in_parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what the pieces make up, in parts of at least `_PART_BYTES`."""
+    gathered: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        gathered.append(piece)
+        size += len(piece)
+        if size >= _PART_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+    yield b"".join(gathered)

@@ -1,0 +1,124 @@
+"""Runs: the list, one run, start, cancel, delete."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+
+from api.dependencies import Administering, Fresh, Launcher, ProjectedReader, Reader, Writer
+from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.parameters import CursorText, PageSize, RootPlanId, StoredText, Within
+from api.http.problems import documented
+from api.schemas import (
+    BehindSchema,
+    RunRequest,
+    RunSchema,
+    SearchedPageSchema,
+    ShownStatus,
+    SingleRunSchema,
+)
+from tracer.context import Identity
+from tracer.records.record_classes import Kind
+from tracer.store import RunFilter
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+
+@router.get("")
+async def list_runs(
+    reader: ProjectedReader,
+    within: Within,
+    status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
+    agent: Annotated[StoredText | None, Query(description="An agent that took part.")] = None,
+    tool: Annotated[StoredText | None, Query(description="A tool that was called.")] = None,
+    session: Annotated[
+        StoredText | None, Query(description="The conversation that it belongs to, as `sessionId`.")
+    ] = None,
+    subject: Annotated[StoredText | None, Query(description="Whom it is about.")] = None,
+    tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
+    q: Annotated[
+        StoredText | None,
+        Query(description="Text within titles, tool and agent names or errors, in any case."),
+    ] = None,
+    other_traces: Annotated[
+        bool,
+        Query(
+            alias="otherTraces",
+            description="Whether to list traces too that have no agent, model or tool call.",
+        ),
+    ] = False,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> SearchedPageSchema[RunSchema]:
+    """List runs, newest first: as they were recorded, within a range of time as they started."""
+    wanted = RunFilter(
+        status=status,
+        agent=agent,
+        tool=tool,
+        session=session,
+        subject=subject,
+        tag=tag,
+        q=q,
+        since=within.since,
+        until=within.until,
+        other_traces=other_traces,
+    )
+    page = await reader.list_runs(wanted, limit, cursor)
+    return SearchedPageSchema[RunSchema].model_validate(page)
+
+
+@router.post("", status_code=HTTPStatus.ACCEPTED)
+async def start_run(
+    wanted: RunRequest,
+    launcher: Launcher,
+    traceparent: Annotated[str | None, Header(description="W3C trace context.")] = None,
+) -> RunSchema:
+    """Start a run of the server's application; it goes on after the answer."""
+    plan = None
+    if wanted.plan is not None:
+        plan = (wanted.plan.title, [(step.agent, step.request) for step in wanted.plan.steps])
+    token = wanted.token_id
+    run = await launcher.start(
+        wanted.request,
+        agent=wanted.agent,
+        session_id=wanted.session_id,
+        traceparent=traceparent,
+        plan=plan,
+        identity=None if token is None else Identity(token.get_secret_value()),
+    )
+    return RunSchema.model_validate(run)
+
+
+@router.get("/{rootPlanId}", responses={**NOT_MODIFIED, **documented(HTTPStatus.NOT_FOUND)})
+async def read_run(
+    root_plan_id: RootPlanId, reader: Reader, known: KnownAnswers, fresh: Fresh
+) -> SingleRunSchema:
+    """Read one run."""
+    known.check(await reader.read_revision(Kind.RUN, root_plan_id))
+    run = SingleRunSchema.model_validate(await reader.read_run(root_plan_id))
+    if fresh.behind is not None:
+        run.behind = BehindSchema.model_validate(fresh.behind)
+        run.projection_error = fresh.behind.error
+    return run
+
+
+@router.delete(
+    "/{rootPlanId}",
+    status_code=HTTPStatus.NO_CONTENT,
+    responses=documented(HTTPStatus.NOT_FOUND),
+)
+async def delete_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> None:
+    """Delete a run with everything below it. Its late events are refused from then on."""
+    await writer.delete_run(root_plan_id)
+
+
+@router.post(
+    "/{rootPlanId}/cancel",
+    status_code=HTTPStatus.ACCEPTED,
+    responses=documented(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+async def cancel_run(root_plan_id: RootPlanId, writer: Writer, caller: Administering) -> RunSchema:
+    """Wish that a run be cancelled; whichever process runs it carries the wish out."""
+    return RunSchema.model_validate(await writer.request_cancel(root_plan_id))

@@ -1,0 +1,33 @@
+"""Health: is the server alive, and can it serve?"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from api.dependencies import AllParts
+from api.http.problems import documented
+from api.schemas import Health, Readiness
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Answer while the process lives."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=documented(HTTPStatus.SERVICE_UNAVAILABLE))
+async def readyz(parts: AllParts) -> Readiness:
+    """Answer while the database is reachable and its schema is current.
+
+    Without a projector the server is ready, too: it accepts spans, and they are projected later.
+    """
+    await parts.reader.check()
+    projectors = 0 if parts.backlog is None else await parts.backlog.count_projectors()
+    is_walled = parts.stores is not None and await parts.stores.is_walled()
+    return Readiness(
+        status="ok", row_level_security="on" if is_walled else "off", projectors=projectors
+    )

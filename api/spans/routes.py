@@ -1,0 +1,68 @@
+"""Original spans: what OpenTelemetry told of a run, as it came."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from api.dependencies import Fresh, Places, Reader, Reading
+from api.http.parameters import CursorText, PageSize, RootPlanId
+from api.http.problems import documented
+from api.placed_spans import PlacedSpans, SpanOrder
+from api.schemas import PageSchema
+from api.spans.schemas import SpanSchema
+from tracer.errors import BadCursor
+from tracer.otel.otlp.spans import SPAN_ID_BYTES, Span
+
+router = APIRouter(prefix="/api/runs", tags=["runs"])
+
+
+@router.get("/{rootPlanId}/spans", responses=documented(HTTPStatus.NOT_FOUND))
+async def list_spans(
+    root_plan_id: RootPlanId,
+    reader: Reader,
+    caller: Reading,
+    places: Places,
+    fresh: Fresh,
+    record_id: Annotated[
+        UUID | None, Query(alias="recordId", description="Spans of this record only.")
+    ] = None,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> PageSchema[SpanSchema]:
+    """List the OpenTelemetry spans kept under a run, by their start.
+
+    An agent's own span counts for its step and for its plan. A run that came as events has spans
+    where its tools' servers sent some.
+    """
+    last = None if cursor is None else _place_in_list(cursor)
+    placed = await places.of_run(reader, caller.project_id, root_plan_id, fresh)
+    found = placed.after(last, record_id)
+    page = found[:limit]
+    spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
+    items = await asyncio.to_thread(_items, spans, placed)
+    return PageSchema(items=items, next_cursor=_cursor(page[-1]) if len(found) > limit else None)
+
+
+def _items(spans: list[Span], placed: PlacedSpans) -> list[SpanSchema]:
+    return [SpanSchema.of(span, placed.places.get(span.span_id)) for span in spans]
+
+
+def _cursor(last: SpanOrder) -> str:
+    start, span_id = last
+    return f"{start:x}-{span_id.hex()}"
+
+
+def _place_in_list(cursor: str) -> SpanOrder:
+    start, _, span_id = cursor.partition("-")
+    try:
+        place = int(start, 16), bytes.fromhex(span_id)
+    except ValueError:
+        raise BadCursor() from None
+    if len(place[1]) != SPAN_ID_BYTES:
+        raise BadCursor()
+    return place

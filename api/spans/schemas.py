@@ -1,0 +1,171 @@
+"""Original spans as the API answers them."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from api.schemas import STEP_ID, read_config
+from tracer.otel.otlp.span_fields import moment, stored
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.records.record_classes import Kind
+
+_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+_STATUSES = ("unset", "ok", "error")
+_EXACT = 2**53
+"""Greater integers are not exact in JavaScript: they are written as text."""
+
+AttributesJson = dict[str, Any]
+"""As JSON: bytes as base64, integers from 2^53 on and what is no number as text."""
+
+
+class SpanRecord(BaseModel):
+    """The record that a span belongs to."""
+
+    model_config = read_config(kind="step", id=STEP_ID)
+
+    kind: Kind
+    id: UUID
+
+
+class SpanEventSchema(BaseModel):
+    """A moment within a span."""
+
+    model_config = read_config()
+
+    name: str
+    at: datetime | None
+    time_unix_nano: str
+    attributes: AttributesJson
+
+
+class SpanLinkSchema(BaseModel):
+    """A reference to another span."""
+
+    model_config = read_config()
+
+    trace_id: str
+    span_id: str
+    attributes: AttributesJson
+
+
+class SpanSchema(BaseModel):
+    """A span as it came, whatever became of it. Text is in stored form."""
+
+    model_config = read_config(
+        spanId="eee19b7ec3c1b174",
+        parentSpanId=None,
+        name="invoke_agent planner",
+        kind="internal",
+        startedAt="2026-11-21T22:21:52.462812Z",
+        finishedAt="2026-11-21T22:21:53.462812Z",
+        startTimeUnixNano="1795299712462812345",
+        endTimeUnixNano="1795299713462812345",
+        statusCode="unset",
+        statusMessage="",
+        attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"},
+        events=[],
+        links=[],
+        resource={"service.name": "ward"},
+        scope="pydantic-ai",
+        scopeVersion="2.68.0",
+        record={"kind": "step", "id": STEP_ID},
+    )
+
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    kind: str
+    """`internal`, `server`, `client`, `producer`, `consumer` or `unspecified`, else its number."""
+    started_at: datetime | None
+    """To the microsecond; null for a time of zero."""
+    finished_at: datetime | None
+    """Null while it has no end."""
+    start_time_unix_nano: str
+    end_time_unix_nano: str
+    status_code: str
+    """`unset`, `ok` or `error`, else its number."""
+    status_message: str
+    attributes: AttributesJson
+    events: list[SpanEventSchema]
+    links: list[SpanLinkSchema]
+    resource: AttributesJson
+    scope: str
+    scope_version: str
+    record: SpanRecord | None
+    """The record that it became or belongs to: a wrapper goes with the one above it."""
+
+    @classmethod
+    def of(cls, span: Span, place: RecordPlace | None) -> SpanSchema:
+        """Return what is shown of `span`."""
+        return cls(
+            span_id=span.span_id.hex(),
+            parent_span_id=None if span.parent_span_id is None else span.parent_span_id.hex(),
+            name=_text(span.name),
+            kind=_word(_KINDS, span.kind),
+            started_at=moment(span.start),
+            finished_at=moment(span.end),
+            start_time_unix_nano=str(span.start),
+            end_time_unix_nano=str(span.end),
+            status_code=_word(_STATUSES, span.status_code),
+            status_message=_text(span.status_message),
+            attributes=_json(span.attributes),
+            events=[
+                SpanEventSchema(
+                    name=_text(event.name),
+                    at=moment(event.time),
+                    time_unix_nano=str(event.time),
+                    attributes=_json(event.attributes),
+                )
+                for event in span.events
+            ],
+            links=[
+                SpanLinkSchema(
+                    trace_id=link.trace_id.hex(),
+                    span_id=link.span_id.hex(),
+                    attributes=_json(link.attributes),
+                )
+                for link in span.links
+            ],
+            resource=_json(span.resource),
+            scope=_text(span.scope),
+            scope_version=_text(span.scope_version),
+            record=None if place is None else SpanRecord(kind=place[0], id=place[1]),
+        )
+
+
+def _text(text: str) -> str:
+    return stored(text) or ""
+
+
+def _word(words: tuple[str, ...], number: int) -> str:
+    return words[number] if 0 <= number < len(words) else str(number)
+
+
+def _json(attributes: Mapping[str, Any]) -> AttributesJson:
+    return {_text(name): _value(value) for name, value in attributes.items()}
+
+
+def _value(value: Any) -> Any:
+    # Recursive: the decoder lets nothing through that nests deeper than a hundred messages.
+    match value:
+        case str():
+            return _text(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case dict():
+            return _json(value)
+        case list():
+            return [_value(each) for each in value]
+        case float() if not math.isfinite(value):
+            return str(value)
+        case int() if abs(value) >= _EXACT:
+            return str(value)
+    return value

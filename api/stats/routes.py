@@ -1,0 +1,61 @@
+"""Statistics: how the calls of tools went."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from api.dependencies import ProjectedReader
+from api.http.parameters import StoredText, Within
+from api.http.problems import documented
+from api.stats.schemas import (
+    CallBucketSchema,
+    NamedCallSchema,
+    ToolHistorySchema,
+    ToolStatsList,
+    ToolStatsSchema,
+)
+
+router = APIRouter(prefix="/api/stats/tools", tags=["statistics"])
+
+# With slashes: a tool may be called anything.
+ToolName = Annotated[StoredText, Path(alias="name", description="The tool's name.")]
+
+
+@router.get("")
+async def read_tool_stats(
+    reader: ProjectedReader,
+    within: Within,
+    name: Annotated[StoredText | None, Query(description="This tool alone.")] = None,
+) -> ToolStatsList:
+    """Read how the calls of each tool went.
+
+    Calls are counted by the hour in the background. `asOf` is the time up to which older hours
+    contain all changes; newer ones are counted when asked. Percentiles are durations that occurred,
+    or within 1 % of them if older hours contribute.
+    """
+    page = await reader.read_tool_stats(within, name)
+    return ToolStatsList(
+        items=[ToolStatsSchema.model_validate(stats) for stats in page.items], as_of=page.as_of
+    )
+
+
+@router.get("/{name:path}", responses=documented(HTTPStatus.NOT_FOUND))
+async def read_tool_history(
+    name: ToolName, reader: ProjectedReader, within: Within
+) -> ToolHistorySchema:
+    """Read how the calls of one tool went over time, with the slowest and the latest failures.
+
+    Calls are counted as in the statistics of all tools.
+    """
+    history = await reader.read_tool_history(name, within)
+    return ToolHistorySchema(
+        stats=ToolStatsSchema.model_validate(history.stats),
+        bucket_seconds=history.bucket_seconds,
+        buckets=[CallBucketSchema.model_validate(bucket) for bucket in history.buckets],
+        slowest=[NamedCallSchema.of(call) for call in history.slowest],
+        latest_failures=[NamedCallSchema.of(call) for call in history.latest_failures],
+        as_of=history.as_of,
+    )

@@ -1,0 +1,25 @@
+"""Think-acts: one round, whole."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.dependencies import Reader
+from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.parameters import ThinkActId
+from api.http.problems import documented
+from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.schemas import ThinkActSchema
+from tracer.records.record_classes import Kind
+
+router = APIRouter(prefix="/api/think-acts", tags=["think-acts"])
+
+
+@router.get("/{thinkActId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
+async def read_think_act(
+    think_act_id: ThinkActId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+) -> ThinkActSchema:
+    """Read one round whole, the model's messages included."""
+    async with redirect(Kind.THINK_ACT, think_act_id):
+        known.check(await reader.read_revision(Kind.THINK_ACT, think_act_id))
+        return ThinkActSchema.model_validate(await reader.read_think_act(think_act_id))

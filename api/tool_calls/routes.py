@@ -1,0 +1,69 @@
+"""Tool calls: the list across runs, and one call in its place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from api.dependencies import ProjectedReader, Reader
+from api.http.conditional import NOT_MODIFIED, KnownAnswers
+from api.http.parameters import CursorText, PageSize, StoredText, ToolCallId, Within
+from api.http.problems import documented
+from api.moved_records import NOT_THERE, RedirectIfMoved
+from api.schemas import (
+    LineageItem,
+    PlanSchema,
+    SearchedPageSchema,
+    ShownStatus,
+    ToolCallInPlaceSchema,
+    ToolCallPreviewSchema,
+)
+from tracer.records.record_classes import Kind
+from tracer.store import ToolCallFilter
+
+router = APIRouter(prefix="/api/tool-calls", tags=["tool calls"])
+
+
+@router.get("")
+async def list_tool_calls(
+    reader: ProjectedReader,
+    within: Within,
+    name: Annotated[StoredText | None, Query(description="The tool's name.")] = None,
+    status: Annotated[ShownStatus | None, Query(description="The status shown.")] = None,
+    root_plan_id: Annotated[
+        UUID | None, Query(alias="rootPlanId", description="Calls of this run only.")
+    ] = None,
+    provider_call_id: Annotated[
+        StoredText | None,
+        Query(alias="providerCallId", description="The id that the model's provider gave."),
+    ] = None,
+    limit: PageSize = 50,
+    cursor: CursorText = None,
+) -> SearchedPageSchema[ToolCallPreviewSchema]:
+    """List tool calls across runs, by their start, newest first; of long strings the first 2 kB."""
+    wanted = ToolCallFilter(
+        name=name,
+        status=status,
+        root_plan_id=root_plan_id,
+        provider_call_id=provider_call_id,
+        since=within.since,
+        until=within.until,
+    )
+    page = await reader.list_tool_calls(wanted, limit, cursor)
+    return SearchedPageSchema[ToolCallPreviewSchema].model_validate(page)
+
+
+@router.get("/{toolCallId}", responses={**NOT_MODIFIED, **documented(*NOT_THERE)})
+async def read_tool_call(
+    tool_call_id: ToolCallId, reader: Reader, known: KnownAnswers, redirect: RedirectIfMoved
+) -> ToolCallInPlaceSchema:
+    """Read one tool call whole, what lies above it and what it opened."""
+    async with redirect(Kind.TOOL_CALL, tool_call_id):
+        known.check(await reader.read_revision(Kind.TOOL_CALL, tool_call_id))
+        place = await reader.read_tool_call(tool_call_id)
+    call = ToolCallInPlaceSchema.model_validate(place.call)
+    call.lineage = [LineageItem.of(record) for record in place.lineage]
+    call.sub_plans = [PlanSchema.model_validate(plan) for plan in place.sub_plans]
+    return call

@@ -1,0 +1,156 @@
+"""Traces: what any program that speaks OpenTelemetry records, by OTLP over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request, Response
+
+from api.dependencies import Measures, Projection, RecordingIntake, Writer, parts_of
+from api.http.intake import Intake
+from api.http.log_entry import note_problem
+from api.http.problems import problem_of
+from api.http.request_bodies import admitted_body, media_type
+from api.traces.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
+from tracer.errors import TracerError, UnknownFormat
+from tracer.otel.otlp.request_spans import Decoded
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.record_classes import Kind
+from tracer.store import Refusal, SpanProjection, TraceWriter
+
+MAX_BYTES = 64 * 2**20
+"""The largest body that is accepted, in bytes, decompressed."""
+
+MAX_DECODED_BYTES = 4 * MAX_BYTES
+"""How much memory its spans may take: readers return each with its resource and scope."""
+
+SMALL_BYTES = 16 * 2**10
+"""Below this, decoding takes less time than handing over to a thread."""
+
+MAX_WAIT_SECONDS = 30
+
+_PREFER: dict[str, Any] = {
+    "name": "prefer",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`wait=5`: answer when the records of the spans are there, after that many "
+    f"seconds at the latest (RFC 7240). At most {MAX_WAIT_SECONDS} seconds.",
+    "example": "wait=5",
+}
+"""The header `Prefer` (RFC 7240) in the OpenAPI document."""
+
+_WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
+
+router = APIRouter(prefix="/v1/traces", tags=["traces"])
+
+
+@router.post(
+    "",
+    response_class=Response,
+    openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
+    responses=answers(
+        HTTPStatus.BAD_REQUEST,
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    ),
+)
+async def record_traces(
+    request: Request,
+    writer: Writer,
+    projection: Projection,
+    intake: RecordingIntake,
+    metrics: Measures,
+) -> Response:
+    """Record OpenTelemetry spans, each stored or refused by itself. Those stored are committed.
+
+    The body may be packed (`Content-Encoding: gzip` or `deflate`). Sending the same again is safe.
+
+    Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
+    the answer waits for them, and has the header `Preference-Applied` if all of them are there.
+    """
+    encoding = ENCODINGS.get(media_type(request))
+    if encoding is None:
+        raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
+    try:
+        count, refused, runs = await _accept(request, encoding, writer, intake)
+    except TracerError as error:
+        status, code = problem_of(error)
+        note_problem(request.scope, code)
+        is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
+        return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
+    metrics.note_ingest("spans", count - len(refused), refused)
+    answer = encoding.success(count, refused)
+    seconds = _preferred_wait(request)
+    if projection is None or seconds is None:
+        return answer
+    if await _await_projection(projection, runs, seconds):
+        answer.headers["Preference-Applied"] = f"wait={seconds}"
+    return answer
+
+
+async def _accept(
+    request: Request, encoding: Encoding, writer: TraceWriter, intake: Intake
+) -> tuple[int, list[Refusal], list[UUID]]:
+    """Store the spans of a request. When this returns, nothing of its body is in memory.
+
+    Returns:
+        The number of spans in the request, the rejected ones by their places in it, and the runs.
+    """
+    backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
+    if backlog is not None:
+        backlog.check(project_id)
+    with admitted_body(request, intake, MAX_BYTES) as (parts, share):
+        body = b"".join([part async for part in parts])
+        if len(body) < SMALL_BYTES:
+            decoded = encoding.decode(body, MAX_DECODED_BYTES)
+        else:
+            async with intake.turn(len(body)):
+                decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
+        del body
+        share.hold(decoded.size)
+        refused = await _record(writer, decoded)
+        if backlog is not None:
+            backlog.add(project_id, sum(len(trace.message) for trace in decoded.traces))
+        return decoded.count, refused, [root_plan_id(each.trace_id) for each in decoded.traces]
+
+
+async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:
+    """Store the spans, and return the rejected ones by their places in the request."""
+    refused = [Refusal(each.index, "invalid_span", each.reason) for each in decoded.refused]
+    answer = await writer.write_spans(decoded.traces)
+    refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
+    return sorted(refused, key=lambda each: each.index)
+
+
+def _preferred_wait(request: Request) -> int | None:
+    """Return how many seconds the client prefers to wait, at most `MAX_WAIT_SECONDS`.
+
+    None if it has no such preference. The first of several counts; a malformed one is ignored
+    (RFC 7240, section 2).
+    """
+    for preference in ",".join(request.headers.getlist("prefer")).split(","):
+        if (found := _WAIT.fullmatch(preference)) is not None:
+            return min(int(found[1]), MAX_WAIT_SECONDS)
+    return None
+
+
+async def _await_projection(
+    projection: SpanProjection, run_ids: Iterable[UUID], seconds: int
+) -> bool:
+    """Return whether all spans of the runs that were accepted so far are projected in this time."""
+    time = asyncio.get_running_loop().time
+    end = time() + seconds
+    for run_id in run_ids:
+        left = max(0.0, end - time())
+        if await projection.catch_up(Kind.RUN, run_id, seconds=left, any_size=True):
+            return False
+    return True

@@ -1,0 +1,88 @@
+"""Stores whose leases go by a clock that the test moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from tests.contract.moments import START
+from tests.contract.stores import Projecting, Store, projecting, serving
+from tests.projecting import DatabaseProjection
+from tracer.records.leases import LeaseTerms
+from tracer.storage.http.writer import HttpWriter
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.jobs.reaper import LeaseKeeping, Reaper
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.write.leases import PostgresReaper
+from tracer.storage.postgres.writer import PostgresWriter
+
+TERMS = LeaseTerms(timedelta(seconds=60), timedelta(seconds=900))
+
+
+class HandClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    @property
+    def seconds(self) -> int:
+        """How far it was moved: what `Moments` take as `at`."""
+        return int((self.now - START).total_seconds())
+
+    def move(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Living(Store):
+    """A store with the clock of its leases, and a reaper that has looked long enough to judge."""
+
+    clock: HandClock
+    keeping: LeaseKeeping
+    reaper: Reaper
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time go by as it does while somebody looks, and look."""
+        for _ in range(int(seconds // 30)):
+            self.clock.move(30)
+            await self.reaper.look()
+        self.clock.move(seconds % 30)
+        await self.reaper.look()
+
+
+async def memory_living(project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES) -> Living:
+    """Return an empty store in memory."""
+    hand = HandClock()
+    store = MemoryStore(project_id, hand, TERMS, hand, lags=True)
+    reaper = Reaper(store, TERMS)
+    await reaper.look()
+    return projecting(Living(store, store, store, hand, store, reaper), when)
+
+
+async def postgres_living(
+    pool: Pool, project_id: int = 1, when: Projecting = Projecting.AFTER_WRITES
+) -> Living:
+    """Return a store in an empty database."""
+    hand = HandClock()
+    project = ProjectPool(pool, project_id)
+    writer = PostgresWriter(project, hand, terms=TERMS, lease_clock=hand)
+    keeping = PostgresReaper(pool, clock=hand)
+    reaper = Reaper(keeping, TERMS)
+    await reaper.look()
+    projection = DatabaseProjection(pool.kwargs)
+    store = Living(writer, PostgresReader(project), projection, hand, keeping, reaper)
+    return projecting(store, when)
+
+
+async def http_living(pool: Pool, folder: Path) -> Living:
+    """Return a store in an empty database that is written to over HTTP."""
+    behind = await postgres_living(pool, when=Projecting.ON_DEMAND)
+    writer = HttpWriter("http://tracer", transport=serving(behind, folder))
+    return projecting(replace(behind, writer=writer), Projecting.AFTER_WRITES)

@@ -1,0 +1,185 @@
+"""An ending is one tuple; the greater stays, and what is open shows so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.contract.moments import START, Moments
+from tests.contract.stores import NewStore, Store, content, tree
+from tracer.records.events import ErrorInfo, Event
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+
+
+async def test_of_two_endings_the_greater_stays_as_a_whole(new_store: NewStore) -> None:
+    run = Moments()
+    failed = run.call_finished(at=9, status=Status.FAILED, error=ErrorInfo(type="E", message="m"))
+    succeeded = run.call_finished(at=4, result="fine")
+    for order in ([failed, succeeded], [succeeded, failed]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert (call.status, call.result, call.error_type) == (Status.SUCCEEDED, "fine", None)
+        assert call.finished_at == succeeded.at
+
+
+LESSER_AND_GREATER: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"at": 5, "result": "z"}, {"at": 6, "result": "a"}),
+    ({"result": None}, {"result": ""}),
+    ({"result": "Z"}, {"result": "a"}),
+    ({"result": "z"}, {"result": "é"}),
+    ({"result": "\uffff"}, {"result": "🧪"}),
+    ({"reason": None, "result": "z"}, {"reason": "denied", "result": None}),
+    ({"status": Status.CANCELLED, "at": 9}, {"status": Status.FAILED, "at": 1}),
+]
+
+
+async def test_endings_are_compared_by_status_then_time_then_bytes(new_store: NewStore) -> None:
+    failures = []
+    for lesser, greater in LESSER_AND_GREATER:
+        run = Moments()
+        one, other = run.call_finished(**lesser), run.call_finished(**greater)
+        expected = (other.status, other.at, other.reason, other.result)
+        for order in ([one, other], [other, one]):
+            store = new_store()
+            for event in order:
+                await store.record(event)
+            call = (await store.reader.read_tool_call(run.call)).call
+            stored = (call.status, call.finished_at, call.reason, call.result)
+            if stored != expected:
+                failures.append(f"{lesser} and {greater}: expected {expected}, stored {stored}")
+    assert failures == []
+
+
+async def test_a_start_that_comes_after_the_end_fills_in_without_reopening(store: Store) -> None:
+    run = Moments()
+    await store.record(run.call_finished(result="42"))
+    await store.record(run.call_started(arguments="{}"))
+    call = (await store.reader.read_tool_call(run.call)).call
+    assert (call.status, call.name, call.arguments) == (Status.SUCCEEDED, "measure", "{}")
+    assert call.started_at == run.call_started().at
+
+
+async def test_a_retry_counts_its_attempts_and_keeps_its_first_start(store: Store) -> None:
+    run = Moments()
+    await store.record(run.call_started(at=6, attempt=2), run.call_started(at=3, attempt=1))
+    call = (await store.reader.read_tool_call(run.call)).call
+    assert (call.attempt, call.started_at) == (2, run.call_started(at=3).at)
+
+
+async def test_the_effective_arguments_are_those_of_the_latest_attempt(
+    new_store: NewStore,
+) -> None:
+    run = Moments()
+    first = run.call_started(attempt=1, effective_arguments='{"z":1}')
+    second = run.call_started(attempt=2, effective_arguments='{"a":2}')
+    unchanged = run.call_started(attempt=3)
+    ended = run.call_finished(attempt=2)
+    told: list[tuple[list[Event], tuple[int, str | None]]] = [
+        ([first, second, ended], (2, '{"a":2}')),
+        ([ended, second, first], (2, '{"a":2}')),
+        ([unchanged, second, first], (3, None)),
+        ([ended, first], (2, None)),
+    ]
+    for events, expected in told:
+        store = new_store()
+        for event in events:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert (call.attempt, call.effective_arguments) == expected
+
+
+async def test_what_hooks_did_belongs_to_the_ending(new_store: NewStore) -> None:
+    run = Moments()
+    timed_out = run.call_finished(status=Status.FAILED, reason="timed_out", still_running=True)
+    answered = run.call_finished(
+        short_circuited_by="cache", state_changes=[{"op": "remove", "path": ["a"]}]
+    )
+    for order in ([timed_out, answered], [answered, timed_out]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert (call.status, call.short_circuited_by) == (Status.SUCCEEDED, "cache")
+        assert call.state_changes == '[{"op":"remove","path":["a"]}]'
+        assert call.still_running is None
+
+
+async def test_of_endings_that_differ_in_it_alone_the_one_still_running_stays(
+    new_store: NewStore,
+) -> None:
+    run = Moments()
+    endings: list[Event] = [run.call_finished(), run.call_finished(still_running=True)]
+    for order in (endings, endings[::-1]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        assert (await store.reader.read_tool_call(run.call)).call.still_running is True
+
+
+async def test_forged_names_are_put_together_whoever_tells_of_them(new_store: NewStore) -> None:
+    run = Moments()
+    told: list[Event] = [
+        run.call_started(forged_arguments=("user_id", "é", "user_id")),
+        run.call_finished(forged_arguments=("Token",)),
+        run.late_end(),
+    ]
+    for order in (told, told[::-1]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        call = (await store.reader.read_tool_call(run.call)).call
+        assert call.forged_arguments == ["Token", "user_id", "é"]
+        revision = call.revision
+        await store.record(run.call_started(forged_arguments=("é",)), run.call_finished())
+        assert (await store.reader.read_tool_call(run.call)).call.revision == revision
+
+
+async def test_a_late_end_is_noted_beside_the_status(store: Store) -> None:
+    run = Moments()
+    timed_out = run.call_finished(status=Status.FAILED, reason="timed_out")
+    late = run.late_end(result="after all")
+    await store.record(run.call_started(), late, timed_out)
+    call = (await store.reader.read_tool_call(run.call)).call
+    assert (call.status, call.reason) == (Status.FAILED, "timed_out")
+    assert (call.late_status, call.late_result) == (Status.SUCCEEDED, "after all")
+    assert call.late_finished_at == late.at
+
+
+async def test_steps_that_were_never_reached_end_cancelled(store: Store) -> None:
+    run, reached = Moments(), new_id()
+    steps = (run.planned(), run.planned().model_copy(update={"step_id": reached}))
+    await store.record(run.plan_started(steps=steps))
+    await store.record(run.plan_finished(status=Status.FAILED, not_reached_step_ids=(run.step,)))
+    one, other = (await tree(store, run.root))["agentExecutions"]
+    assert (one["status"], one["reason"]) == ("cancelled", "not_reached")
+    assert other["status"] == "pending"
+
+
+async def test_the_run_shows_how_its_root_plan_stands(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(title="T", agent_name="nurse"))
+    shown = await store.reader.read_run(run.root)
+    assert (shown.title, shown.agent_name, shown.status) == ("T", "nurse", Status.RUNNING)
+    assert shown.started_at == START
+    await store.record(run.plan_finished(status=Status.FAILED, reason="step_failed"))
+    shown = await store.reader.read_run(run.root)
+    assert (shown.status, shown.reason) == (Status.FAILED, "step_failed")
+    assert shown.finished_at == run.plan_finished().at
+
+
+async def test_what_a_start_says_of_its_run_merges_by_rule(new_store: NewStore) -> None:
+    run = Moments()
+    starts: list[Event] = [
+        run.plan_started(session_id="a", subject="p-1", tags=("x", "é", "x")),
+        run.plan_started(session_id="b", traceparent="00-1", tags=("Z", "x")),
+    ]
+    for order in (starts, starts[::-1]):
+        store = new_store()
+        for event in order:
+            await store.record(event)
+        shown = await store.reader.read_run(run.root)
+        assert (shown.session_id, shown.subject, shown.traceparent) == ("b", "p-1", "00-1")
+        assert shown.tags == ["Z", "x", "é"]
+        assert content(shown)["title"] is None

@@ -1,0 +1,439 @@
+"""What a dead recorder leaves open is abandoned; what a living one does never is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.contract.living import TERMS, Living, http_living, memory_living, postgres_living
+from tests.contract.moments import START, Moments
+from tests.contract.stores import Projecting
+from tests.contract.test_changes import Watched, read_rows
+from tests.otel.made_traces import TRACE_ID, agent, spans_from, tool
+from tests.trees import read_tree
+from tracer.errors import RecordNotFound
+from tracer.lineage.tree import Payloads
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.jobs.reaper import Reaper
+from tracer.store import RunFilter, ToolCallFilter
+
+RUN_OF_SPANS = UUID(TRACE_ID)
+
+
+@pytest.fixture(
+    params=[
+        ("memory", Projecting.AFTER_WRITES),
+        ("postgres", Projecting.AFTER_WRITES),
+        ("memory", Projecting.BEFORE_READS),
+        pytest.param(("postgres", Projecting.BEFORE_READS), marks=pytest.mark.thorough),
+        pytest.param(("http", Projecting.AFTER_WRITES), marks=pytest.mark.thorough),
+    ],
+    ids="-".join,
+)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Living]:
+    kind, when = request.param
+    if kind == "memory":
+        yield await memory_living(when=when)
+        return
+    async with open_pool(request.getfixturevalue("database_url")) as pool:
+        if kind == "http":
+            yield await http_living(pool, tmp_path)
+        else:
+            yield await postgres_living(pool, when=when)
+
+
+def by(recorder_id: UUID | None, *events: Event) -> list[Event]:
+    """Return events as a recorder tells them."""
+    return [event.model_copy(update={"recorder_id": recorder_id}) for event in events]
+
+
+async def in_flight(store: Living, recorder_id: UUID | None) -> Moments:
+    """Record a run whose call goes on."""
+    run, at = Moments(), store.clock.seconds
+    await store.record(
+        *by(
+            recorder_id,
+            run.plan_started(at, steps=(run.planned(),)),
+            run.step_started(at),
+            run.thought_started(at),
+            run.call_started(at),
+        )
+    )
+    return run
+
+
+async def statuses(store: Living, run: Moments) -> dict[str, str]:
+    """Return what is shown of a run and of all its records."""
+    rows = await read_tree(store.reader, run.root, Payloads.NONE)
+    return {
+        "run": (await store.reader.read_run(run.root)).shown_status,
+        "plan": rows.plans[0]["status"],
+        "step": rows.steps[0]["status"],
+        "round": rows.think_acts[0]["status"],
+        "call": rows.tool_calls[0]["status"],
+    }
+
+
+def all_are(status: str) -> dict[str, str]:
+    return dict.fromkeys(("run", "plan", "step", "round", "call"), status)
+
+
+async def test_what_a_dead_recorder_left_open_is_abandoned_when_its_lease_runs_out(
+    store: Living,
+) -> None:
+    run = await in_flight(store, new_id())
+    await store.pass_time(59)
+    assert await statuses(store, run) == all_are("running")
+
+    await store.pass_time(1)
+
+    assert await statuses(store, run) == all_are("abandoned")
+    ran_out = START + timedelta(seconds=60)
+    assert (await store.reader.read_run(run.root)).abandoned_at == ran_out
+    assert (await store.reader.read_tool_call(run.call)).call.abandoned_at == ran_out
+
+
+async def test_what_had_ended_and_what_another_records_stays_as_it_is(store: Living) -> None:
+    dead, alive = new_id(), new_id()
+    run = await in_flight(store, dead)
+    other = new_id()
+    await store.record(
+        *by(dead, run.call_finished(0)),
+        *by(alive, run.call_started(0, tool_call_id=other)),
+    )
+    await store.pass_time(30)
+    await store.writer.renew(alive)
+    await store.pass_time(31)
+
+    calls = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
+    shown = {call.tool_call_id: call.shown_status for call in calls}
+    assert shown == {run.call: "succeeded", other: "running"}
+    assert (await store.reader.read_run(run.root)).shown_status == "abandoned"
+
+
+@pytest.mark.parametrize("sign", ["a renewal", "an event", "an event of another run"])
+async def test_any_sign_of_life_keeps_a_lease(store: Living, sign: str) -> None:
+    recorder_id = new_id()
+    run, another = await in_flight(store, recorder_id), Moments()
+
+    for _ in range(4):
+        await store.pass_time(50)
+        at = store.clock.seconds
+        if sign == "a renewal":
+            await store.writer.renew(recorder_id)
+        elif sign == "an event":
+            await store.record(*by(recorder_id, run.call_started(at, attempt=2)))
+        else:
+            await store.record(*by(recorder_id, another.plan_started(at)))
+
+    assert await statuses(store, run) == all_are("running")
+
+
+@pytest.mark.parametrize("sign", ["a renewal", "an event"])
+async def test_the_next_sign_of_life_takes_it_back(store: Living, sign: str) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.pass_time(500)
+    assert await statuses(store, run) == all_are("abandoned")
+
+    if sign == "a renewal":
+        await store.writer.renew(recorder_id)
+    else:
+        await store.record(*by(recorder_id, Moments().plan_started(500)))
+    await store.pass_time(1)
+
+    assert await statuses(store, run) == all_are("running")
+    assert (await store.reader.read_run(run.root)).abandoned_at is None
+    await store.pass_time(60)
+    assert await statuses(store, run) == all_are("abandoned"), "it died again"
+
+
+async def test_a_real_ending_that_comes_late_wins(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.pass_time(100)
+
+    await store.record(*by(recorder_id, run.call_finished(5), run.plan_finished(6)))
+
+    shown = await statuses(store, run)
+    assert (shown["call"], shown["plan"], shown["run"]) == ("succeeded",) * 3
+    assert (await store.reader.read_run(run.root)).abandoned_at is None
+    await store.pass_time(1000)
+    shown = await statuses(store, run)
+    assert (shown["call"], shown["plan"], shown["step"]) == ("succeeded", "succeeded", "abandoned")
+
+
+async def test_what_another_recorder_takes_up_goes_by_that(store: Living) -> None:
+    first, second = new_id(), new_id()
+    run = await in_flight(store, first)
+    await store.pass_time(100)
+    await store.record(*by(second, run.call_started(100, attempt=2)))
+    shown = await statuses(store, run)
+    assert (shown["call"], shown["plan"]) == ("running", "abandoned")
+
+    await store.pass_time(30)
+    await store.writer.renew(first)
+    await store.pass_time(30)
+
+    shown = await statuses(store, run)
+    assert (shown["call"], shown["plan"]) == ("abandoned", "running")
+
+
+async def test_what_a_spool_brings_late_does_not_bring_the_dead_back(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.pass_time(300)
+    other = new_id()
+
+    await store.record(*by(recorder_id, run.call_started(20, tool_call_id=other)))
+    await store.pass_time(1)
+
+    calls = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
+    assert {call.shown_status for call in calls} == {"abandoned"}
+    assert {call.abandoned_at for call in calls} == {START + timedelta(seconds=80)}
+
+
+async def test_a_recorder_whose_clock_is_wrong_lives_by_its_events_all_the_same(
+    store: Living,
+) -> None:
+    recorder_id, run = new_id(), Moments()
+    for at in range(0, 300, 50):
+        wrong = by(recorder_id, run.call_started(at - 86_400))
+        await store.record(*wrong)
+        await store.pass_time(50)
+
+    assert (await store.reader.read_tool_call(run.call)).call.shown_status == "running"
+
+
+async def test_a_clock_that_was_wrong_by_millennia_refuses_nothing(store: Living) -> None:
+    recorder_id = new_id()
+    wrong = int((START.replace(year=8999) - START).total_seconds())
+    for at in (wrong, 0):
+        await store.record(*by(recorder_id, Moments().plan_started(at)))
+        await store.pass_time(30)
+
+
+async def test_a_recorder_that_is_first_heard_of_late_gets_a_whole_lease(store: Living) -> None:
+    run = Moments()
+    await store.pass_time(1000)
+    await store.record(*by(new_id(), run.call_started(3)))
+
+    await store.pass_time(59)
+    assert (await store.reader.read_tool_call(run.call)).call.shown_status == "running"
+    await store.pass_time(1)
+    assert (await store.reader.read_tool_call(run.call)).call.shown_status == "abandoned"
+
+
+async def test_after_an_outage_everybody_has_a_whole_lease(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+
+    store.clock.move(600)  # nobody looked: the server, its database or the machine stood still
+    await store.reaper.look()
+    await store.pass_time(59)
+    assert await statuses(store, run) == all_are("running")
+
+    await store.pass_time(1)
+    assert await statuses(store, run) == all_are("abandoned")
+    assert (await store.reader.read_run(run.root)).abandoned_at == START + timedelta(seconds=60)
+
+
+async def test_a_server_that_starts_anew_waits_before_it_judges(store: Living) -> None:
+    run = await in_flight(store, new_id())
+    store.clock.move(300)
+    restarted = replace(store, reaper=Reaper(store.keeping, TERMS))
+
+    await restarted.pass_time(0)
+    await restarted.pass_time(59)
+    assert await statuses(store, run) == all_are("running")
+    await restarted.pass_time(1)
+    assert await statuses(store, run) == all_are("abandoned")
+
+
+async def test_who_names_no_recorder_goes_by_the_silence_of_the_run(store: Living) -> None:
+    run = await in_flight(store, None)
+    await store.pass_time(880)
+    await store.record(run.call_started(store.clock.seconds, attempt=2))
+    await store.pass_time(880)
+    assert await statuses(store, run) == all_are("running")
+
+    await store.pass_time(20)
+
+    assert await statuses(store, run) == all_are("abandoned")
+    await store.record(run.plan_finished(2000))
+    await store.pass_time(1)
+    shown = await statuses(store, run)
+    assert (shown["run"], shown["plan"], shown["call"]) == ("succeeded", "succeeded", "running")
+
+
+async def test_open_spans_go_by_the_silence_of_their_trace(store: Living) -> None:
+    unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
+    await store.record_spans(spans_from(*unfinished))
+    await store.pass_time(899)
+    assert {row["status"] for row in (await read_rows(store, RUN_OF_SPANS)).values()} == {"running"}
+
+    await store.pass_time(1)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "abandoned"
+    rows = await read_rows(store, RUN_OF_SPANS)
+    assert {row["status"] for row in rows.values()} == {"abandoned"}
+
+
+async def test_a_span_that_arrives_after_all_is_a_sign_of_life(store: Living) -> None:
+    unfinished = agent(1, "planner", at=(0, None)), tool(2, "measure", at=(1, None), parent=1)
+    await store.record_spans(spans_from(*unfinished))
+    await store.pass_time(1000)
+
+    await store.record_spans(spans_from(tool(2, "measure", at=(1, 2000), parent=1)))
+    await store.pass_time(1)
+
+    (call,) = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
+    assert (call.shown_status, call.abandoned_at) == ("succeeded", None)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "running"
+
+    await store.pass_time(900)
+    assert (await store.reader.read_run(RUN_OF_SPANS)).shown_status == "abandoned"
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, 3000))))
+    await store.pass_time(1000)
+    rows = await read_rows(store, RUN_OF_SPANS)
+    assert {row["status"] for row in rows.values()} == {"succeeded"}
+    assert {row["abandonedAt"] for row in rows.values()} == {None}
+
+
+async def test_a_late_projection_is_no_sign_of_life(store: Living) -> None:
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
+    await store.pass_time(1000)
+    await store.project()
+    await store.pass_time(1)
+
+    run = await store.reader.read_run(RUN_OF_SPANS)
+    assert run.shown_status == "abandoned"
+    assert run.abandoned_at == START + timedelta(seconds=900)
+
+
+async def test_a_trace_in_which_all_has_ended_is_not_touched(store: Living) -> None:
+    await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
+    revision = (await store.reader.read_run(RUN_OF_SPANS)).revision
+
+    await store.pass_time(2000)
+
+    assert (await store.reader.read_run(RUN_OF_SPANS)).revision == revision
+
+
+async def test_who_watches_a_run_sees_it_abandoned_and_taken_back(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    watched = Watched(run.root)
+    await watched.catch_up(store)
+
+    await store.pass_time(60)
+    await watched.catch_up(store)
+    assert watched.rows == await read_rows(store, run.root)
+    assert watched.rows[Kind.TOOL_CALL, str(run.call)]["status"] == "abandoned"
+    assert watched.revision == (await store.reader.read_run(run.root)).revision
+
+    await store.writer.renew(recorder_id)
+    await store.pass_time(1)
+    await watched.catch_up(store)
+    assert watched.rows == await read_rows(store, run.root)
+    assert watched.rows[Kind.TOOL_CALL, str(run.call)]["status"] == "running"
+
+
+async def test_looking_again_changes_nothing(store: Living) -> None:
+    run = await in_flight(store, new_id())
+    await store.pass_time(60)
+    revision = (await store.reader.read_run(run.root)).revision
+
+    await store.pass_time(600)
+
+    assert (await store.reader.read_run(run.root)).revision == revision
+
+
+async def test_the_lists_know_the_abandoned(store: Living) -> None:
+    dead, alive = await in_flight(store, new_id()), await in_flight(store, recorder := new_id())
+    await store.pass_time(30)
+    await store.writer.renew(recorder)
+    await store.pass_time(30)
+
+    for status, run in (("abandoned", dead), ("running", alive)):
+        runs = await store.reader.list_runs(RunFilter(status=status), 9, None)
+        assert [each.root_plan_id for each in runs.items] == [run.root]
+        calls = await store.reader.list_tool_calls(ToolCallFilter(status=status), 9, None)
+        assert [each.tool_call_id for each in calls.items] == [run.call]
+
+
+async def test_a_lease_says_why_a_record_is_abandoned(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.pass_time(20)
+    renewed = await store.writer.renew(recorder_id)
+    assert (renewed.recorder_id, renewed.length) == (recorder_id, timedelta(seconds=60))
+    assert renewed.renew_after == timedelta(seconds=20)
+    await store.pass_time(70)
+
+    (lease,) = await store.reader.read_leases(run.root)
+    assert lease == renewed
+    assert lease.seen_at == START + timedelta(seconds=20)
+    assert (await store.reader.read_run(run.root)).abandoned_at == lease.expires_at
+
+
+async def test_last_heartbeat_is_never_earlier_than_last_record(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    for _ in range(3):
+        store.clock.move(7)
+        another = run.call_started(store.clock.seconds, tool_call_id=new_id())
+        await store.record(*by(recorder_id, another))
+
+        calls = (await store.reader.list_tool_calls(ToolCallFilter(), 9, None)).items
+        (lease,) = await store.reader.read_leases(run.root)
+        assert lease.seen_at >= max(call.recorded_at for call in calls if call.recorded_at)
+
+    await store.pass_time(60)
+    (lease,) = await store.reader.read_leases(run.root)
+    assert (await store.reader.read_run(run.root)).abandoned_at == lease.expires_at
+    assert lease.seen_at == START + timedelta(seconds=21)
+
+
+async def test_a_run_that_is_not_there_has_no_leases(store: Living) -> None:
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_leases(new_id())
+
+
+async def test_a_recorder_that_recorded_nothing_may_live_and_die(store: Living) -> None:
+    await store.writer.renew(new_id())
+    await store.pass_time(200)
+
+
+async def test_a_deleted_run_is_left_alone(store: Living) -> None:
+    recorder_id = new_id()
+    run = await in_flight(store, recorder_id)
+    await store.writer.delete_run(run.root)
+
+    await store.pass_time(100)
+    await store.writer.renew(recorder_id)
+    await store.pass_time(1)
+
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_run(run.root)
+    answer = await store.writer.write(by(recorder_id, run.call_finished(5)))
+    assert [refusal.code for refusal in answer.refused] == ["run_deleted"]
+
+
+async def test_a_placeholder_is_not_abandoned(store: Living) -> None:
+    run = Moments()
+    await store.record(*by(new_id(), run.call_started(0)))
+
+    await store.pass_time(100)
+
+    assert (await store.reader.read_tool_call(run.call)).call.shown_status == "abandoned"
+    assert (await store.reader.read_run(run.root)).status is Status.UNKNOWN
+    assert (await store.reader.read_run(run.root)).abandoned_at is None

@@ -1,0 +1,206 @@
+"""Lists: newest first, by cursor, and filtered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tests.contract.moments import Moments
+from tests.contract.stores import Store
+from tests.sample_runs import START, sample_run
+from tracer.errors import BadCursor, BadRequest
+from tracer.records.events import ErrorInfo
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.store import RunFilter, ToolCallFilter
+
+
+async def roots(store: Store, wanted: RunFilter) -> list[UUID]:
+    return [run.root_plan_id for run in (await store.reader.list_runs(wanted, 100, None)).items]
+
+
+async def pages_of_runs(store: Store, wanted: RunFilter, limit: int) -> list[UUID]:
+    """Return the runs of all pages."""
+    found: list[UUID] = []
+    cursor = None
+    while True:
+        page = await store.reader.list_runs(wanted, limit, cursor)
+        found += [run.root_plan_id for run in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def calls(store: Store, wanted: ToolCallFilter) -> set[UUID]:
+    page = await store.reader.list_tool_calls(wanted, 100, None)
+    return {call.tool_call_id for call in page.items}
+
+
+async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
+    together = [Moments() for _ in range(4)]
+    await store.record(*(run.plan_started() for run in together))
+    later = Moments()
+    await store.record(later.plan_started())
+    expected = [later.root, *sorted((run.root for run in together), reverse=True)]
+    seen: list[UUID] = []
+    cursor = None
+    while True:
+        page = await store.reader.list_runs(RunFilter(), 2, cursor)
+        seen += [run.root_plan_id for run in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        # What comes or changes while pages are turned does not disturb them.
+        await store.record(Moments().plan_started(), together[0].plan_finished())
+    assert seen == expected
+
+
+async def test_runs_in_a_time_range_are_sorted_by_start(store: Store) -> None:
+    days = (2, 0, 3, 1)
+    runs = [sample_run(sub_plans=0, start=START + timedelta(days=day)) for day in days]
+    for run in runs:
+        await store.record(*run.events)
+    by_start = [run.root for _, run in sorted(zip(days, runs, strict=True), reverse=True)]
+
+    assert await roots(store, RunFilter()) == [run.root for run in reversed(runs)]
+    assert await roots(store, RunFilter(since=START)) == by_start
+    within = RunFilter(until=START + timedelta(days=3))
+    assert await pages_of_runs(store, within, 2) == by_start[1:]
+    assert await pages_of_runs(store, within, 1) == by_start[1:]
+
+
+async def test_tool_calls_are_sorted_by_start(store: Store) -> None:
+    late, early, unknown = Moments(), Moments(), Moments()
+    await store.record(late.call_started(at=9))
+    await store.record(early.call_started(at=2))
+    await store.record(unknown.call_finished())  # recorded now, years later
+    page = await store.reader.list_tool_calls(ToolCallFilter(), 2, None)
+    assert [call.tool_call_id for call in page.items] == [unknown.call, late.call]
+    rest = await store.reader.list_tool_calls(ToolCallFilter(), 2, page.next_cursor)
+    assert [call.tool_call_id for call in rest.items] == [early.call]
+
+
+async def test_an_empty_list_has_one_page(store: Store) -> None:
+    assert (await store.reader.list_runs(RunFilter(), 1, None)).items == []
+    page = await store.reader.list_tool_calls(ToolCallFilter(), 1, None)
+    assert (page.items, page.next_cursor) == ([], None)
+
+
+async def test_a_full_last_page_has_no_cursor(store: Store) -> None:
+    await store.record(Moments().plan_started(), Moments().plan_started())
+    assert (await store.reader.list_runs(RunFilter(), 2, None)).next_cursor is None
+
+
+async def test_an_unknown_cursor_is_rejected(store: Store) -> None:
+    accepted = []
+    for cursor in ("", "nonsense", "💥", "W10", "WyIyMDI2IiwiYSJd", "\0"):
+        for name, read in (
+            ("list_runs", store.reader.list_runs(RunFilter(), 2, cursor)),
+            ("list_tool_calls", store.reader.list_tool_calls(ToolCallFilter(), 2, cursor)),
+        ):
+            try:
+                await read
+            except BadCursor:
+                continue
+            accepted.append(f"{name} accepted the cursor {cursor!r}")
+    assert accepted == []
+
+
+async def test_runs_are_filtered_by_status_agent_tool_and_time(store: Store) -> None:
+    finished = sample_run()
+    running = sample_run(sub_plans=0, finished=False, start=START + timedelta(hours=1))
+    await store.record(*finished.events, *running.events)
+    assert await roots(store, RunFilter(status="succeeded")) == [finished.root]
+    assert await roots(store, RunFilter(status="running")) == [running.root]
+    assert await roots(store, RunFilter(status="abandoned")) == []
+    assert await roots(store, RunFilter(agent="pharmacist")) == [finished.root]
+    assert await roots(store, RunFilter(agent="nobody")) == []
+    assert await roots(store, RunFilter(tool="check")) == [finished.root]
+    assert await roots(store, RunFilter(tool="measure", status="running")) == [running.root]
+    assert await roots(store, RunFilter(since=START + timedelta(hours=1))) == [running.root]
+    assert await roots(store, RunFilter(until=START + timedelta(hours=1))) == [finished.root]
+
+
+async def test_search_covers_titles_names_and_errors_in_any_case(store: Store) -> None:
+    run = sample_run()
+    await store.record(*run.events)
+    found = ["weekly REVIEW", "Check 1", "easur", "CUFF is loose", "valueerror", "pharma", ""]
+    not_found = ["%", "w_ekly", "\\", "\0", "血压"]
+    matching = [q for q in (*found, *not_found) if await roots(store, RunFilter(q=q)) == [run.root]]
+    assert matching == found
+
+
+async def test_search_matches_pattern_characters_literally(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(title="100%_\\ 血压\0"))
+    for q in ("%", "_", "\\", "0%_\\ 血", "\0"):
+        assert await roots(store, RunFilter(q=q)) == [run.root]
+
+
+async def test_tool_calls_are_filtered_across_runs(store: Store) -> None:
+    one, other = sample_run(), sample_run(sub_plans=1, finished=False)
+    await store.record(*one.events, *other.events)
+    assert await calls(store, ToolCallFilter(name="measure")) == {
+        *(one.failed_call, other.failed_call)
+    }
+    assert await calls(store, ToolCallFilter(status="running")) == set(other.opening_calls)
+    both = ToolCallFilter(root_plan_id=one.root, provider_call_id="call_0")
+    assert await calls(store, both) == {one.failed_call, *one.opening_calls}
+    assert await calls(store, ToolCallFilter(name="Measure")) == set()
+    assert await calls(store, ToolCallFilter(since=START + timedelta(days=1))) == set()
+    assert len(await calls(store, ToolCallFilter(until=START + timedelta(days=1)))) == 5
+
+
+async def test_a_list_truncates_long_strings_and_gives_their_size(store: Store) -> None:
+    run, short, long = Moments(), "短", "字" * 1000
+    error = ErrorInfo(type="E", message=long, stack=long)
+    await store.record(
+        run.call_started(name=long, arguments=short, effective_arguments=long),
+        run.call_finished(status=Status.FAILED, result=long, state_changes=[long], error=error),
+    )
+    [call] = (await store.reader.list_tool_calls(ToolCallFilter(), 10, None)).items
+    start = "字" * 682
+    assert (call.arguments, call.arguments_bytes, call.arguments_truncated) == (short, 3, False)
+    assert (call.result, call.result_bytes, call.result_truncated) == (start, 3000, True)
+    assert (call.effective_arguments, call.effective_arguments_bytes) == (start, 3000)
+    assert (call.state_changes_bytes, call.state_changes_truncated) == (6004, True)
+    assert (call.late_result, call.late_result_bytes, call.late_result_truncated) == (
+        *(None, None),
+        False,
+    )
+    assert (call.name, call.error_message, call.error_stack) == (long, start, start)
+
+
+async def test_long_names_that_differ_at_the_end_are_distinct(store: Store) -> None:
+    run, other = Moments(), Moments()
+    name = "工具" * 100_000
+    await store.record(
+        run.call_started(name=name + "1", provider_call_id=name),
+        other.call_started(name=name + "2"),
+    )
+    assert await calls(store, ToolCallFilter(name=name + "1")) == {run.call}
+    assert await calls(store, ToolCallFilter(provider_call_id=name)) == {run.call}
+    assert await roots(store, RunFilter(tool=name + "2")) == [other.root]
+
+
+async def test_an_unknown_status_is_a_bad_request(store: Store) -> None:
+    with pytest.raises(BadRequest, match="succeeded"):
+        await store.reader.list_runs(RunFilter(status="done"), 10, None)
+    with pytest.raises(BadRequest):
+        await store.reader.list_tool_calls(ToolCallFilter(status="done"), 10, None)
+
+
+async def test_pages_of_tool_calls_show_every_call_once(store: Store) -> None:
+    run = Moments()
+    ids = [new_id() for _ in range(7)]
+    await store.record(*(run.call_started(tool_call_id=id_) for id_ in ids))
+    seen: list[UUID] = []
+    cursor = None
+    for _ in range(4):
+        page = await store.reader.list_tool_calls(ToolCallFilter(), 2, cursor)
+        seen += [call.tool_call_id for call in page.items]
+        cursor = page.next_cursor
+    assert seen == sorted(ids, reverse=True)
+    assert cursor is None

@@ -1,0 +1,25 @@
+"""The messages that the models of a run were given."""
+
+from __future__ import annotations
+
+from tests.contract.stores import Store
+from tests.sample_runs import sample_run
+from tracer.records.ids import new_id
+
+
+async def test_the_messages_of_a_run_are_read_by_their_rounds(store: Store) -> None:
+    run, other = sample_run(), sample_run()
+    await store.writer.write([*run.events, *other.events])
+
+    messages = await store.reader.read_messages(run.root)
+
+    assert messages == {run.think_act: '[{"role":"user","content":"Review"}]'}
+    assert await store.reader.read_messages(new_id()) == {}
+
+
+async def test_a_deleted_run_has_no_messages(store: Store) -> None:
+    run = sample_run()
+    await store.writer.write(run.events)
+    await store.writer.delete_run(run.root)
+
+    assert await store.reader.read_messages(run.root) == {}

@@ -1,0 +1,73 @@
+"""A record that others name before it comes is kept as a placeholder, and filled in."""
+
+from __future__ import annotations
+
+from tests.contract.moments import Moments
+from tests.contract.stores import Store, content, tree
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.store import RunFilter
+
+
+async def test_a_lone_event_brings_its_parents_as_placeholders(store: Store) -> None:
+    run = Moments()
+    await store.record(run.call_finished(think_act_id=run.think_act, result="42"))
+    plan = (await store.reader.read_plan(run.root)).plan
+    think_act = await store.reader.read_think_act(run.think_act)
+    assert plan.status is think_act.status is Status.UNKNOWN
+    assert think_act.step_id == run.step
+    call = (await store.reader.read_tool_call(run.call)).call
+    assert (call.status, call.result, call.name) == (Status.SUCCEEDED, "42", None)
+
+
+async def test_a_placeholder_is_filled_in_when_its_record_comes(store: Store) -> None:
+    run = Moments()
+    await store.record(run.call_started(think_act_id=run.think_act))
+    await store.record(run.thought_started(position=3, messages='["hello"]'))
+    await store.record(run.plan_started(title="Late"))
+    think_act = await store.reader.read_think_act(run.think_act)
+    assert (think_act.status, think_act.position) == (Status.RUNNING, 3)
+    assert think_act.messages == '["hello"]'
+    assert (await store.reader.read_plan(run.root)).plan.title == "Late"
+
+
+async def test_a_run_whose_root_plan_never_came_is_listed_and_readable(store: Store) -> None:
+    run = Moments()
+    await store.record(run.call_started())
+    [listed] = (await store.reader.list_runs(RunFilter(), 10, None)).items
+    assert (listed.root_plan_id, listed.status, listed.tool_calls) == (run.root, "unknown", 1)
+    assert listed == await store.reader.read_run(run.root)
+    node = await tree(store, run.root)
+    assert node["agentExecutions"][0]["toolCalls"][0]["toolCallId"] == str(run.call)
+
+
+async def test_a_sub_plan_that_comes_before_its_opener_names_a_placeholder(store: Store) -> None:
+    run, sub_plan = Moments(), new_id()
+    await store.record(run.sub_plan_started(sub_plan, run.call, title="Sub"))
+    found = await store.reader.read_plan(sub_plan)
+    assert found.opener is not None
+    assert (found.opener.tool_call_id, found.opener.status) == (run.call, Status.UNKNOWN)
+    [unplaced] = (await tree(store, run.root))["unplaced"]
+    assert unplaced["toolCallId"] == str(run.call)
+    assert unplaced["subPlans"][0]["planId"] == str(sub_plan)
+
+
+async def test_a_sub_plan_s_end_that_comes_alone_is_kept_until_its_start_comes(
+    store: Store,
+) -> None:
+    run, sub_plan = Moments(), new_id()
+    await store.record(run.plan_finished(plan=sub_plan, summary="done"))
+    plan = (await store.reader.read_plan(sub_plan)).plan
+    assert (plan.status, plan.parent_plan_id) == (Status.SUCCEEDED, None)
+    await store.record(run.sub_plan_started(sub_plan, run.call, title="Sub"))
+    plan = (await store.reader.read_plan(sub_plan)).plan
+    assert (plan.status, plan.parent_plan_id, plan.summary) == ("succeeded", run.root, "done")
+    assert plan.title == "Sub"
+
+
+async def test_naming_a_known_record_again_leaves_it_as_it_was(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(title="Known", steps=(run.planned(agent_name="nurse"),)))
+    before = content((await store.reader.read_plan(run.root)).plan)
+    await store.record(run.call_started())
+    assert content((await store.reader.read_plan(run.root)).plan) == before

@@ -1,0 +1,344 @@
+"""A store between accepting spans and projecting them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, suppress
+from copy import deepcopy
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contract.living import Living, memory_living, postgres_living
+from tests.contract.moments import Moments
+from tests.contract.stores import (
+    NewStore,
+    Projecting,
+    Store,
+    all_records,
+    memory_stores,
+    postgres_stores,
+)
+from tests.contract.test_changes import Watched, read_rows
+from tests.otel.captured import moved, spans_of
+from tests.otel.made_traces import TRACE_ID, agent, chat, made, spans_from, tool
+from tests.profiles import scaled
+from tracer.errors import RecordNotFound, RunNotActive
+from tracer.otel.otlp.blocks import traces_of
+from tracer.otel.otlp.spans import Span
+from tracer.records.ids import new_id
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
+from tracer.storage.memory.store import MemoryStore
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.catch_up import LocalProjectors
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.store import RunFilter, TraceReader, TraceWriter
+
+RUN = UUID(TRACE_ID)
+ONE_RUN = "pydantic-ai-default-single"
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def new_store(request: pytest.FixtureRequest) -> AsyncIterator[NewStore]:
+    if request.param == "memory":
+        yield memory_stores(Projecting.ON_DEMAND)
+        return
+    url = request.getfixturevalue("database_url")
+    async with open_pool(url) as pool, LocalProjectors(url) as projectors:
+        yield postgres_stores(pool, Projecting.ON_DEMAND, projectors)
+
+
+async def revision_of(store: Store, run_id: UUID = RUN) -> int:
+    return (await store.reader.read_revision(Kind.RUN, run_id)).number
+
+
+async def listed(store: Store, *, other_traces: bool) -> list[UUID]:
+    page = await store.reader.list_runs(RunFilter(other_traces=other_traces), 10, None)
+    return [run.root_plan_id for run in page.items]
+
+
+async def test_a_new_run_is_listed_by_default_after_its_first_projection(store: Store) -> None:
+    await store.record_spans(spans_from(agent(1, "planner")))
+
+    run = await store.reader.read_run(RUN)
+    assert (run.status, run.title, run.revision) == (Status.UNKNOWN, None, 1)
+    assert await listed(store, other_traces=False) == []
+    assert await listed(store, other_traces=True) == [RUN]
+
+    assert await store.project() == 1
+    run = await store.reader.read_run(RUN)
+    assert (run.status, run.revision) == (Status.SUCCEEDED, 2)
+    assert await listed(store, other_traces=False) == [RUN]
+
+
+async def test_spans_can_be_read_before_their_projection(store: Store) -> None:
+    spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
+    await store.record_spans(spans[1:], spans[:1])
+
+    assert {span.span_id for span in await store.reader.read_spans(RUN)} == {
+        span.span_id for span in spans
+    }
+
+
+async def test_accepting_spans_keeps_the_revision_and_the_records_of_a_run(store: Store) -> None:
+    await store.record_spans(spans_from(agent(1, "planner")))
+    await store.project()
+    before, records = await revision_of(store), await all_records(store)
+
+    await store.record_spans(spans_from(tool(2, "measure", parent=1)))
+
+    assert await revision_of(store) == before
+    assert await all_records(store) == records
+    assert await store.project() == 1
+    assert await revision_of(store) == before + 1
+    assert await all_records(store) != records
+
+
+async def test_a_projection_that_changes_no_record_keeps_the_revision(store: Store) -> None:
+    await store.record_spans(spans_from(agent(1, "planner"), tool(2, "measure", parent=1)))
+    await store.project()
+    before = await revision_of(store)
+
+    await store.record_spans(spans_from(made(3, "SELECT", parent=2, at=(1, 2))))
+
+    assert await store.project() == 1
+    assert await revision_of(store) == before
+    assert len(await store.reader.read_spans(RUN)) == 3
+
+
+async def test_a_repeated_request_leaves_nothing_pending(store: Store) -> None:
+    spans = spans_of(ONE_RUN)
+    run_id = UUID(bytes=spans[0].trace_id)
+    await store.record_spans(spans)
+    assert await store.project() == 1
+    before = await revision_of(store, run_id)
+
+    await store.record_spans(spans, spans)
+
+    assert await store.project() == 0
+    assert await revision_of(store, run_id) == before
+
+
+@pytest.fixture(params=["memory", "postgres"])
+async def living(request: pytest.FixtureRequest) -> AsyncIterator[Living]:
+    if request.param == "memory":
+        yield await memory_living(when=Projecting.ON_DEMAND)
+        return
+    async with open_pool(request.getfixturevalue("database_url")) as pool:
+        yield await postgres_living(pool, when=Projecting.ON_DEMAND)
+
+
+async def test_a_run_is_due_when_no_span_has_arrived_for_100_ms(living: Living) -> None:
+    for number in (1, 2):
+        await living.record_spans(spans_from(agent(number, "planner")))
+        living.clock.move(0.09)
+    assert await living.projection.project_due(living.clock.now) == 0
+
+    living.clock.move(0.01)
+
+    assert await living.projection.project_due(living.clock.now) == 1
+
+
+async def test_a_run_is_due_when_a_span_has_waited_for_1_s(living: Living) -> None:
+    for number in range(1, 12):
+        assert await living.projection.project_due(living.clock.now) == 0
+        await living.record_spans(spans_from(agent(number, "planner")))
+        living.clock.move(0.09)
+
+    living.clock.move(0.01)
+
+    assert await living.projection.project_due(living.clock.now) == 1
+
+
+async def test_catching_up_projects_the_run_of_a_record(new_store: NewStore) -> None:
+    spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
+    reference, by_run, by_call = new_store(), new_store(), new_store()
+    for store in (reference, by_run, by_call):
+        await store.record_spans(spans)
+    await reference.project()
+    expected = await all_records(reference)
+    [call_id] = [
+        record_id
+        for kind, _, record_id in (k for k in expected if len(k) == 3)
+        if kind == "toolCall"
+    ]
+
+    assert await by_run.projection.catch_up(Kind.RUN, RUN) is None
+    assert await by_call.projection.catch_up(Kind.TOOL_CALL, call_id) is None
+    assert await by_run.projection.catch_up(Kind.RUN, new_id()) is None
+
+    assert await all_records(by_run) == await all_records(by_call) == expected
+
+
+@settings(max_examples=scaled(60))
+@given(
+    steps=st.lists(st.sampled_from(["accept", "project", "cancel", "look"]), max_size=40),
+    seed=st.integers(0, 2**16),
+)
+async def test_changes_folded_in_from_any_revision_give_the_tree(
+    new_store: NewStore, steps: list[str], seed: int
+) -> None:
+    store, chance, run_id = new_store(), random.Random(seed), new_id()
+    spans = [moved(span, run_id.bytes) for span in spans_of("langgraph-openinference-single")]
+    chance.shuffle(spans)
+    watched, earlier = Watched(run_id), list[Watched]()
+    await store.record_spans(_some_of(spans, chance))
+    for step in steps:
+        match step:
+            case "accept" if spans:
+                await store.record_spans(_some_of(spans, chance))
+            case "project":
+                await store.project()
+            case "cancel":
+                with suppress(RunNotActive):
+                    await store.writer.request_cancel(run_id)
+            case "look":
+                await watched.catch_up(store)
+                earlier.append(deepcopy(watched))
+    await store.record_spans(spans)
+    await store.project()
+
+    expected = await read_rows(store, run_id)
+    for each in (watched, *earlier, Watched(run_id)):
+        await each.catch_up(store)
+        assert each.rows == expected
+        assert each.revision == await revision_of(store, run_id)
+
+
+def _some_of(spans: list[Span], chance: random.Random) -> list[Span]:
+    return [spans.pop() for _ in range(min(len(spans), chance.randint(1, 8)))]
+
+
+async def test_a_record_is_as_old_as_the_request_that_first_held_its_span(
+    new_store: NewStore,
+) -> None:
+    requests = [
+        spans_from(agent(1, "planner", at=(0, None)), chat(2, parent=1, at=(1, 2))),
+        spans_from(tool(3, "measure", parent=1, at=(3, None))),
+        spans_from(agent(1, "planner", at=(0, 9)), tool(3, "measure", parent=1, at=(3, 4))),
+    ]
+    early, late = new_store(), new_store()
+    for request in requests:
+        for store in (early, late):
+            await store.record_spans(request)
+        await early.project()
+    await late.project()
+
+    for store in (early, late):
+        times = await _recorded_at(store)
+        assert times[Kind.PLAN] == times[Kind.STEP] == times[Kind.THINK_ACT] == times[Kind.RUN]
+        assert times[Kind.TOOL_CALL] > times[Kind.PLAN]
+    assert await _recorded_at(early) == await _recorded_at(late)
+
+
+async def _recorded_at(store: Store) -> dict[Kind, Any]:
+    """Return when a run with one record of each kind was recorded, and its records."""
+    whole = await store.reader.read_whole_run(RUN)
+    found = {kind: record.recorded_at for kind, [record] in whole.records.items()}
+    return found | {Kind.RUN: whole.run.recorded_at}
+
+
+async def test_a_cancel_request_of_a_pending_run_stays(store: Store) -> None:
+    await store.record_spans(spans_from(agent(1, "planner", at=(0, None))))
+    requested = (await store.writer.request_cancel(RUN)).cancel_requested_at
+    before = await revision_of(store)
+
+    await store.project()
+
+    run = await store.reader.read_run(RUN)
+    assert run.cancel_requested_at == requested is not None
+    assert (run.status, run.revision) == (Status.RUNNING, before + 1)
+
+
+async def test_spans_of_a_run_of_events_are_stored_and_never_projected(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(), run.call_started())
+    before, records = await revision_of(store, run.root), await all_records(store)
+    spans = [moved(span, run.root.bytes) for span in spans_of(ONE_RUN)]
+
+    await store.record_spans(spans)
+
+    assert await store.project() == 0
+    assert len(await store.reader.read_spans(run.root)) == len(spans)
+    assert await revision_of(store, run.root) == before
+    assert await all_records(store) == records
+
+
+async def test_events_for_a_pending_run_of_spans_are_refused(store: Store) -> None:
+    run = Moments(root=RUN)
+    await store.record_spans(spans_from(agent(1, "planner")))
+
+    answer = await store.writer.write([run.plan_started()])
+
+    assert [refusal.code for refusal in answer.refused] == ["run_of_spans"]
+
+
+async def test_a_run_deleted_before_its_projection_leaves_nothing(store: Store) -> None:
+    spans = spans_from(agent(1, "planner"), tool(2, "measure", parent=1))
+    await store.record_spans(spans[:1])
+    await store.writer.delete_run(RUN)
+
+    answer = await store.writer.write_spans(traces_of(spans))
+
+    assert [(each.index, each.code) for each in answer.refused] == [
+        (0, "run_deleted"),
+        (1, "run_deleted"),
+    ]
+    assert await store.project() == 0
+    assert await listed(store, other_traces=True) == []
+    for read in (store.reader.read_run, store.reader.read_spans):
+        with pytest.raises(RecordNotFound):
+            await read(RUN)
+
+
+async def test_erasing_a_subject_finds_runs_that_were_pending(store: Store) -> None:
+    subject = {"gen_ai.operation.name": "chat", "user.id": "p-1"}
+    await store.record_spans(spans_from(made(1, "chat m", subject)))
+
+    erased = await store.writer.delete_subject("p-1")
+
+    assert (erased.runs, erased.spans, erased.left) == (1, 1, 0)
+    assert await listed(store, other_traces=True) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+async def test_spans_beyond_the_largest_size_of_a_run_are_refused(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    first, second = traces_of(spans_from(agent(1, "a"))), traces_of(spans_from(agent(2, "a")))
+    other = traces_of(moved(span, b"\7" * 16) for span in spans_from(agent(1, "a")))
+    most = len(first[0].message)
+    writer: TraceWriter
+    reader: TraceReader
+    async with AsyncExitStack() as stack:
+        if kind == "memory":
+            reader = writer = MemoryStore(max_run_bytes=most)
+        else:
+            url = request.getfixturevalue("database_url")
+            project = ProjectPool(await stack.enter_async_context(open_pool(url)))
+            writer = PostgresWriter(project, max_run_bytes=most)
+            reader = PostgresReader(project)
+
+        assert (await writer.write_spans(first)).refused == []
+        assert (await writer.write_spans(first)).refused == []  # a repetition is safe
+        answer = await writer.write_spans([*other, *second])
+
+        assert [(each.index, each.code) for each in answer.refused] == [(1, "run_too_large")]
+        assert answer.stored == 1
+        assert len(await reader.read_spans(RUN)) == 1
+
+
+async def test_a_memory_store_that_does_not_lag_projects_as_it_writes() -> None:
+    store = MemoryStore()
+
+    await store.write_spans(traces_of(spans_from(agent(1, "planner"))))
+
+    assert (await store.read_run(RUN)).status is Status.SUCCEEDED
+    assert await store.project_due() == 0

@@ -1,0 +1,217 @@
+"""Statistics of tool calls: counts, percentiles and buckets, the same in every store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+
+from tests.contract.generated_runs import START as TOLD
+from tests.contract.generated_runs import Batches, retold_forests
+from tests.contract.moments import START, Moments
+from tests.contract.stores import NewStore, Store, memory_stores
+from tests.profiles import scaled
+from tracer.errors import RecordNotFound
+from tracer.records.events import ErrorInfo, Event
+from tracer.records.ids import new_id
+from tracer.records.status import Reason, Status
+from tracer.records.tool_stats import NamedCall, TimeRange, ToolStats, bucket_width
+from tracer.text import escape
+
+EVER = TimeRange()
+AT_TOLD = TOLD.replace(microsecond=3000)
+
+
+async def record_call(
+    store: Store,
+    name: str = "measure",
+    seconds: float | None = 1,
+    status: Any = Status.SUCCEEDED,
+    at: datetime = START,
+    **said: Any,
+) -> UUID:
+    """Record a call, and return its id; without `seconds` it goes on."""
+    run = Moments()
+    place: dict[str, Any] = {"tool_call_id": run.call}
+    events: list[Event] = [
+        run.call_started(**place, name=name).model_copy(update={"at": at}),
+    ]
+    if seconds is not None:
+        ended = run.call_finished(status=status, **place, **said)
+        events.append(ended.model_copy(update={"at": at + timedelta(seconds=seconds)}))
+    await store.record(*events)
+    return run.call
+
+
+async def stats(store: Store, name: str = "measure", within: TimeRange = EVER) -> ToolStats:
+    [found] = (await store.reader.read_tool_stats(within, name)).items
+    return found
+
+
+@settings(max_examples=scaled(25))
+@given(forest=retold_forests())
+async def test_both_stores_give_the_same_statistics_of_every_tool(
+    new_postgres_store: NewStore, forest: tuple[list[Event], Batches]
+) -> None:
+    postgres, memory = new_postgres_store(), memory_stores()()
+    for batch in forest[1]:
+        await postgres.record(*batch)
+        await memory.record(*batch)
+    for within in (EVER, TimeRange(since=AT_TOLD), TimeRange(until=AT_TOLD)):
+        found = await postgres.reader.read_tool_stats(within)
+        assert found == await memory.reader.read_tool_stats(within)
+        for tool in found.items:
+            history = await postgres.reader.read_tool_history(tool.name, within)
+            assert history == await memory.reader.read_tool_history(tool.name, within)
+            assert history.stats == tool
+            assert sum(bucket.calls for bucket in history.buckets) == tool.calls
+
+
+async def test_each_ending_is_counted_separately(store: Store) -> None:
+    for status in (Status.SUCCEEDED, Status.SUCCEEDED, Status.SUCCEEDED, Status.FAILED):
+        await record_call(store, status=status)
+    await record_call(store, status=Status.CANCELLED)
+    await record_call(store, seconds=None)
+    await record_call(store, name="weigh")
+
+    found = await stats(store)
+
+    assert (found.calls, found.succeeded, found.failures, found.cancelled) == (6, 3, 1, 1)
+    assert (found.running, found.abandoned, found.failure_rate) == (1, 0, 0.25)
+    every = await store.reader.read_tool_stats(EVER)
+    assert [each.name for each in every.items] == ["measure", "weigh"]
+
+
+async def test_a_tool_with_only_running_calls_has_no_rate_or_percentiles(store: Store) -> None:
+    await record_call(store, seconds=None)
+
+    found = await stats(store)
+
+    assert (found.failure_rate, found.p50_ms, found.p95_ms, found.p99_ms) == (None,) * 4
+
+
+async def test_percentiles_are_measured_durations(store: Store) -> None:
+    events: list[Event] = []
+    for seconds in range(1, 101):
+        run = Moments()
+        events += [run.call_started(at=0), run.call_finished(at=seconds)]
+    await store.record(*events)
+
+    found = await stats(store)
+
+    assert (found.p50_ms, found.p95_ms, found.p99_ms) == (50_000, 95_000, 99_000)
+
+
+async def test_sub_plans_are_counted_under_the_tool_that_opened_them(store: Store) -> None:
+    run = Moments()
+    await store.record(
+        run.plan_started(),
+        run.call_started(name="check", tool_type="SUBPLAN"),
+        run.sub_plan_started(new_id(), run.call),
+        run.sub_plan_started(new_id(), run.call, position=1),
+    )
+
+    found = await stats(store, "check")
+
+    assert (found.calls, found.sub_plans, found.tool_type) == (1, 2, "SUBPLAN")
+
+
+async def test_sub_plans_count_with_the_call_that_opened_them(store: Store) -> None:
+    run = Moments()
+    await store.record(
+        run.call_started(name="check", at=5),
+        run.sub_plan_started(new_id(), run.call, at=3),  # by another clock
+        run.sub_plan_started(new_id(), run.call, at=6, position=1),
+    )
+
+    assert (await stats(store, "check")).sub_plans == 2
+    since = TimeRange(START + timedelta(seconds=4), START + timedelta(seconds=6))
+    assert (await stats(store, "check", since)).sub_plans == 2
+
+
+async def test_only_calls_that_start_within_the_range_count(store: Store) -> None:
+    for day in range(4):
+        await record_call(store, at=START + timedelta(days=day))
+
+    within = TimeRange(START + timedelta(days=1), START + timedelta(days=3))
+    found = await stats(store, within=within)
+
+    assert (found.calls, found.latest_at) == (2, START + timedelta(days=2))
+    assert (await store.reader.read_tool_stats(TimeRange(until=START))).items == []
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_tool_history("measure", TimeRange(until=START))
+
+
+async def test_calls_of_a_deleted_run_are_not_counted(store: Store) -> None:
+    run = Moments()
+    await store.record(run.plan_started(), run.call_started(name="measure"))
+    await store.writer.delete_run(run.root)
+
+    assert (await store.reader.read_tool_stats(EVER)).items == []
+
+
+async def test_a_history_has_buckets_but_no_empty_ones(store: Store) -> None:
+    for hours in (0, 0.5, 30):
+        await record_call(store, at=START + timedelta(hours=hours), seconds=hours + 1)
+
+    history = await store.reader.read_tool_history("measure", EVER)
+
+    assert history.bucket_seconds == 3600
+    assert [(bucket.at, bucket.calls, bucket.p50_ms) for bucket in history.buckets] == [
+        (START, 2, 1000.0),
+        (START + timedelta(hours=30), 1, 31_000.0),
+    ]
+    assert (await store.reader.read_tool_history("measure", TimeRange(START))).buckets == (
+        history.buckets
+    )
+
+
+async def test_the_slowest_calls_and_the_latest_failures_are_named(store: Store) -> None:
+    failure: dict[str, Any] = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR}
+    error = ErrorInfo(type="ValueError", message="x" * 5000)
+    slow = [await record_call(store, seconds=seconds) for seconds in range(20, 35)]
+    failed = [
+        await record_call(store, at=START + timedelta(days=day), error=error, **failure)
+        for day in range(12)
+    ]
+    await record_call(store, seconds=None)
+
+    history = await store.reader.read_tool_history("measure", EVER)
+
+    assert [call.tool_call_id for call in history.slowest] == slow[:4:-1]
+    assert [call.tool_call_id for call in history.latest_failures] == failed[:1:-1]
+    latest = history.latest_failures[0]
+    call = (await store.reader.read_tool_call(failed[-1])).call
+    assert latest == NamedCall(
+        tool_call_id=call.tool_call_id,
+        root_plan_id=call.root_plan_id,
+        status="failed",
+        started_at=call.started_at,
+        duration_ms=1000.0,
+        error_type="ValueError",
+        error_message="x" * 2048,
+    )
+
+
+async def test_a_tool_name_may_be_any_text(store: Store) -> None:
+    failures = []
+    for name in ("", "a/b", "\0", "é", "%", "x" * 3000):
+        await record_call(store, name=name)
+        found = (await store.reader.read_tool_history(escape(name), EVER)).stats
+        if (found.name, found.calls) != (escape(name), 1):
+            failures.append(f"{name[:9]!r}: found {found.calls} calls of {found.name[:9]!r}")
+    assert failures == []
+
+
+def test_any_time_range_has_at_most_sixty_buckets_of_whole_seconds() -> None:
+    first = datetime(1900, 1, 1, tzinfo=UTC)
+    failures = []
+    for days in (0, 1e-9, 1e-5, 0.001, 0.5, 1, 7, 100, 1000, 365 * 20, 365 * 7000):
+        span = timedelta(days=days)
+        width = bucket_width(first, first + span)
+        if span / width > 60 or width < timedelta(seconds=1) or width % timedelta(seconds=1):
+            failures.append(f"{days} days: buckets of {width}")
+    assert failures == []

@@ -1,0 +1,96 @@
+"""A run that is recorded while somebody looks at it, at a steady rate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+from uuid import UUID
+
+from tests.sample_runs import START
+from tracer.records.events import Event, PlannedStep, PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.notifications import notifications
+from tracer.storage.postgres.connection.pool import open_pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.writer import PostgresWriter
+from tracer.store import TraceWriter
+
+EVENTS_A_SECOND = 100
+
+
+@dataclass
+class LiveRecording:
+    """A root plan with one step, whose agent calls one tool after the other."""
+
+    writer: TraceWriter
+    root: UUID = field(default_factory=new_id)
+    step: UUID = field(default_factory=new_id)
+    calls: list[UUID] = field(default_factory=list)
+
+    def place(self, call: UUID | None = None) -> dict[str, Any]:
+        """Return what every event says."""
+        said = {"at": START, "root_plan_id": self.root, "plan_id": self.root}
+        return said if call is None else {**said, "step_id": self.step, "tool_call_id": call}
+
+    async def begin(self, calls: int = 0) -> None:
+        """Start the run, with so many calls that have ended."""
+        started = PlanStarted(**self.place(), title="Live", steps=(PlannedStep(step_id=self.step),))
+        await self.write(started)
+        for _ in range(calls):
+            await self.write(*self.call())
+
+    def call(self) -> list[Event]:
+        """Return the start and the end of one more call."""
+        call = new_id()
+        self.calls.append(call)
+        place, position = self.place(call), len(self.calls)
+        return [
+            ToolCallStarted(**place, name="measure", arguments="{}", position=position),
+            ToolCallFinished(**place, status=Status.SUCCEEDED, result=f"number {position}"),
+        ]
+
+    def attempt(self, number: int) -> Event:
+        """Return another attempt at one of the calls: a change that adds no record."""
+        call = self.calls[number % len(self.calls)]
+        return ToolCallStarted(**self.place(call), name="measure", attempt=number + 1)
+
+    async def write(self, *events: Event) -> None:
+        """Write events, all of which the store takes."""
+        answer = await self.writer.write(events)
+        assert answer.refused == []
+
+    async def go_on(self, seconds: float) -> None:
+        """Record calls for so long, one event at a time, at the rate that is to be kept."""
+        await self._steadily(
+            [event for _ in range(int(seconds * EVENTS_A_SECOND / 2)) for event in self.call()]
+        )
+
+    async def try_again(self, seconds: float, attempts: int = 0) -> int:
+        """Record attempts for so long, after as many as there were; return how many there are."""
+        count = int(seconds * EVENTS_A_SECOND)
+        await self._steadily([self.attempt(attempts + number) for number in range(count)])
+        return attempts + count
+
+    async def _steadily(self, events: list[Event]) -> None:
+        started = perf_counter()
+        for number, event in enumerate(events):
+            await asyncio.sleep(max(0.0, started + number / EVENTS_A_SECOND - perf_counter()))
+            await self.write(event)
+
+
+@asynccontextmanager
+async def live_recording(database_url: str) -> AsyncIterator[LiveRecording]:
+    """Give a run's recording, as by a program that records into the database itself."""
+    async with (
+        open_pool(database_url) as pool,
+        RunWatch(PostgresReader(ProjectPool(pool))) as nobody,
+        notifications(pool, database_url, nobody) as (written, _),
+    ):
+        yield LiveRecording(PostgresWriter(ProjectPool(pool), on_written=written))

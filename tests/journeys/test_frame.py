@@ -1,0 +1,204 @@
+"""What every page has: navigation, theme, title and sign, the policy, and harmless content."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.journeys.axe import violations
+from tests.journeys.conftest import Records, Site
+from tests.sample_runs import SampleRun, sample_run
+from tracer.records.events import ToolCallStarted
+from tracer.records.ids import new_id
+
+HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
+HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"
+NIGHT = "rgb(20, 25, 28)"
+
+QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 0), ("dark", 360, 3)]
+"""Of `_paths`, the list, a comparison and a tool; `test_reading.py` has the run's page."""
+
+
+def _paths(run: SampleRun, other: SampleRun) -> list[str]:
+    return [
+        "/",
+        "/?q=nothing-is-called-so",
+        "/tools",
+        "/tools?tool=measure",
+        f"/runs/{run.root}",
+        f"/compare/{run.root}",
+        f"/compare/{run.root}/{other.root}",
+        "/runs/nonsense",
+    ]
+
+
+async def _open(page: Page, address: str) -> None:
+    await page.goto(address)
+    await expect(page.get_by_role("heading").first).to_be_visible()
+    await page.wait_for_load_state("networkidle")
+
+
+@pytest.mark.thorough
+async def test_no_page_breaks_the_policy(page: Page, site: Site, records: Records) -> None:
+    run, other = [await records.record(sample_run()) for _ in range(2)]
+    await page.add_init_script(
+        "window.broken = []; addEventListener('securitypolicyviolation',"
+        " (event) => window.broken.push(event.violatedDirective + ' ' + event.sourceFile))"
+    )
+    for path in _paths(run, other):
+        await _open(page, site.address + path)
+        assert await page.evaluate("window.broken") == [], path
+
+
+async def test_the_policy_lets_nothing_run_that_is_not_the_viewers(page: Page, site: Site) -> None:
+    # What the browser refuses it also reports, which would fail a page of the usual fixture.
+    context = await page.context.browser.new_context() if page.context.browser else page.context
+    probe = await context.new_page()
+    await _open(probe, site.address)
+    await probe.evaluate(
+        """() => {
+            const script = document.createElement('script')
+            script.textContent = 'window.harmed = true'
+            document.body.append(script)
+            const image = document.createElement('div')
+            image.innerHTML = '<img src=x onerror="window.harmed = true">'
+            document.body.append(image)
+        }"""
+    )
+    assert await probe.evaluate("window.harmed") is None
+    refused = await probe.evaluate(
+        "fetch('http://127.0.0.1:1/').then(() => false, (error) => String(error))"
+    )
+    assert "Failed to fetch" in refused
+    await context.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "number"),
+    [
+        pytest.param(
+            scheme,
+            width,
+            number,
+            marks=() if (scheme, width, number) in QUICK_READINGS else pytest.mark.thorough,
+        )
+        for scheme in ("light", "dark")
+        for width in (1440, 360)
+        for number in range(8)
+    ],
+)
+async def test_axe_finds_nothing_wrong_on_any_page(
+    browser: Browser, site: Site, records: Records, scheme: str, width: int, number: int
+) -> None:
+    run = await records.record(sample_run())
+    other = await records.record(sample_run(sub_plans=3, finished=False))
+    context = await browser.new_context(
+        color_scheme="dark" if scheme == "dark" else "light",
+        viewport={"width": width, "height": 900},
+        locale="zh-CN" if width == 360 else "en-US",
+    )
+    page = await context.new_page()
+    path = _paths(run, other)[number]
+    await _open(page, site.address + path)
+    assert await violations(page) == [], path
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+    await context.close()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("width", "height"), [(1440, 600), (360, 800)])
+async def test_no_page_scrolls_on_into_nothing_below_what_it_shows(
+    page: Page, site: Site, records: Records, width: int, height: int
+) -> None:
+    run, other = [await records.record(sample_run()) for _ in range(2)]
+    await page.set_viewport_size({"width": width, "height": height})
+    more = ["/tools?tool=measure&last=all", f"/runs/{run.root}?select={run.failed_call}"]
+    for path in [*_paths(run, other), *more]:
+        await _open(page, site.address + path)
+        below = "document.documentElement.scrollHeight - window.innerHeight"
+        assert await page.evaluate(below) <= 0, path
+
+
+async def test_what_is_hostile_is_text_on_every_page(
+    page: Page, site: Site, records: Records
+) -> None:
+    run, other = [await records.record(sample_run(title=HOSTILE)) for _ in range(2)]
+    name = f"{HOSTILE[:300]}"
+    call = ToolCallStarted(
+        at=run.events[-1].at,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        tool_call_id=new_id(),
+        name=name,
+        arguments=HTML,
+        position=7,
+    )
+    await records.write(call)
+    await records.roll_up(run.root)
+
+    pages = ("/", "/tools?last=all", f"/compare/{run.root}", f"/compare/{run.root}/{other.root}")
+    for path in pages:
+        await page.goto(site.address + path)
+        await expect(page.get_by_text("<img src=x").first).to_be_visible()
+        text = await page.locator("main").inner_text()
+        assert "\x1b" not in text, path
+        assert "\u202e" not in text, path
+        assert await page.evaluate("window.harmed") is None
+        assert await page.locator("main :is(img:not([role]), script)").count() == 0
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 1440
+    await page.goto(f"{site.address}/tools?last=all")
+    # Another test's tool may be called nearly the same.
+    await page.get_by_role("link", name="<img src=x").first.click()
+    await expect(page.get_by_role("heading", name="<img src=x").first).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, site: Site) -> None:
+    await page.goto(site.address)
+    background = "getComputedStyle(document.body).backgroundColor"
+    day = await page.evaluate(background)
+    await page.get_by_label("Theme").select_option("dark")
+    assert await page.evaluate(background) == NIGHT
+
+    # Only the page and its style are there yet.
+    await page.route("**/assets/*.js", lambda route: route.abort())
+    await page.reload()
+    assert await page.evaluate(background) == NIGHT
+    await page.unroute("**/assets/*.js")
+    await page.reload()
+    await page.get_by_label("Theme").select_option("system")
+    assert await page.evaluate(background) == day
+    await page.emulate_media(color_scheme="dark")
+    assert await page.evaluate(background) == NIGHT
+
+
+async def test_the_pages_are_reached_by_keyboard_and_skipped_to(page: Page, site: Site) -> None:
+    await _open(page, site.address)
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("searchbox", name="Search")).to_be_focused()
+
+    tools = page.get_by_role("navigation", name="Pages").get_by_role("link", name="Tools")
+    await tools.focus()
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="Tools")).to_be_visible()
+    await expect(tools).to_have_attribute("aria-current", "page")
+    await expect(page.get_by_role("status").filter(has_text="Tools · Tracer")).to_have_count(1)
+
+
+@pytest.mark.thorough
+async def test_the_tab_says_that_a_listed_run_goes_on(
+    page: Page, site: Site, records: Records
+) -> None:
+    await records.record(sample_run(title="Signalled", finished=False))
+    await page.goto(f"{site.address}/?q=Signalled")
+
+    await expect(page).to_have_title("▸ Runs · Tracer")
+    icon = page.locator('link[rel="icon"]')
+    await expect(icon).to_have_attribute("href", "/favicon-running.svg")
+    await page.get_by_role("link", name="Tools").click()
+    await expect(page).to_have_title("Tools · Tracer")
+    await expect(icon).to_have_attribute("href", "/favicon.svg")

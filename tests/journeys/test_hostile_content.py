@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.journeys.tree_page import bar, details, open_run, row, search_field
+from tests.sample_runs import START, sample_run
+from tracer.records.events import PlanStarted, ToolCallFinished, ToolCallStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+
+HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
+TRICKS = f"{HTML} \x1b[31mred\x00 \u202eexe.txt"
+
+
+async def test_what_an_agent_recorded_is_shown_as_text(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = sample_run(sub_plans=0, title=TRICKS, finished=False)
+    await records.record(run)
+    call = new_id()
+    started = ToolCallStarted(
+        at=START,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        tool_call_id=call,
+        name=TRICKS,
+        arguments=TRICKS,
+        position=0,
+    )
+    finished = ToolCallFinished(
+        at=START,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        tool_call_id=call,
+        status=Status.SUCCEEDED,
+        result=TRICKS,
+    )
+    await records.write(started, finished)
+    await page.goto(site.address)
+    await expect(page.get_by_role("link", name="<script>").first).to_be_visible()
+    await open_run(page, site.address, run.root, select=call)
+
+    shown = details(page).get_by_role("region", name="Result")
+    await expect(shown).to_have_text(f"{HTML} ␛[31mred␛0000 ⟨U+202E⟩exe.txt")
+    await expect(row(page, call)).to_contain_text("<img src=x")
+    await bar(page, call).hover()
+    await search_field(page).fill("</SCRIPT>")
+    await expect(row(page, call).locator("mark").first).to_have_text("</script>")
+    await page.get_by_text("The record as the API gives it").click()
+    await expect(details(page)).to_contain_text('"arguments": "<img src=x')
+    await page.wait_for_url(lambda url: "q=" in url)
+    await page.reload()
+    await expect(search_field(page)).to_have_value("</SCRIPT>")
+    assert await page.evaluate("window.harmed") is None
+    assert await page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.thorough
+async def test_json_of_a_thousand_levels_or_of_megabytes_opens_and_is_searched_in_no_time(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(sub_plans=0, finished=False))
+    deep = '{"<b>":' * 1_000 + '"bottom"' + "}" * 1_000
+    long = json.dumps([{"number": number, "html": HTML} for number in range(50_000)])
+    calls = [new_id(), new_id()]
+    for call, result in zip(calls, (deep, long), strict=True):
+        place: dict[str, Any] = {"root_plan_id": run.root, "plan_id": run.root}
+        place |= {"step_id": run.step, "tool_call_id": call}
+        await records.write(
+            ToolCallStarted(at=START, **place, name="read", position=9),
+            ToolCallFinished(at=START, **place, status=Status.SUCCEEDED, result=result),
+        )
+    for call, last in zip(calls, ("bottom", '"number": 49999'), strict=True):
+        await open_run(page, site.address, run.root, select=call)
+        await page.get_by_role("button", name="Load all of it").click()
+        find = page.get_by_role("searchbox", name="Find in Result")
+        shown = details(page).get_by_role("region", name="Result")
+        await expect(shown.get_by_role("button").first).to_be_visible()
+        assert await page.locator("*").count() < 3_000
+        await find.fill(last.split(": ")[-1])
+        await expect(shown.locator("mark").last).to_be_in_viewport()
+        await expect(shown).to_contain_text(last)
+        assert await page.evaluate("window.harmed") is None
+
+
+@pytest.mark.thorough
+async def test_a_result_of_megabytes_is_loaded_on_demand(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(sub_plans=1, finished=False))
+    call, result = run.opening_calls[0], "0123456789" * 500_000
+    await records.write(
+        ToolCallFinished(
+            at=START + timedelta(minutes=1),
+            root_plan_id=run.root,
+            plan_id=run.root,
+            step_id=run.step,
+            think_act_id=run.think_act,
+            tool_call_id=call,
+            status=Status.SUCCEEDED,
+            result=result,
+        )
+    )
+    await open_run(page, site.address, run.root, select=call)
+    shown = details(page).get_by_role("region", name="Result")
+
+    await expect(page.get_by_text("The first part of 5MB.")).to_be_visible()
+    await page.get_by_role("button", name="Load all of it").click()
+    await expect(page.get_by_role("button", name="Show 1MB more")).to_be_visible()
+    while await (more := page.get_by_role("button", name="more")).count():
+        await more.click()
+    assert await shown.inner_text() == result
+
+
+@pytest.mark.thorough
+async def test_placeholders_and_records_without_a_place_are_shown_and_explained(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    missing_call = new_id()
+    stray = PlanStarted(
+        at=START,
+        root_plan_id=run.root,
+        plan_id=new_id(),
+        parent_plan_id=run.root,
+        tool_call_id=missing_call,
+        title="Came before its call",
+        depth=1,
+    )
+    await records.write(stray)
+    await open_run(page, site.address, run.root, select=missing_call)
+
+    await expect(row(page, "unplaced")).to_have_attribute("aria-level", "1")
+    await expect(row(page, missing_call)).to_contain_text("unknown")
+    await expect(details(page)).to_contain_text("A placeholder")
+    await expect(details(page)).to_contain_text("The parent of this record is not known yet.")
+    await row(page, "unplaced").click()
+    await expect(details(page)).to_contain_text("name a parent that is not known yet")

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.journeys.tree_page import bar, expect_focus, open_run, row, search_field, selected
+from tests.sample_runs import SampleRun, sample_run
+from tracer.records.events import ToolCallFinished
+from tracer.records.status import Status
+
+
+async def _with_two_failures(records: Records) -> SampleRun:
+    run = await records.record(sample_run(sub_plans=3, finished=False))
+    failed = ToolCallFinished(
+        at=run.events[-1].at,
+        root_plan_id=run.root,
+        plan_id=run.root,
+        step_id=run.step,
+        tool_call_id=run.opening_calls[2],
+        status=Status.FAILED,
+    )
+    await records.write(failed)
+    return run
+
+
+async def _expect_selected(page: Page, key: object) -> None:
+    await expect(selected(page)).to_have_attribute("data-key", str(key))
+
+
+async def test_j_and_k_go_from_failure_to_failure_and_take_the_keyboard_along(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _with_two_failures(records)
+    await open_run(page, site.address, run.root)
+    await page.get_by_role("tree").focus()
+    await expect_focus(page, run.root)
+
+    for key, where in [
+        ("j", run.failed_call),
+        ("j", run.opening_calls[2]),
+        ("j", run.failed_call),
+        ("k", run.opening_calls[2]),
+        ("k", run.failed_call),
+    ]:
+        await page.keyboard.press(key)
+        await expect_focus(page, where)
+        await _expect_selected(page, where)
+
+
+@pytest.mark.thorough
+async def test_a_failure_that_is_closed_away_is_opened_to(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await _with_two_failures(records)
+    await open_run(page, site.address, run.root)
+    await row(page, run.step).locator("[data-arrow]").click()
+    await expect(row(page, run.failed_call)).to_have_count(0)
+
+    await page.keyboard.press("j")
+    await _expect_selected(page, run.failed_call)
+    await expect(row(page, run.failed_call)).to_be_in_viewport()
+
+
+@pytest.mark.thorough
+async def test_p_leads_to_the_tool_call_above(page: Page, site: Site, records: Records) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root, select=run.sub_plans[1])
+    await expect(row(page, run.sub_plans[1])).to_be_visible()
+
+    await page.keyboard.press("p")
+    await _expect_selected(page, run.opening_calls[1])
+    await page.keyboard.press("p")
+    await _expect_selected(page, run.opening_calls[1])
+
+
+@pytest.mark.thorough
+async def test_a_star_opens_all_rows_beside_the_selected_one(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root, select=run.opening_calls[0])
+    for call in run.opening_calls:
+        await row(page, call).locator("[data-arrow]").click()
+    for plan in run.sub_plans:
+        await expect(row(page, plan)).to_have_count(0)
+
+    await page.keyboard.press("*")
+    for plan in run.sub_plans:
+        await expect(row(page, plan)).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+    choices = page.get_by_role("menuitemradio")
+
+    await page.keyboard.press("c")
+    await expect(page.get_by_role("menuitemradio", name="What fits the screen")).to_be_checked()
+    assert await choices.all_inner_texts() == [
+        "What fits the screen",
+        "Down to steps",
+        "Down to rounds",
+        "Down to tool calls",
+        "What leads to sub-plans",
+        "The root plan whole",
+        "Everything",
+    ]
+    for _ in range(2):
+        await page.keyboard.press("ArrowDown")
+    await expect(page.get_by_role("menuitemradio", name="Down to rounds")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(row(page, run.think_act)).to_have_attribute("aria-expanded", "false")
+
+    await page.keyboard.press("c")
+    await page.get_by_role("menuitemradio", name="Down to tool calls").click()
+    await expect(row(page, run.failed_call)).to_be_visible()
+    await expect(row(page, run.sub_plans[0])).to_have_count(0)
+
+
+@pytest.mark.thorough
+async def test_the_list_of_keys_opens_and_closes_by_keyboard_and_turns_them_off(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+    await page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    await expect(dialog).to_contain_text("Next failure")
+    await page.keyboard.press("j")
+    await _expect_selected(page, run.root)
+
+    await dialog.get_by_role("checkbox").uncheck()
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_have_count(0)
+    await page.keyboard.press("w")
+    await page.reload()
+    await expect(bar(page, run.root)).to_be_visible()
+    await page.keyboard.press("?")
+    await page.keyboard.press("j")
+    await expect(dialog).to_have_count(0)
+    await _expect_selected(page, run.root)
+
+
+async def test_no_key_acts_while_text_is_typed_in_a_field(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+    await page.keyboard.press("/")
+    await expect(search_field(page)).to_be_focused()
+
+    await page.keyboard.type("jkpcwz?*/-+0")
+    await expect(search_field(page)).to_have_value("jkpcwz?*/-+0")
+    await _expect_selected(page, run.root)
+    await expect(bar(page, run.root)).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Weekly"))
+    await open_run(page, site.address, run.root, select=run.step)
+    await row(page, run.step).focus()
+
+    # Its w alone would hide the waterfall, its k alone look for a failure.
+    await page.keyboard.type("round")
+    await expect_focus(page, run.think_act)
+    await page.keyboard.press("w")
+    await expect(bar(page, run.root)).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_with_shift_a_letter_that_acts_begins_a_name_in_the_tree(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Weekly"))
+    await open_run(page, site.address, run.root, select=run.sub_plans[1])
+    await row(page, run.sub_plans[1]).focus()
+
+    await page.keyboard.press("Shift+W")
+    await expect_focus(page, run.root)
+    await expect(bar(page, run.root)).to_be_visible()
+    await page.keyboard.press("?")
+    help_ = page.get_by_role("dialog", name="Keys")
+    await expect(help_).to_contain_text("Shift A … Z")

@@ -1,0 +1,101 @@
+"""What stands above a run's tree, and what stands where something is not known."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.journeys.tree_page import expect_query, open_run
+from tests.sample_runs import START, sample_run
+from tracer.records.events import PlanFinished, PlanStarted
+from tracer.records.ids import new_id
+from tracer.records.status import Status
+
+pytestmark = pytest.mark.thorough
+
+
+async def test_a_run_names_its_conversation_and_whom_it_is_about(
+    page: Page, site: Site, records: Records
+) -> None:
+    root = new_id()
+    started = PlanStarted(
+        at=START,
+        root_plan_id=root,
+        plan_id=root,
+        title="Asked",
+        session_id="ward-3",
+        subject="p-7",
+    )
+    await records.write(started)
+    await open_run(page, site.address, root)
+
+    facts = page.locator(".run-header dl")
+    await expect(facts).to_contain_text("Session ward-3", use_inner_text=True)
+    await expect(facts).to_contain_text("Subject p-7", use_inner_text=True)
+
+
+async def test_what_a_run_belongs_to_leads_to_the_list_of_such_runs(
+    page: Page, site: Site, records: Records
+) -> None:
+    said = {"session": " ward 4&5", "subject": "p-7 字", "tag": "a=b#c"}
+    for number, title in enumerate(("Earlier", "Later")):
+        root = new_id()
+        started = PlanStarted(
+            at=START,
+            root_plan_id=root,
+            plan_id=root,
+            title=f"{title} alike",
+            session_id=said["session"],
+            subject=said["subject"],
+            tags=(said["tag"],) * number,
+        )
+        await records.write(started)
+    await records.record(sample_run(title="Unlike"))
+
+    for name, value in said.items():
+        await open_run(page, site.address, root)
+        link = page.locator(".run-header").get_by_role("link", name=value.strip(), exact=True)
+        await link.click()
+        await expect_query(page, **{name: value})
+        runs = page.get_by_role("table").get_by_role("link")
+        await expect(runs).to_have_text(["Later alike", "Earlier alike"][: 1 + (name != "tag")])
+        await expect(page.get_by_label(name.capitalize(), exact=True)).to_have_value(value)
+
+
+async def test_a_run_without_a_conversation_names_none(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+
+    await expect(page.locator(".run-header dl")).to_contain_text("Tool calls")
+    await expect(page.locator(".run-header dl")).not_to_contain_text("Session")
+
+
+async def test_what_nobody_could_read_is_no_link(page: Page, site: Site, records: Records) -> None:
+    root = new_id()
+    started = PlanStarted(
+        at=START,
+        root_plan_id=root,
+        plan_id=root,
+        session_id=" ",
+        subject="\n",
+        tags=("", " ", "seen"),
+    )
+    await records.write(started)
+    await open_run(page, site.address, root)
+
+    await expect(page.locator(".run-header").get_by_role("link")).to_have_text(["seen", "Compare"])
+    await expect(page.locator(".run-header dl")).not_to_contain_text("Session")
+
+
+async def test_a_duration_that_nobody_knows_is_a_dash(
+    page: Page, site: Site, records: Records
+) -> None:
+    root = new_id()
+    ended = PlanFinished(at=START, root_plan_id=root, plan_id=root, status=Status.SUCCEEDED)
+    await records.write(ended)
+    await open_run(page, site.address, root)
+
+    await expect(page.locator(".run-header dl")).to_contain_text("Duration –", use_inner_text=True)

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.journeys.conftest import Records, Site
+from tests.journeys.tree_page import expect_query, settled_box
+from tests.sample_runs import START, SampleRun, sample_run
+from tracer.clock import utc_now
+from tracer.records.events import PlanStarted
+from tracer.records.ids import new_id
+
+
+def _run(page: Page, run: SampleRun) -> Locator:
+    """Return the link that leads to a listed run."""
+    return page.locator(f'a[href="/runs/{run.root}"]')
+
+
+async def _height(page: Page, run: SampleRun) -> float:
+    """Return how far down on the screen a run is."""
+    return (await settled_box(_run(page, run)))["y"]
+
+
+async def _open(page: Page, address: str, query: str = "") -> None:
+    await page.goto(f"{address}/{query}")
+    await expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+
+
+async def test_filters_narrow_the_list_and_are_in_the_link(
+    page: Page, site: Site, records: Records
+) -> None:
+    done = await records.record(sample_run(title="Filtered harvest"))
+    open_run = await records.record(sample_run(title="Filtered harvest", finished=False))
+    other = await records.record(sample_run(title="Filtered sowing"))
+    await _open(page, site.address)
+
+    await page.get_by_role("searchbox", name="Search").fill("harvest")
+    await expect(_run(page, other)).to_have_count(0)
+    await expect(_run(page, done)).to_be_visible()
+    await page.get_by_label("Status").select_option("running")
+    await expect(_run(page, done)).to_have_count(0)
+    await expect(_run(page, open_run)).to_be_visible()
+    await expect_query(page, q="harvest", status="running")
+
+    await page.reload()
+    await expect(_run(page, open_run)).to_be_visible()
+    await expect(page.get_by_role("row")).to_have_count(2)
+    await page.go_back()
+    await expect(_run(page, done)).to_be_visible()
+    await expect(page.get_by_label("Status")).to_have_value("")
+
+
+@pytest.mark.thorough
+async def test_runs_are_found_by_agent_tool_and_time(
+    page: Page, site: Site, records: Records
+) -> None:
+    old = await records.record(sample_run(title="Timely old"))
+    new = await records.record(sample_run(title="Timely new", start=utc_now()))
+    await _open(page, site.address, "?q=Timely&agent=pharmacist&tool=measure")
+    await expect(_run(page, old)).to_be_visible()
+    await expect(_run(page, new)).to_be_visible()
+
+    await page.get_by_role("combobox", name="Time").select_option("24h")
+    await expect(_run(page, old)).to_have_count(0)
+    await expect(_run(page, new)).to_be_visible()
+    await page.get_by_role("combobox", name="Time").select_option("between")
+    await page.get_by_label("To", exact=True).fill("2026-01-02T00:00")
+    await expect(_run(page, new)).to_have_count(0)
+    await expect(_run(page, old)).to_be_visible()
+    await expect_query(page, to="2026-01-02T00:00:00.000Z", last=None)
+    await page.get_by_label("Agent").fill("nobody")
+    await expect(_run(page, old)).to_have_count(0)
+
+
+@pytest.mark.thorough
+async def test_a_range_of_time_that_ends_before_it_begins_is_said_to_be_one(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Between nothing"))
+    backwards = "from=2026-01-02T00:00:00Z&to=2025-12-31T00:00:00Z"
+    for path in (f"/?q=Between&{backwards}", f"/tools?tool=measure&{backwards}"):
+        await page.goto(site.address + path)
+        said = page.get_by_role("alert")
+        await expect(said).to_have_text("“From” is later than “To”: there is nothing between them.")
+        await expect(page.get_by_label("To", exact=True)).to_have_attribute("aria-invalid", "true")
+        await expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+    await page.go_back()
+    await expect(page.get_by_text("No run matches")).to_be_visible()
+
+    await page.get_by_label("To", exact=True).fill("2026-01-03T00:00")
+    await expect(said).to_have_count(0)
+    await page.get_by_label("From", exact=True).fill("2026-01-01T00:00")
+    await expect(_run(page, run)).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_resetting_the_filters_leaves_no_range_of_time_and_keeps_the_keyboard(
+    page: Page, site: Site
+) -> None:
+    for query in ("?from=2026-01-01T00:00:00Z", "?q=Nothing-is-called-so"):
+        await _open(page, site.address, query)
+        reset = page.get_by_role("button", name="Reset the filters")
+        await reset.last.focus()
+        await page.keyboard.press("Enter")
+        await expect(reset).to_have_count(0)
+        await expect(page.get_by_role("combobox", name="Time")).to_have_value("all")
+        assert await page.evaluate("document.activeElement !== document.body"), query
+
+
+@pytest.mark.thorough
+async def test_runs_are_found_by_session_subject_and_tag(
+    page: Page, site: Site, records: Records
+) -> None:
+    ids = []
+    for number in range(2):
+        root = new_id()
+        started = PlanStarted(
+            at=START,
+            root_plan_id=root,
+            plan_id=root,
+            session_id="shift-1",
+            subject=f"p-{number}",
+            tags=("late",) * number,
+        )
+        await records.write(started)
+        ids.append(root)
+    first, second = (page.locator(f'a[href="/runs/{root}"]') for root in ids)
+    await _open(page, site.address)
+
+    await page.get_by_label("Session").fill("shift-1")
+    await expect(page.get_by_role("row")).to_have_count(3)
+    await page.get_by_label("Subject").fill("p-0")
+    await expect(second).to_have_count(0)
+    await expect(first).to_be_visible()
+    await page.get_by_label("Subject").fill("")
+    await page.get_by_label("Tag").fill("late")
+    await expect(first).to_have_count(0)
+    await expect(second).to_be_visible()
+    await expect_query(page, session="shift-1", subject=None, tag="late")
+
+
+@pytest.mark.thorough
+async def test_where_no_run_matches_the_filters_can_be_reset(
+    page: Page, site: Site, records: Records
+) -> None:
+    run = await records.record(sample_run(title="Resettable", start=utc_now()))
+    await _open(page, site.address, "?q=there-is-no-such-run&status=failed")
+
+    await expect(page.get_by_text("No run matches these filters.")).to_be_visible()
+    await page.get_by_role("main").get_by_role("button", name="Reset the filters").last.click()
+    await expect(_run(page, run)).to_be_visible()
+    await expect_query(page, q=None, status=None)
+
+
+@pytest.mark.thorough
+async def test_older_runs_come_by_scrolling_and_each_once(
+    page: Page, site: Site, records: Records
+) -> None:
+    runs = [
+        await records.record(
+            sample_run(sub_plans=0, title=f"Scrolled {n}", start=START + timedelta(minutes=n))
+        )
+        for n in range(120)
+    ]
+    await _open(page, site.address, "?q=Scrolled")
+    await expect(_run(page, runs[-1])).to_be_visible()
+    await expect(_run(page, runs[0])).to_have_count(0)
+
+    await page.get_by_role("main").hover()
+    async with asyncio.timeout(60):
+        while await _run(page, runs[0]).count() == 0:
+            await page.mouse.wheel(0, 20_000)
+    await expect(_run(page, runs[0])).to_have_count(1)
+    await expect(page.get_by_role("row")).to_have_count(121)
+    await expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+
+
+@pytest.mark.thorough
+async def test_new_runs_wait_above_whoever_reads_further_down(
+    page: Page, site: Site, records: Records
+) -> None:
+    runs = [await records.record(sample_run(sub_plans=0, title=f"Awaited {n}")) for n in range(40)]
+    await _open(page, site.address, "?q=Awaited")
+    await expect(_run(page, runs[-1])).to_be_visible()
+    await page.get_by_role("main").hover()
+    await page.mouse.wheel(0, 300)
+    await page.wait_for_function("document.querySelector('main').scrollTop > 0")
+    before = await _height(page, runs[20])
+
+    new = await records.record(sample_run(sub_plans=0, title="Awaited and new"))
+    button = page.get_by_role("button", name="1 new run")
+    await expect(button).to_be_visible()
+    assert await _height(page, runs[20]) == pytest.approx(before, abs=1)
+    await expect(_run(page, new)).to_have_count(0)
+    await button.click()
+    await expect(_run(page, new)).to_be_in_viewport()
+    await expect(button).to_have_count(0)
+
+
+async def test_two_runs_are_picked_by_keyboard_and_compared_with_the_older_one_on_the_left(
+    page: Page, site: Site, records: Records
+) -> None:
+    older, newer = [await records.record(sample_run(title=f"Picked {n}")) for n in range(2)]
+    await _open(page, site.address, "?q=Picked")
+
+    await page.get_by_role("checkbox", name="Compare Picked 1").focus()
+    await page.keyboard.press("Space")
+    await expect(page.get_by_role("link", name="Choose another run")).to_be_visible()
+    await page.get_by_role("checkbox", name="Compare Picked 0").focus()
+    await page.keyboard.press("Space")
+    await page.get_by_role("link", name="Compare them").focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"**/compare/{older.root}/{newer.root}")
+    await expect(page.get_by_role("treegrid")).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_the_other_traces_are_listed_on_demand(page: Page, site: Site) -> None:
+    await _open(page, site.address)
+    await page.get_by_role("checkbox", name="Other traces").check()
+
+    await expect_query(page, otherTraces="true")
+    await expect(page.get_by_role("table")).to_be_visible()
+
+
+@pytest.mark.thorough
+async def test_the_empty_list_offers_lines_for_this_very_server(
+    page: Page, empty_site: str
+) -> None:
+    await page.goto(empty_site)
+
+    await expect(page.get_by_text(f"{empty_site}/v1/traces")).to_be_visible()
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await page.get_by_role("button", name="Copy: From OpenTelemetry").click()
+    copied = await page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines()[0] == (
+        f"export OTEL_EXPORTER_OTLP_TRACES_ENDPOINT={empty_site}/v1/traces"
+    )
+    await page.get_by_role("button", name="Show them too").click()
+    await expect(page.get_by_role("checkbox", name="Other traces")).to_be_checked()
+
+
+@pytest.mark.thorough
+async def test_a_time_is_shown_in_the_readers_zone_and_exactly_on_hover(
+    page: Page, site: Site, records: Records
+) -> None:
+    start = datetime(2026, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
+    run = await records.record(sample_run(title="Zoned", start=start))
+    await _open(page, site.address, "?q=Zoned")
+    moment = page.get_by_role("row").filter(has=_run(page, run)).locator("time")
+
+    await expect(moment).to_have_text("Feb 3, 2026, 4:05:06 AM")
+    await expect(moment).to_have_attribute("title", "Feb 3, 2026, 04:05:06.789 AM UTC")
+
+
+@pytest.mark.thorough
+async def test_what_is_picked_is_in_the_link_and_outlives_filters_and_going_back(
+    page: Page, site: Site, records: Records
+) -> None:
+    older, newer = [await records.record(sample_run(title=f"Kept {n}")) for n in range(2)]
+    await _open(page, site.address, "?q=Kept")
+    for number in (1, 0):
+        await page.get_by_role("checkbox", name=f"Compare Kept {number}").check()
+    await expect_query(page, q="Kept", picked=f"{newer.root}.{older.root}")
+
+    await page.reload()
+    await expect(page.get_by_role("checkbox", name="Compare Kept 0")).to_be_checked()
+    await page.get_by_role("searchbox", name="Search").fill("Kept 1")
+    await expect(_run(page, older)).to_have_count(0)
+    await page.get_by_role("link", name="Compare them").click()
+    await page.wait_for_url(f"**/compare/{older.root}/{newer.root}")
+    await page.go_back()
+    await expect(page.get_by_role("status").filter(has_text="2 runs picked")).to_be_visible()
+    await page.get_by_role("button", name="Pick none").click()
+    await expect_query(page, picked=None)

@@ -1,0 +1,251 @@
+"""Comparing two trees: each record occurs once, in order, and both directions agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.contract.generated_runs import forests
+from tests.contract.stores import memory_stores
+from tests.profiles import scaled
+from tests.sample_runs import SampleRun, sample_run
+from tests.trees import plain
+from tracer.lineage.alignment import aligned
+from tracer.lineage.diff import diff_trees
+from tracer.lineage.nodes import PlanNode
+from tracer.lineage.tree import Payloads, build_tree
+from tracer.records.events import Event, ToolCallFinished
+from tracer.records.ids import sequential_ids
+from tracer.records.status import Reason, Status
+
+Entry = dict[str, Any]
+
+
+async def trees(*runs: list[Event]) -> list[PlanNode]:
+    """Return the trees of runs. Each has its own store, because their ids may be the same."""
+    found = []
+    for events in runs:
+        store = memory_stores()()
+        await store.record(*events)
+        root = events[0].root_plan_id
+        found.append(build_tree(await store.reader.read_tree(root, Payloads.DIGEST), str(root)))
+    return found
+
+
+def walked(diff: Entry) -> Iterator[Entry]:
+    waiting = [diff["root"]]
+    while waiting:
+        entry = waiting.pop()
+        yield entry
+        waiting += reversed(entry["children"])
+
+
+def ids_of(top: PlanNode) -> list[str]:
+    id_names = ("toolCallId", "thinkActId", "stepId", "planId")
+    by_kind = dict(zip(("toolCall", "thinkAct", "step", "plan"), id_names, strict=True))
+    found, waiting = [], [plain(top)]
+    while waiting:
+        node = waiting.pop()
+        found.append(node[by_kind[node["kind"]]])
+        for children in ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced"):
+            waiting += node.get(children, [])
+    return sorted(found)
+
+
+def side_ids(diff: Entry, side: str) -> list[str]:
+    return sorted(entry[side]["id"] for entry in walked(diff) if entry[side] is not None)
+
+
+def mirrored(entry: Entry) -> Entry:
+    change = {"added": "removed", "removed": "added"}.get(entry["change"], entry["change"])
+    children = [mirrored(child) for child in entry["children"]]
+    left, right = entry["right"], entry["left"]
+    return {**entry, "left": left, "right": right, "change": change, "children": children}
+
+
+def in_one_order(entry: Entry) -> Entry:
+    """Return an entry without names and order, which depend on which run is the left one."""
+    children = sorted(map(in_one_order, entry["children"]), key=repr)
+    return {**entry, "name": None, "change": str(entry["change"]), "children": children}
+
+
+two_runs = st.tuples(forests(runs=1), forests(runs=1)).filter(lambda runs: all(runs))
+
+
+@settings(max_examples=scaled(30))
+@given(runs=two_runs)
+async def test_a_diff_contains_every_record_of_both_runs_once(
+    runs: tuple[list[Event], list[Event]],
+) -> None:
+    left, right = await trees(*runs)
+    expected = ids_of(left), ids_of(right)
+
+    diff = diff_trees(left, right)
+
+    assert (side_ids(diff, "left"), side_ids(diff, "right")) == expected
+    assert Counter(str(entry["change"]) for entry in walked(diff)) == +Counter(diff["counts"])
+    for entry in walked(diff):
+        assert (entry["change"] == "added") is (entry["left"] is None)
+        assert (entry["change"] == "removed") is (entry["right"] is None)
+        assert (entry["change"] == "changed") is (entry["differs"] != [])
+        below = [*walked({"root": entry})][1:]
+        assert entry["changedBelow"] == sum(each["change"] != "same" for each in below)
+
+
+@settings(max_examples=scaled(30))
+@given(events=forests(runs=1).filter(bool))
+async def test_a_run_has_no_differences_from_itself(events: list[Event]) -> None:
+    diff = diff_trees(*await trees(events, events))
+
+    for entry in walked(diff):
+        assert (entry["change"], entry["differs"]) == ("same", [])
+        assert entry["left"]["id"] == entry["right"]["id"]
+
+
+@settings(max_examples=scaled(30))
+@given(runs=two_runs)
+async def test_the_reverse_diff_is_the_mirror_image(
+    runs: tuple[list[Event], list[Event]],
+) -> None:
+    left, right = await trees(*runs)
+    there, back = diff_trees(left, right), diff_trees(right, left)
+
+    assert in_one_order(mirrored(back["root"])) == in_one_order(there["root"])
+    assert back["left"] == there["right"]
+
+
+words = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+@given(left=words, right=words)
+def test_alignment_preserves_the_order_of_both_sides(left: list[str], right: list[str]) -> None:
+    def key(word: str) -> tuple[object, ...]:
+        return (word,)
+
+    pairs = aligned(left, right, [key])
+
+    assert [a for a, _ in pairs if a is not None] == left
+    assert [b for _, b in pairs if b is not None] == right
+    assert all(a == b for a, b in pairs if a is not None and b is not None)
+    turned = [(b, a) for a, b in pairs if a is not None and b is not None]
+    back = aligned(right, left, [key])
+    assert [(a, b) for a, b in back if a is not None and b is not None] == turned
+
+
+def again(**more: Any) -> tuple[SampleRun, SampleRun]:
+    """Return two runs that differ only in their ids."""
+    one = sample_run(**more)
+    ids = sequential_ids()
+    other = sample_run(ids=ids, **more)
+    return one, other
+
+
+def changes(diff: Entry) -> list[tuple[str, str | None, str, list[str]]]:
+    return [
+        (str(e["kind"]), e["name"], str(e["change"]), [str(d) for d in e["differs"]])
+        for e in walked(diff)
+        if e["change"] != "same"
+    ]
+
+
+async def test_runs_that_differ_only_in_ids_are_the_same() -> None:
+    one, other = again(sub_plans=3)
+
+    diff = diff_trees(*await trees(one.events, other.events))
+
+    assert changes(diff) == []
+    assert diff["counts"] == {"added": 0, "removed": 0, "changed": 0, "same": 10}
+    assert (diff["left"]["rootPlanId"], diff["right"]["rootPlanId"]) == (
+        str(one.root),
+        str(other.root),
+    )
+
+
+async def test_an_additional_sub_plan_is_the_only_difference() -> None:
+    one, other = sample_run(sub_plans=2), sample_run(sub_plans=3)
+
+    diff = diff_trees(*await trees(one.events, other.events))
+
+    assert changes(diff) == [
+        ("toolCall", "check", "added", []),
+        ("plan", "Check 2", "added", []),
+    ]
+    assert diff["root"]["changedBelow"] == 2
+
+
+async def test_a_call_that_failed_differs_in_outcome_and_result() -> None:
+    one, other = again(sub_plans=1)
+    [end] = [e for e in other.events if isinstance(e, ToolCallFinished) and e.result == "well"]
+    outcome = {"status": Status.FAILED, "reason": Reason.TOOL_ERROR, "result": None}
+    failed = end.model_copy(update=outcome)
+    events = [failed if event is end else event for event in other.events]
+
+    diff = diff_trees(*await trees(one.events, events))
+
+    assert changes(diff) == [("toolCall", "check", "changed", ["outcome", "result"])]
+
+
+async def test_a_call_with_other_arguments_is_changed_not_replaced() -> None:
+    one, other = again(sub_plans=2)
+    events = [
+        event.model_copy(
+            update={
+                "tool_calls": tuple(
+                    call.model_copy(update={"arguments": '{"number":7}'})
+                    if call.arguments == '{"number":0}'
+                    else call
+                    for call in event.tool_calls
+                )
+            }
+        )
+        if event.type == "thought_recorded"
+        else event
+        for event in other.events
+    ]
+
+    diff = diff_trees(*await trees(one.events, events))
+
+    assert changes(diff) == [("toolCall", "check", "changed", ["arguments"])]
+
+
+async def test_a_sub_plan_with_another_title_is_changed_not_replaced() -> None:
+    one, other = again(sub_plans=1)
+    events = [
+        event.model_copy(update={"title": "Look into it", "agent_name": "surgeon"})
+        if event.type == "plan_started" and event.plan_id != event.root_plan_id
+        else event
+        for event in other.events
+    ]
+
+    diff = diff_trees(*await trees(one.events, events))
+
+    assert changes(diff) == [("plan", "Check 0", "changed", ["name"])]
+
+
+async def test_durations_differ_if_one_is_notably_longer() -> None:
+    one, other = again(sub_plans=0)
+    [left, right] = await trees(one.events, other.events)
+    for ours, theirs, differs in ((1000, 1249, False), (1000, 1250, True), (10, 60, False)):
+        left.duration_ms, right.duration_ms = float(ours), float(theirs)
+        for pair in ((left, right), (right, left)):
+            found = diff_trees(*pair)["root"]["differs"]
+            assert ("duration" in found) is differs
+
+
+def test_ten_thousand_siblings_of_one_name_are_aligned_quickly() -> None:
+    def numbered(start: int) -> list[tuple[str, int]]:
+        return [("measure", number) for number in range(start, start + 10_000)]
+
+    def whole(item: tuple[str, int]) -> tuple[object, ...]:
+        return item
+
+    def name(item: tuple[str, int]) -> tuple[object, ...]:
+        return (item[0],)
+
+    pairs = aligned(numbered(0), numbered(5_000), [whole, name])
+
+    assert sum(a == b for a, b in pairs) == 5_000

@@ -1,0 +1,94 @@
+"""Costs of model calls, from the price list; None if the list has no price."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from tracer.records.prices import TokenUsage, cost_of, text_price
+
+OPENAI = "https://api.openai.com/v1"
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
+A_CENT = TokenUsage(1000, 10)
+
+
+def test_cost_of_a_known_model_is_computed_from_the_price_list() -> None:
+    assert cost_of(A_CENT, "gpt-5-mini", address=OPENAI) == Decimal("0.00027")
+    assert cost_of(A_CENT, "gpt-5-mini", provider="openai", at=THEN) == Decimal("0.00027")
+    assert cost_of(A_CENT, "gpt-5-mini", at=THEN) == Decimal("0.00027")
+
+
+def test_cost_of_an_unknown_model_is_none() -> None:
+    assert cost_of(A_CENT, "my-own-model", address=OPENAI) is None
+    assert cost_of(A_CENT, "gpt-5-mini", address="http://127.0.0.1:1/v1") is None
+    assert cost_of(A_CENT, "gpt-5-mini", provider="ollama", at=THEN) is None
+    assert cost_of(A_CENT, "gpt-5-mini" * 100, at=THEN) is None
+
+
+def test_cached_tokens_have_their_own_prices() -> None:
+    model, provider = "claude-sonnet-4-5", "anthropic"
+
+    def cost(read: int, written: int) -> Decimal:
+        usage = TokenUsage(1000, 0, read, written)
+        found = cost_of(usage, model, provider=provider, at=THEN)
+        assert found is not None
+        return found
+
+    assert cost(1000, 0) < cost(0, 0) < cost(0, 1000)
+    assert cost(400, 600) == cost(400, 0) + cost(0, 600) - cost(0, 0)
+
+
+def test_cost_is_none_if_more_tokens_are_cached_than_sent() -> None:
+    costs = [
+        cost_of(usage, "claude-sonnet-4-5", provider="anthropic", at=THEN)
+        for usage in (TokenUsage(10, 0, 11), TokenUsage(10, 0, 0, 11), TokenUsage(10, 0, 6, 6))
+    ]
+    assert costs == [None] * 3
+
+
+def test_prices_equal_those_that_the_library_computes() -> None:
+    from genai_prices import Usage
+    from genai_prices.data import providers
+
+    usages = [TokenUsage(1000, 10), TokenUsage(250_000, 10, 90_000, 30_000), TokenUsage(5, 1, 4, 4)]
+    for provider, model in ((each, model) for each in providers for model in each.models):
+        for usage in usages:
+            counts = Usage(
+                input_tokens=usage.input,
+                output_tokens=usage.output,
+                cache_read_tokens=usage.cache_read,
+                cache_write_tokens=usage.cache_written,
+            )
+            try:
+                price = model.calc_price(counts, provider, genai_request_timestamp=THEN).total_price
+            except ValueError:
+                with pytest.raises(ValueError, match="more tokens"):
+                    text_price(vars(model.get_prices(THEN)), usage)
+                continue
+            assert text_price(vars(model.get_prices(THEN)), usage) in (price, None), model.id
+
+
+def test_huge_token_counts_raise_no_error() -> None:
+    for usage in (TokenUsage(2**63 - 1, 2**63 - 1), TokenUsage(10**40, 10**40), TokenUsage(0, 0)):
+        cost_of(usage, "o1-pro", at=THEN)
+
+
+# It takes a new process: in this one, another test may have imported the list.
+# `tracer.records.prices` is the only module that imports it.
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "tracer.records.prices",
+        pytest.param("api.commands.cli, tracer.otel.projection", marks=pytest.mark.thorough),
+    ],
+)
+def test_the_price_list_is_not_read_on_import(modules: str) -> None:
+    script = f"import sys, {modules}; print('genai_prices' in sys.modules)"
+
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert process.stdout == "False\n", process.stderr

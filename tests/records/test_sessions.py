@@ -1,0 +1,214 @@
+"""Changes to the state of a session: their effects, and the changes that are rejected."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracer.errors import StateConflict
+from tracer.records.sessions import (
+    MAX_STATE_BYTES,
+    Change,
+    apply,
+    changes_json,
+    state_from,
+    state_text,
+)
+
+KEYS = st.sampled_from(["a", "b", "字", "", "\0", "\ud800"])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # Including surrogates, also two in a row.
+    | st.text(st.characters(codec=None), max_size=3),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below, max_size=3),
+    max_leaves=6,
+)
+STATES = st.dictionaries(KEYS, VALUES, max_size=3)
+PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
+CHANGES = st.one_of(
+    st.builds(Change, st.just("set"), PATHS, VALUES),
+    st.builds(Change, st.just("set_default"), PATHS, VALUES),
+    st.builds(Change, st.just("remove"), PATHS),
+    st.builds(Change, st.just("increment"), PATHS, st.integers(-3, 3)),
+    st.builds(Change, st.just("append"), PATHS, VALUES),
+    st.builds(Change, st.just("compare_and_set"), PATHS, VALUES, VALUES),
+)
+
+
+def outcome(state: dict[str, Any], *parts: list[Change]) -> object:
+    try:
+        for part in parts:
+            state = apply(state, part)
+    except StateConflict as conflict:
+        return str(conflict)
+    return state
+
+
+@given(STATES, st.lists(CHANGES, max_size=5), st.integers(0, 5))
+def test_changes_have_the_same_result_at_once_and_in_two_parts(
+    state: dict[str, Any], changes: list[Change], cut: int
+) -> None:
+    assert outcome(state, changes[:cut], changes[cut:]) == outcome(state, changes)
+
+
+@given(STATES, st.lists(CHANGES, max_size=5))
+def test_applying_changes_mutates_nothing_and_the_result_can_be_stored(
+    state: dict[str, Any], changes: list[Change]
+) -> None:
+    before = copy.deepcopy((state, changes))
+    after = outcome(state, changes)
+
+    assert (state, changes) == before
+    if isinstance(after, dict):
+        assert state_from(state_text(after)) == after
+
+
+@given(st.lists(CHANGES, max_size=5))
+def test_changes_are_recorded_completely_as_a_json_array(changes: list[Change]) -> None:
+    recorded = json.loads(changes_json(changes))
+
+    assert [Change(each["op"], tuple(each["path"]), each["value"]) for each in recorded] == [
+        Change(change.op, change.path, change.value) for change in changes
+    ]
+    assert [each.get("expected") for each in recorded] == [
+        change.expected if change.op == "compare_and_set" else None for change in changes
+    ]
+
+
+def test_a_change_is_recorded_as_compact_json() -> None:
+    changes = [Change("increment", ("visits",), 1), Change("compare_and_set", ("a", "字"), "b")]
+
+    assert changes_json(changes) == (
+        '[{"op":"increment","path":["visits"],"value":1},'
+        '{"op":"compare_and_set","path":["a","字"],"value":"b","expected":null}]'
+    )
+
+
+def test_each_change_has_its_effect_and_creates_missing_parents() -> None:
+    before = {"object": {"key": True}, "number": 2, "list": [1], "null": None}
+    table: list[tuple[Change, dict[str, Any]]] = [
+        (Change("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
+        (Change("set", ("null", "deep"), 1), {"null": {"deep": 1}}),
+        (Change("set", ("object",), None), {"object": None}),
+        (Change("set_default", ("number",), 1), {"number": 2}),
+        (Change("set_default", ("null",), []), {"null": []}),
+        (Change("set_default", ("new", "deep"), 1), {"new": {"deep": 1}}),
+        (Change("increment", ("number",), 0.5), {"number": 2.5}),
+        (Change("increment", ("new", "deep"), -2), {"new": {"deep": -2}}),
+        (Change("append", ("list",), [2]), {"list": [1, [2]]}),
+        (Change("append", ("new",), 1), {"new": [1]}),
+        (Change("remove", ("object", "key")), {"object": {}}),
+        (Change("remove", ("new", "deep")), {}),
+        (Change("compare_and_set", ("number",), "x", 2.0), {"number": "x"}),
+        (Change("compare_and_set", ("new", "deep"), 1), {"new": {"deep": 1}}),
+    ]
+    failures = [
+        f"{change}: expected {before | after}, got {actual}"
+        for change, after in table
+        if (actual := outcome(before, [change])) != before | after
+    ]
+    assert failures == []
+
+
+CONFLICTING = [
+    Change("set", ("text", "deep"), 1),
+    Change("remove", ("list", "0")),
+    Change("increment", ("text",), 1),
+    Change("increment", ("flag",), 1),
+    Change("increment", ("large",), 1e308),
+    Change("increment", ("huge",), 0.5),
+    Change("append", ("text",), "more"),
+    Change("append", ("object",), 1),
+    Change("compare_and_set", ("flag",), 2, 1),
+    Change("compare_and_set", ("object",), 2, {"key": 1}),
+    Change("compare_and_set", ("list",), 2, [1, 1]),
+    Change("compare_and_set", ("text",), 2, None),
+    Change("compare_and_set", ("gone",), 2, "secret"),
+]
+"""Changes that do not fit the state of the next test."""
+
+
+def test_a_conflict_names_the_path_and_no_value_and_changes_nothing() -> None:
+    state = {
+        "object": {"key": True},
+        "flag": True,
+        "text": "secret",
+        "list": [1],
+        "large": 1e308,
+        "huge": 10**400,
+    }
+
+    results = [
+        (each, outcome(state, [Change("set", ("before",), 1), each])) for each in CONFLICTING
+    ]
+    failures = [
+        f"{change}: {result}"
+        for change, result in results
+        if not isinstance(result, str)
+        or repr(change.path[0])[:-1] not in result
+        or "secret" in result
+    ]
+    assert failures == []
+    assert "before" not in state
+
+
+def error_of(operation: Any, path: Any, value: object) -> str:
+    """Return the error that constructing a change raises."""
+    try:
+        Change(operation, path, value)
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+def test_a_change_without_a_valid_path_or_json_value_is_rejected() -> None:
+    table: list[tuple[object, object, str]] = [
+        ((), 1, "keys"),
+        ("text", 1, "keys"),
+        (("a", 1), 1, "keys"),
+        (("a",), float("nan"), "JSON"),
+        (("a",), object(), "JSON"),
+        (("a",), {"a": {1, 2}}, "JSON"),
+        (("a",), json.loads("[" * 101 + "]" * 101), "JSON"),
+    ]
+    failures = [
+        f"{path!r}, {value!r}: expected an error about {expected}, got {error}"
+        for path, value, expected in table
+        if expected not in (error := error_of("set", path, value))
+    ]
+    assert failures == []
+
+
+def test_an_increment_by_anything_but_a_number_is_rejected() -> None:
+    errors = [error_of("increment", ("a",), value) for value in ("1", None, True)]
+    assert [error for error in errors if "number" not in error] == []
+
+
+def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
+    value: dict[str, object] = {"list": (1, 2)}
+    change = Change("set", ("a",), value)
+    value["list"] = ()
+
+    assert apply({}, [change]) == {"a": {"list": [1, 2]}}
+
+
+def test_a_state_that_is_too_large_too_deep_or_no_json_is_rejected() -> None:
+    room = MAX_STATE_BYTES - len('{"a":""}')
+    assert len(state_text({"a": "x" * room})) == MAX_STATE_BYTES
+    too_deep = apply({}, [Change("set", ("a",) * 101, 1)])
+    for state, reason in (
+        ({"a": "x" * (room + 1)}, "room"),
+        ({"a": "字" * (room // 2)}, "room"),
+        (too_deep, "deep"),
+        ({"a": object()}, "JSON"),
+    ):
+        with pytest.raises(StateConflict, match=reason):
+            state_text(state)

@@ -1,0 +1,379 @@
+"""LangChain and LangGraph: their runs, recorded as they happen.
+
+    langchain.install(tracing)
+    await create_agent(model, tools, name="planner").ainvoke({"messages": [("user", "…")]})
+
+A compiled graph is an agent: a root plan, or a sub-plan of the tool call that invokes it. A graph
+that is a node of another is one where it has an agent's name (`create_agent(…, name=…)`); else it
+is a part of the graph around it. A chain at the top is a plan as soon as a model, a tool or a
+graph runs in it. Nodes and other runnables leave no record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+try:
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.tracers import context as langchain_context
+except ImportError as error:  # pragma: no cover
+    raise ImportError("This needs LangChain: pip install 'tracer[langchain]'.") from error
+
+from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed
+from tracer.adapters.langchain.messages import (
+    answer_in,
+    answer_of,
+    messages_in,
+    recorded_messages,
+    result_of,
+)
+from tracer.adapters.langchain.tree import Run, RunTree
+from tracer.client.block import Work, find_current_with, text_of
+from tracer.client.rounds import ThinkAct, ToolCall
+from tracer.client.tracing import Tracing
+from tracer.client.work import Plan, Step
+from tracer.records.status import Reason
+
+_take_back: TakeBack = all_of([])
+
+
+def install(tracing: Tracing) -> TakeBack:
+    """Record every run of this process from now on, on this connection alone.
+
+    What code inside of a run records by hand, or with other adapters, hangs under it.
+
+    Args:
+        tracing: Where to record.
+
+    Returns:
+        What takes it back. Runs that have begun are recorded to their end.
+    """
+    global _take_back
+    _take_back()
+    handler = RunRecorder(tracing)
+    var: ContextVar[Any] = ContextVar("tracer_langchain_runs", default=handler)
+    langchain_context.register_configure_hook(var, inheritable=True)
+
+    def forget() -> None:
+        hooks = langchain_context._configure_hooks
+        hooks[:] = [each for each in hooks if each[0] is not var]
+
+    _take_back = all_of([forget, find_current_with(handler.current)])
+    return _take_back
+
+
+class RunRecorder(BaseCallbackHandler):
+    """Records what LangChain tells it: `config={"callbacks": [RunRecorder(tracing)]}`.
+
+    LangChain tells nothing of a model, a tool or a node that was cancelled, but of the graph or
+    the chain around them: what is open in that is cancelled with it.
+    """
+
+    run_inline = True
+    """In the event loop, in the order in which things happen."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        """Begin with no runs.
+
+        Args:
+            tracing: Where to record.
+        """
+        self._tracing = tracing
+        self._tree = RunTree(tracing)
+        read_prices()
+
+    @property
+    def under_way(self) -> int:
+        """How many of LangChain's runs have not ended."""
+        return len(self._tree)
+
+    def current(self) -> Work | None:
+        """Return the work of the run that this code runs in, as LangChain's own context has it."""
+        # Without the lock: others look here while they hold theirs.
+        with unharmed("langchain current"):
+            return self._tree.current()
+        return None
+
+    @contextmanager
+    def _hook(self, name: str) -> Iterator[None]:
+        with unharmed(f"langchain {name}"), self._tree.lock:
+            yield
+
+    # --- Chains and graphs ---------------------------------------------------------------------
+
+    def on_chain_start(
+        self,
+        serialized: dict[str, Any] | None,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **about: Any,
+    ) -> None:
+        """Remember it; what it is shows in what runs in it."""
+        with self._hook("on_chain_start"):
+            run = self._tree.begin(run_id, parent_run_id, serialized, about)
+            run.inputs = inputs
+            parent = run.parent
+            if parent is not None and any(tag.startswith("graph:step:") for tag in run.tags):
+                self._tree.note_graph(parent)
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **about: Any) -> None:
+        """Record the end of what is a plan."""
+        with self._hook("on_chain_end"):
+            self._tree.settle(run_id, messages_in(outputs))
+            run = self._tree.end(run_id)
+            if run is None or not isinstance(run.work, Plan):
+                return
+            if run.is_interrupted:
+                run.work.cancel(Reason.DEFERRED)
+            else:
+                run.work.finish(answer_in(outputs))
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        """Record the end of what is a plan."""
+        with self._hook("on_chain_error"):
+            run = self._tree.end(run_id)
+            if run is None:
+                return
+            if run.parent is not None and "GraphInterrupt" in _names(error):
+                run.parent.is_interrupted = True
+            if run.work is not None:
+                _end_with(run.work, error)
+
+    # --- Models --------------------------------------------------------------------------------
+
+    def on_chat_model_start(
+        self,
+        serialized: dict[str, Any],
+        messages: list[list[Any]],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **about: Any,
+    ) -> None:
+        """Record that a model is asked, and what it is told of the calls that nobody ran."""
+        with self._hook("on_chat_model_start"):
+            run = self._tree.begin(run_id, parent_run_id, serialized, about)
+            given = messages[0] if messages else []
+            self._start_thought(run, recorded_messages(given), about)
+            self._tree.settle(run_id, given)
+
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **about: Any,
+    ) -> None:
+        """Record that a model is asked to go on with a text."""
+        with self._hook("on_llm_start"):
+            run = self._tree.begin(run_id, parent_run_id, serialized, about)
+            self._start_thought(run, [{"role": "user", "content": each} for each in prompts], about)
+
+    def _start_thought(self, run: Run, messages: list[Any], about: dict[str, Any]) -> None:
+        asked = about.get("invocation_params") or {}
+        model = run.metadata.get("ls_model_name") or asked.get("model") or asked.get("model_name")
+        run.is_structured = bool((about.get("options") or {}).get("ls_structured_output_format"))
+        thought = self._tracing.think_act(messages, model=model, within=self._tree.within(run))
+        thought.start()
+        run.work = thought
+        self._tree.watch(run, _current_task(), may_go_on=True)
+
+    def on_llm_end(self, response: Any, *, run_id: UUID, **about: Any) -> None:
+        """Record the answer, and the calls that it chose, before any of them runs."""
+        with self._hook("on_llm_end"):
+            run = self._tree.end(run_id)
+            if run is None or not isinstance(thought := run.work, ThinkAct):
+                return
+            answer = answer_of(response)
+            text, chosen = answer.text, answer.calls
+            if run.is_structured and chosen:
+                # Not a tool: the form in which the answer comes.
+                text, chosen = text or text_of(chosen[0].arguments), ()
+            calls = thought.finish(
+                text,
+                model=answer.model,
+                input_tokens=answer.usage[0],
+                output_tokens=answer.usage[1],
+                cost_usd=answer.cost(thought.model),
+                tool_calls=[*chosen, *(each for each, _ in answer.misformed)],
+            )
+            misformed = calls[len(chosen) :]
+            for call, (_, problem) in zip(misformed, answer.misformed, strict=True):
+                call.fail(problem, Reason.INVALID_ARGUMENTS)
+            if not thought.step.plan.has_ended:
+                choices = self._tree.choices(thought.step)
+                choices.add(run.path, calls[: len(chosen)], answer.message_id)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        """Record that there was no answer."""
+        with self._hook("on_llm_error"):
+            run = self._tree.end(run_id)
+            if run is not None and run.work is not None:
+                _end_with(run.work, error)
+
+    # --- Tools ---------------------------------------------------------------------------------
+
+    @property
+    def on_tool_start(self) -> Callable[..., Any]:
+        """Record that a tool starts, and wait until that is durable: how, depends on the caller.
+
+        LangChain awaits what is a coroutine function, and is not held up by it in its event loop.
+        """
+        if (task := _current_task()) is None:
+            return self._start_tool_and_wait
+        return partial(self._start_tool_and_await, task)
+
+    def _start_tool_and_wait(self, *given: Any, **about: Any) -> None:
+        with unharmed("langchain on_tool_start"):
+            call = self._start_tool(None, *given, **about)
+            if call is not None:
+                call.wait()
+
+    async def _start_tool_and_await(
+        self, task: asyncio.Task[Any], *given: Any, **about: Any
+    ) -> None:
+        with unharmed("langchain on_tool_start"):
+            call = self._start_tool(task, *given, **about)
+            if call is not None:
+                await call.durable()
+
+    def _start_tool(
+        self,
+        task: asyncio.Task[Any] | None,
+        serialized: dict[str, Any] | None,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        inputs: dict[str, Any] | None = None,
+        tool_call_id: str | None = None,
+        **about: Any,
+    ) -> ToolCall | None:
+        call = None
+        with self._hook("on_tool_start"):
+            run = self._tree.begin(run_id, parent_run_id, serialized, about)
+            # The run may have another name, the call has the tool's.
+            name = str((serialized or {}).get("name") or run.name or "tool")
+            arguments = input_str if inputs is None else text_of(inputs)
+            run.work = call = self._call(run, name, arguments, tool_call_id or None)
+            call.start(call.attempt)
+            self._tree.watch(run, task)
+        return call
+
+    def _call(self, run: Run, name: str, arguments: str | None, call_id: str | None) -> ToolCall:
+        around = self._tree.within(run)
+        if around is not None:
+            holder = run.holder
+            is_in_run = holder is not None and holder.work is around
+            within = holder.run_id if holder and is_in_run else None
+            choices = self._tree.choices(_step_of(around))
+            found = choices.take(name, arguments, call_id, run.path, run.place, within)
+            if found is not None:
+                return found
+        return self._tracing.tool_call(name, arguments, provider_call_id=call_id, within=around)
+
+    def on_tool_end(self, output: Any, *, run_id: UUID, **about: Any) -> None:
+        """Record what a tool returned."""
+        with self._hook("on_tool_end"):
+            run = self._tree.end(run_id)
+            if run is None or not isinstance(call := run.work, ToolCall):
+                return
+            result, is_error = result_of(output, call.provider_call_id)
+            if is_error:
+                call.result = text_of(result)
+                self._fail(run, call, call.result or "")
+            else:
+                call.finish(result)
+
+    def on_tool_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        """Record that a tool failed."""
+        with self._hook("on_tool_error"):
+            run = self._tree.end(run_id)
+            if run is None or not isinstance(call := run.work, ToolCall):
+                return
+            if isinstance(error, Exception) and "GraphBubbleUp" not in _names(error):
+                self._fail(run, call, error)
+            else:
+                _end_with(call, error)
+
+    def _fail(self, run: Run, call: ToolCall, error: Exception | str) -> None:
+        does_not_fit = isinstance(error, Exception) and _is_of_arguments(error)
+        call.fail(error, Reason.INVALID_ARGUMENTS if does_not_fit else None)
+        if not call.step.plan.has_ended:
+            self._tree.choices(call.step).failed(call, run.place)
+
+    # --- Retrievers ----------------------------------------------------------------------------
+
+    def on_retriever_start(
+        self,
+        serialized: dict[str, Any] | None,
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **about: Any,
+    ) -> None:
+        """Record a look-up, as a tool call of its own kind."""
+        with self._hook("on_retriever_start"):
+            run = self._tree.begin(run_id, parent_run_id, serialized, about)
+            run.work = self._tracing.tool_call(
+                run.name or "retriever", query, tool_type="RETRIEVER", within=self._tree.within(run)
+            )
+            run.work.start()
+            self._tree.watch(run, _current_task())
+
+    def on_retriever_end(self, documents: Any, *, run_id: UUID, **about: Any) -> None:
+        """Record what was found."""
+        self.on_tool_end(documents, run_id=run_id)
+
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **about: Any) -> None:
+        """Record that nothing could be looked up."""
+        self.on_tool_error(error, run_id=run_id)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def _step_of(work: Work) -> Step:
+    match work:
+        case Plan():
+            return work.own_step
+        case ThinkAct(step=step) | ToolCall(step=step) | (Step() as step):
+            return step
+        case _:
+            raise TypeError(type(work).__name__)
+
+
+def _names(error: BaseException) -> set[str]:
+    """Return the names of an error's classes: LangGraph need not be there."""
+    return {each.__name__ for each in type(error).__mro__}
+
+
+def _end_with(work: Work, error: BaseException) -> None:
+    names = _names(error)
+    if "ParentCommand" in names and isinstance(work, (Plan, ToolCall)):
+        work.finish()  # It handed over to another agent of the graph around it.
+    elif "GraphBubbleUp" in names:
+        work.cancel(Reason.DEFERRED)
+    else:
+        work.end_with(error)
+
+
+def _is_of_arguments(error: Exception) -> bool:
+    """Return whether an error was raised before the tool, where its arguments are read."""
+    first = error.__traceback__ and error.__traceback__.tb_next
+    return first is not None and first.tb_frame.f_code.co_name == "_to_args_and_kwargs"

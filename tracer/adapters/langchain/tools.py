@@ -1,0 +1,371 @@
+"""LangChain: its tools as ours, and ours as its own.
+
+    registry.register(from_langchain(search, hidden={"user_id": UserId}))
+
+    async with ToolService(registry, recorder) as service:
+        agent = create_agent(model, [to_langchain(each, service) for each in registry])
+        with identity(token_id="…"):
+            async with service.run("What was asked", session_id="…"):
+                await agent.ainvoke({"messages": [{"role": "user", "content": "…"}]})
+
+What only a LangGraph graph can give a tool or take from it stays there: its state, its store, its
+commands, its interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, NoReturn, Unpack, cast
+
+from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.messages.tool import ToolOutputMixin
+from langchain_core.tools import (
+    BaseTool,
+    InjectedToolArg,
+    InjectedToolCallId,
+    StructuredTool,
+    ToolException,
+)
+from langchain_core.tools import Tool as SingleInputTool
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from tracer.context import ToolContext
+from tracer.errors import InvalidResult, RegistrationError, ToolError
+from tracer.records.status import Status
+from tracer.text import storable
+from tracer.threads import run_in_thread
+from tracer.tools.definition.arguments import (
+    Arguments,
+    Parameter,
+    Parameters,
+    invalid_arguments,
+    parameters_from_types,
+)
+from tracer.tools.definition.hidden_parameters import HiddenParameter, parameter_names
+from tracer.tools.definition.results import result_text
+from tracer.tools.definition.signature import hidden_parameters
+from tracer.tools.definition.tool import Tool, ToolOptions
+from tracer.tools.service import CallOutcome, ToolService
+
+_NOTHING = object()
+
+# --- Theirs as ours ----------------------------------------------------------------------------
+
+
+def from_langchain(tool: BaseTool, **options: Unpack[ToolOptions]) -> Tool:
+    """Return a LangChain tool as one of ours.
+
+    What LangChain injects (`InjectedToolArg` and its kinds) is hidden here too: a tool call's id is
+    ours, anything else comes from `hidden`, or is the parameter's default. An error is a failed
+    call, also where the tool would hand it to the model as its answer (`handle_tool_error`); of a
+    `content_and_artifact` the content is the result. LangChain's callbacks and tracers are not
+    shown hidden arguments either.
+
+    Args:
+        tool: The tool. We run a copy of it.
+        options: See `tracer.tools.definition.tool.Tool`. `hidden` has the type hints of parameters
+        that
+            the runtime fills, as a tool function of ours would declare them: `{"user_id": UserId,
+            "at": Annotated[Clock, Hidden(get_clock)]}`. `tags` are LangChain's by default.
+
+    Raises:
+        RegistrationError: Nothing says where the value of something injected comes from; or a name
+            in `hidden` is none of the tool's parameters, or cannot be hidden.
+    """
+    options.setdefault("tags", tool.tags or ())
+    hidden = options.get("hidden", {})
+    if isinstance(tool.args_schema, dict):
+        of_json = hidden_parameters(tool.name, hidden)
+        _check_known(tool, hidden, parameter_names(tool.args_schema))
+        return Tool(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.args_schema,
+            run=_runner(tool, _filled_json_schema(tool, of_json), of_json),
+            **_with_hidden(options, of_json),
+        )
+    schema = _schema(tool)
+    tool = tool.model_copy(update={"args_schema": schema})
+    found = _hidden(tool, schema, hidden)
+    visible = _visible(tool.name, schema, found)
+
+    def check(arguments: Arguments) -> Arguments:
+        # Handed on as they came: LangChain reads them itself, with the schema's own validators.
+        visible.check(arguments)
+        return arguments
+
+    return Tool(
+        name=tool.name,
+        description=tool.description,
+        parameters=visible.json_schema,
+        check=check,
+        run=_runner(tool, _filled_schema(schema, found), found),
+        **_with_hidden(options, found),
+    )
+
+
+def _with_hidden(options: ToolOptions, hidden: Mapping[str, HiddenParameter]) -> ToolOptions:
+    return {**options, "hidden": hidden}
+
+
+def _check_known(tool: BaseTool, hidden: Mapping[str, Any], known: Collection[str]) -> None:
+    if unknown := hidden.keys() - known:
+        raise RegistrationError(
+            f"The tool {tool.name!r} has no parameter {min(unknown)!r} to hide. Its parameters "
+            f"are: {', '.join(sorted(known)) or 'none'}."
+        )
+
+
+def _filled_json_schema(
+    tool: BaseTool, hidden: Mapping[str, HiddenParameter]
+) -> type[BaseModel] | dict[str, Any]:
+    """Return the schema with which LangChain runs a tool that has a JSON Schema.
+
+    LangChain shows its callbacks and tracers all arguments of such a tool, but no injected fields
+    of a pydantic model. So a tool with hidden parameters runs with a model that declares only
+    those; the other arguments, which were validated before, are its extra fields.
+
+    Raises:
+        RegistrationError: LangChain would read another argument as a method of the model.
+    """
+    assert isinstance(tool.args_schema, dict)
+    if not hidden:
+        return tool.args_schema
+    names = parameter_names(tool.args_schema)
+    if taken := sorted(each for each in names if hasattr(BaseModel, each)):
+        raise RegistrationError(
+            f"The tool {tool.name!r} has a parameter {taken[0]!r}, which is also a method of "
+            "pydantic's models. Rename it, or give the tool a pydantic model as args_schema."
+        )
+    fields: dict[str, Any] = dict.fromkeys(hidden, (Annotated[Any, InjectedToolArg], ...))
+    config = ConfigDict(extra="allow", hide_input_in_errors=True)
+    return create_model(tool.name, __config__=config, **fields)
+
+
+def _schema(tool: BaseTool) -> type[BaseModel]:
+    """Return the pydantic model of all of a tool's parameters."""
+    if isinstance(tool, SingleInputTool) and tool.args_schema is None:
+        return create_model(tool.name, tool_input=(str, ...))
+    schema = tool.get_input_schema()
+    if not issubclass(schema, BaseModel):
+        raise RegistrationError(
+            f"The arguments of the tool {tool.name!r} are a model of pydantic 1: write it anew."
+        )
+    return schema
+
+
+def _hidden(
+    tool: BaseTool, schema: type[BaseModel], wanted: Mapping[str, Any]
+) -> dict[str, HiddenParameter]:
+    """Return what of a tool's parameters is hidden: what is wanted so, and what is injected."""
+    _check_known(tool, wanted, schema.model_fields)
+    shown = cast("type[BaseModel]", tool.tool_call_schema).model_fields
+    found = hidden_parameters(tool.name, wanted)
+    for name, field in schema.model_fields.items():
+        if name in shown and name not in wanted:
+            continue
+        parameter = found.get(name) or _injected(tool.name, name, field)
+        aliases = [each for each in (field.alias, field.validation_alias) if isinstance(each, str)]
+        found[name] = replace(parameter, aliases=(*parameter.aliases, *aliases))
+    return found
+
+
+def _injected(owner: str, name: str, field: FieldInfo) -> HiddenParameter:
+    """Return where the value of something injected comes from, where `hidden` does not say it."""
+    if any(_marks_call_id(each) for each in field.metadata):
+        return HiddenParameter(field.annotation, lambda context: str(context.toolcallId))
+    if field.is_required():
+        raise RegistrationError(
+            f"The tool {owner!r} wants {name!r} injected, which nobody does outside of a LangGraph "
+            f"graph: say what it is given, such as hidden={{{name!r}: UserId}}."
+        )
+    return HiddenParameter(field.annotation, _own_default)
+
+
+def _own_default() -> object:
+    """Provide nothing, so that LangChain takes the parameter's default, which it never checks."""
+    return _NOTHING
+
+
+def _marks_call_id(value: object) -> bool:
+    return isinstance(value, InjectedToolCallId) or value is InjectedToolCallId
+
+
+def _visible(
+    owner: str, schema: type[BaseModel], hidden: Mapping[str, HiddenParameter]
+) -> Parameters:
+    """Return the parameters that a model fills."""
+    parameters = {}
+    for name, field in schema.model_fields.items():
+        if name not in hidden:
+            alias = field.validation_alias if isinstance(field.validation_alias, str) else None
+            parameters[alias or field.alias or name] = Parameter(
+                field.rebuild_annotation(),
+                ...
+                if field.is_required()
+                else field.get_default(call_default_factory=True, validated_data={}),
+                field.description,
+            )
+    return parameters_from_types(owner, parameters)
+
+
+def _filled_schema(
+    schema: type[BaseModel], hidden: Mapping[str, HiddenParameter]
+) -> type[BaseModel]:
+    """Return a tool's model, in which LangChain knows all that is hidden as injected.
+
+    What is injected is kept from callbacks and tracers; errors must not repeat it either.
+    """
+    fields: dict[str, Any] = {
+        name: (Annotated[schema.model_fields[name].annotation, InjectedToolArg], ...)
+        for name, each in hidden.items()
+        if each.provider is not _own_default
+    }
+    if not fields:
+        return schema
+    quiet = {"hide_input_in_errors": True}
+    return create_model(schema.__name__, __base__=schema, __cls_kwargs__=quiet, **fields)
+
+
+def _runner(
+    tool: BaseTool,
+    schema: type[BaseModel] | dict[str, Any],
+    hidden: Mapping[str, HiddenParameter],
+) -> Callable[[Arguments, ToolContext], Any]:
+    # Errors have to reach us: an answer that tells of one would be a success.
+    own = tool.model_copy(
+        update={
+            "args_schema": schema,
+            "handle_tool_error": False,
+            "handle_validation_error": False,
+        }
+    )
+    is_async = _is_async(tool)
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        arguments = {name: each for name, each in arguments.items() if each is not _NOTHING}
+        # Without an id, LangChain hands over what the tool returned, instead of text made of it.
+        call = ToolCall(name=tool.name, args=arguments, id=None, type="tool_call")
+        try:
+            if is_async:
+                return _result(await own.ainvoke(call))
+            return _result(await run_in_thread(own.invoke, input=call))
+        except ToolException as error:
+            _fail(tool, error)
+        except ValidationError as error:
+            if isinstance(schema, dict) or error.title != _title(schema):
+                raise  # of something within the tool
+            raise _misfit(error, hidden) from None
+
+    return run
+
+
+def _is_async(tool: BaseTool) -> bool:
+    """Return whether a tool is a coroutine: LangChain would run others in threads of its own."""
+    if isinstance(tool, (StructuredTool, SingleInputTool)):
+        return tool.coroutine is not None
+    return type(tool)._arun is not BaseTool._arun
+
+
+def _result(value: Any) -> Any:
+    if isinstance(value, ToolMessage):
+        if value.status == "error":
+            raise ToolException(value.text)
+        return value.content
+    some = value if isinstance(value, list) else [value]
+    if any(isinstance(each, ToolOutputMixin) for each in some):
+        raise InvalidResult(
+            "The tool answered with a command to a LangGraph graph, which is not there to follow "
+            "it. Do without the tool."
+        )
+    return value
+
+
+def _fail(tool: BaseTool, error: ToolException) -> NoReturn:
+    """Raise a tool's error, in the words that it has for the model."""
+    handler = tool.handle_tool_error
+    if isinstance(handler, bool) or handler is None:
+        raise error
+    told = handler(error) if callable(handler) else handler
+    raise ToolException(result_text(told)) from error
+
+
+def _title(schema: type[BaseModel]) -> str:
+    return schema.model_config.get("title") or schema.__name__
+
+
+def _misfit(error: ValidationError, hidden: Mapping[str, HiddenParameter]) -> ToolError:
+    """Return the error for arguments that the tool's own schema refuses, without their values."""
+    details = error.errors(include_input=False, include_context=False, include_url=False)
+    for each in details:
+        if each["loc"] and each["loc"][0] in hidden:
+            return ToolError(f"What the tool stands on ({each['loc'][0]}) does not fit it.")
+    return invalid_arguments([(each["loc"], each["msg"]) for each in details])
+
+
+# --- Ours as theirs ----------------------------------------------------------------------------
+
+
+def to_langchain(tool: Tool, service: ToolService) -> BaseTool:
+    """Return a tool of ours for LangChain, such as for `create_agent`.
+
+    A call goes through the service: recorded with the id of LangChain's tool call as the
+    provider's, in the run that goes on around it, as its caller. One that fails is a `ToolMessage`
+    with the status `error`; where LangChain is given no tool call to answer, a `ToolException`.
+
+    Args:
+        tool: A tool of the service's registry.
+        service: Calls it.
+
+    Raises:
+        RegistrationError: The registry has no such tool.
+    """
+    if service.registry.find(tool.name) is not tool:
+        raise RegistrationError(
+            f"The tool {tool.name!r} is not in the service's registry, where calls look for it: "
+            "register it first."
+        )
+    return _ServiceTool(tool, service)
+
+
+class _ServiceTool(BaseTool):
+    """Calls a tool of ours by its name."""
+
+    _service: ToolService = PrivateAttr()
+
+    def __init__(self, tool: Tool, service: ToolService) -> None:
+        super().__init__(
+            name=tool.name,
+            description=tool.description,
+            # LangChain counts on there being properties.
+            args_schema={"properties": {}, **tool.parameters},
+            tags=sorted(tool.tags),
+        )
+        self._service = service
+
+    def _to_args_and_kwargs(
+        self, tool_input: str | dict[str, Any], tool_call_id: str | None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        # The one place that sees the tool call's id and the arguments as they came: by position,
+        # so that a parameter may be called `config` or `run_manager`.
+        return (tool_input, tool_call_id), {}
+
+    def _run(self, arguments: str | dict[str, Any], tool_call_id: str | None) -> str | ToolMessage:
+        outcome = self._service.call_sync(self.name, arguments, provider_call_id=tool_call_id)
+        return self._answer(outcome, tool_call_id)
+
+    async def _arun(
+        self, arguments: str | dict[str, Any], tool_call_id: str | None
+    ) -> str | ToolMessage:
+        outcome = await self._service.call(self.name, arguments, provider_call_id=tool_call_id)
+        return self._answer(outcome, tool_call_id)
+
+    def _answer(self, outcome: CallOutcome, tool_call_id: str | None) -> str | ToolMessage:
+        told = storable(outcome.for_model)  # lone surrogates reach no provider
+        if outcome.status is Status.SUCCEEDED:
+            return told
+        if tool_call_id is None:
+            raise ToolException(told)
+        return ToolMessage(told, name=self.name, tool_call_id=tool_call_id, status="error")

@@ -1,0 +1,222 @@
+"""OpenAI Agents SDK: every run of its `Runner`, as it happens.
+
+    openai_agents.install(tracer.connect())
+
+A run is a plan with one step, a hand-off a sub-plan that the step opened, and an agent as a tool a
+sub-plan of its call. It goes by the SDK's run hooks, which are told of a call's id and wait for the
+record, and which know nothing of tracing: whether that is on, and where it sends, is left alone.
+What a call came to is seen around the SDK's own function for one call, with which the call is also
+the current work of the tool. Nothing is kept of a run that has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
+
+from tracer.adapters.hooks import TakeBack, all_of, current_while, read_prices, unharmed, wrap
+from tracer.client.block import current_work
+from tracer.client.rounds import ToolCall
+from tracer.client.tracing import Tracing
+from tracer.errors import ToolError
+
+try:
+    import agents
+    from agents import RunHooks, Tool
+    from agents import run as running
+    from agents import tool as tools
+    from agents.exceptions import ToolTimeoutError
+    from agents.mcp.util import MCPUtil
+    from agents.run_internal import tool_execution
+except ImportError as error:
+    raise ImportError(
+        "The OpenAI Agents SDK is not installed: pip install 'tracer[openai-agents]'"
+    ) from error
+
+from tracer.adapters.openai_agents.run import AgentRun, agent_run
+
+_RUN: ContextVar[AgentRun | None] = ContextVar("tracer-openai-agents-run", default=None)
+_take_back: TakeBack = all_of([])
+_ANSWER_TO_ERROR = "maybe_invoke_function_tool_failure_error_function"
+
+
+def install(tracing: Tracing) -> TakeBack:
+    """Record every run of this process from now on, on this connection alone.
+
+    Args:
+        tracing: What `tracer.connect()` returns.
+
+    Returns:
+        What takes it back.
+    """
+    global _take_back
+    _take_back()
+    read_prices()
+
+    async def around_run(
+        wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Record one run: of `AgentRunner._run_impl`, or of `start_streaming`."""
+        run = None
+        with unharmed("run"):
+            run = agent_run(tracing, args, kwargs)
+        if run is None:
+            return await wrapped(*args, **kwargs)
+        theirs = kwargs.get("hooks")
+        if theirs is None or isinstance(theirs, agents.lifecycle.RunHooksBase):
+            kwargs = {**kwargs, "hooks": _Hooks(run, theirs)}
+        with _current(run):
+            try:
+                result = await wrapped(*args, **kwargs)
+            except BaseException as error:
+                with unharmed("run_failed"):
+                    run.fail(error)
+                raise
+        with unharmed("run_finished"):
+            run.finish(kwargs.get("streamed_result") or result)
+        return result
+
+    _take_back = all_of(
+        [
+            wrap(running.AgentRunner, "_run_impl", around_run),
+            wrap(running, "start_streaming", around_run),
+            wrap(tool_execution._FunctionToolBatchExecutor, "_run_single_tool", _around_tool),
+            wrap(tools, _ANSWER_TO_ERROR, _note_error),
+            wrap(tool_execution, _ANSWER_TO_ERROR, _note_error),
+            wrap(ToolTimeoutError, "__init__", _note_timeout),
+            wrap(MCPUtil, "_extract_custom_data", _note_mcp_error),
+            wrap(agents.InputGuardrail, "run", _around_guardrail),
+            wrap(agents.OutputGuardrail, "run", _around_guardrail),
+            wrap(agents.ToolInputGuardrail, "run", _around_guardrail),
+            wrap(agents.ToolOutputGuardrail, "run", _around_guardrail),
+        ]
+    )
+    return _take_back
+
+
+@contextmanager
+def _current(run: AgentRun) -> Iterator[None]:
+    token = _RUN.set(run)
+    try:
+        with run.plans[0].as_current():
+            yield
+    finally:
+        _RUN.reset(token)
+
+
+class _Hooks(RunHooks[Any]):
+    """Tells a run's record what happens, and then the hooks that the run was given."""
+
+    def __init__(self, run: AgentRun, theirs: RunHooks[Any] | None) -> None:
+        self.run = run
+        self._theirs = theirs or RunHooks[Any]()
+
+    async def on_agent_start(self, context: Any, agent: Any) -> None:
+        await self._theirs.on_agent_start(context, agent)
+
+    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        await self._theirs.on_agent_end(context, agent, output)
+
+    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        with unharmed("on_handoff"):
+            self.run.hand_over(to_agent)
+        await self._theirs.on_handoff(context, from_agent, to_agent)
+
+    async def on_llm_start(
+        self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
+    ) -> None:
+        with unharmed("on_llm_start"):
+            self.run.ask(agent, system_prompt, input_items)
+        await self._theirs.on_llm_start(context, agent, system_prompt, input_items)
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        with unharmed("on_llm_end"):
+            await self.run.answer(agent, response).durable()
+        await self._theirs.on_llm_end(context, agent, response)
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Tool) -> None:
+        with unharmed("on_tool_start"):
+            call = self._current_call() or self.run.claim_local(context, tool)
+            self.run.start(call, tool)
+            await call.durable()
+        await self._theirs.on_tool_start(context, agent, tool)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Tool, result: Any) -> None:
+        with unharmed("on_tool_end"):
+            if self._current_call() is None:
+                self.run.end_local(context, tool, result)
+        await self._theirs.on_tool_end(context, agent, tool, result)
+
+    def _current_call(self) -> ToolCall | None:
+        """Return the call that `_around_tool` has claimed; the SDK's own tools do not pass it."""
+        work = current_work(self.run.tracing)
+        is_ours = isinstance(work, ToolCall) and work.step.plan in self.run.plans
+        return work if is_ours and isinstance(work, ToolCall) else None
+
+
+async def _around_tool(
+    wrapped: Any, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Make the call the current work of its tool, and record how it ends."""
+    run = call = None
+    with unharmed("tool"):
+        if isinstance(executor.hooks, _Hooks):
+            run = executor.hooks.run
+            call = run.claim(kwargs["tool_call"])
+    if run is None or call is None:
+        return await wrapped(*args, **kwargs)
+    with current_while(call, "tool_failed", partial(run.end_with, call)):
+        result = await wrapped(*args, **kwargs)
+    with unharmed("tool_finished"):
+        run.end(call, result)
+    return result
+
+
+def _note(error: BaseException) -> None:
+    """Keep the error that the SDK makes an answer to the model of."""
+    run = _RUN.get()
+    work = run and current_work(run.tracing)
+    if run is not None and isinstance(work, ToolCall):
+        run.errors.setdefault(work, error)
+
+
+async def _note_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    with unharmed("tool_error"):
+        _note(kwargs["error"])
+    return await wrapped(*args, **kwargs)
+
+
+def _note_timeout(wrapped: Any, error: BaseException, args: Any, kwargs: Any) -> None:
+    wrapped(*args, **kwargs)
+    with unharmed("tool_timeout"):
+        _note(error)
+
+
+async def _note_mcp_error(wrapped: Any, _: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    with unharmed("mcp_error"):
+        result = kwargs.get("result")
+        if getattr(result, "isError", False) or getattr(result, "is_error", False):
+            _note(ToolError("The MCP server answered with an error."))
+    return await wrapped(*args, **kwargs)
+
+
+async def _around_guardrail(wrapped: Any, guardrail: Any, args: Any, kwargs: Any) -> Any:
+    """Record a guardrail as a call of its own kind; one that trips has done its work."""
+    run, call = _RUN.get(), None
+    if run is not None:
+        with unharmed("guardrail"):
+            work = current_work(run.tracing)
+            within = work if isinstance(work, ToolCall) else run.step
+            call = run.tracing.tool_call(guardrail.get_name(), tool_type="GUARDRAIL", within=within)
+            call.start()
+    if run is None or call is None:
+        return await wrapped(*args, **kwargs)
+    with current_while(call, "guardrail_failed", partial(run.end_for, call)):
+        result = await wrapped(*args, **kwargs)
+    with unharmed("guardrail_finished"):
+        # Those of tools return what those of agents return with more around it.
+        call.finish(run.shown(getattr(result, "output", result)))
+    return result

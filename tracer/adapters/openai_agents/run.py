@@ -1,0 +1,374 @@
+"""What is recorded of one run of the OpenAI Agents SDK: its plans, rounds and calls."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents import Tool
+from agents.exceptions import (
+    InputGuardrailTripwireTriggered,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    ToolInputGuardrailTripwireTriggered,
+    ToolOutputGuardrailTripwireTriggered,
+    ToolTimeoutError,
+)
+from agents.items import ToolApprovalItem
+from agents.models.default_models import get_default_model
+from agents.tool import FunctionToolResult
+
+from tracer.adapters.openai_agents import items
+from tracer.client.block import Work, current_work, text_of
+from tracer.client.rounds import Chosen, ThinkAct, ToolCall
+from tracer.client.tracing import Tracing
+from tracer.client.work import Plan, Step
+from tracer.records.prices import cost_of
+from tracer.records.status import Reason
+from tracer.tools.definition.results import error_info
+
+HANDOFF = "HANDOFF"
+UNTITLED = "Agent workflow"
+"""The name that the SDK gives to workflows without one."""
+
+_TRIPWIRES = (ToolInputGuardrailTripwireTriggered, ToolOutputGuardrailTripwireTriggered)
+
+
+@dataclass(eq=False)
+class _Choice:
+    """A call that the model chose in the latest round."""
+
+    item: Any
+    """What the model answered."""
+    call: ToolCall
+    hands_to: str | None
+    """The agent that it hands over to."""
+    is_claimed: bool = False
+
+
+class AgentRun:
+    """One run, from the agent that it starts with to its end."""
+
+    def __init__(self, tracing: Tracing, plan: Plan, config: Any) -> None:
+        """Begin; the plan is started.
+
+        Args:
+            tracing: Where to record.
+            plan: The plan of the agent that it starts with.
+            config: The run's `RunConfig`.
+        """
+        self.tracing = tracing
+        self.plans = [plan]
+        """The plan, and those of the agents that were handed to, each opened by the one before."""
+        self.errors: dict[ToolCall, BaseException] = {}
+        """What calls raised that the SDK makes an answer to the model of."""
+        self._config = config
+        self._thought: ThinkAct | None = None
+        self._round: list[_Choice] = []
+        self._local: list[tuple[Any, Tool, ToolCall]] = []
+        self._ran: set[tuple[str | None, str]] = set()
+
+    @property
+    def step(self) -> Step:
+        """The step of the agent whose turn it is."""
+        return self.plans[-1].own_step
+
+    def shown(self, value: Any) -> Any:
+        """Return a payload, or nothing where the run's configuration says that it is sensitive."""
+        return value if self._config.trace_include_sensitive_data else None
+
+    # --- Rounds --------------------------------------------------------------------------------
+
+    def ask(self, agent: Any, system_prompt: str | None, given: list[Any] | str) -> None:
+        """Record that the model is asked."""
+        self._close_round()
+        if self._thought is not None:
+            self._thought.cancel()
+        asked = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._thought = self.tracing.think_act(
+            self.shown([*system, *asked]), model=self._model(agent), within=self.step
+        )
+        self._thought.start()
+
+    def answer(self, agent: Any, response: Any) -> ThinkAct:
+        """Record what the model answered, and the calls that it chose."""
+        thought, self._thought = self._thought, None
+        if thought is None:
+            thought = self.tracing.think_act(model=self._model(agent), within=self.step)
+            thought.start()
+        asked = [each for each in response.output if items.is_call(each)]
+        handoffs = items.handoffs_of(agent)
+        targets = [handoffs.get(items.name_of(each)) for each in asked]
+        usage = items.tokens_of(response.usage)
+        calls = thought.finish(
+            self.shown(items.text_of_answer(response.output)),
+            input_tokens=usage and usage.input,
+            output_tokens=usage and usage.output,
+            cost_usd=cost_of(usage, thought.model) if usage and thought.model else None,
+            tool_calls=[
+                Chosen(
+                    items.name_of(each),
+                    self.shown(items.arguments_of(each)),
+                    items.call_id_of(each),
+                    HANDOFF if target is not None else items.kind_of(each),
+                )
+                for each, target in zip(asked, targets, strict=True)
+            ],
+        )
+        self._round = [
+            _Choice(item, call, target)
+            for item, call, target in zip(asked, calls, targets, strict=True)
+        ]
+        for choice in self._round:
+            if items.ran_at_provider(choice.item):
+                choice.is_claimed = True
+                self._end_at_provider(choice)
+        return thought
+
+    def _end_at_provider(self, choice: _Choice) -> None:
+        call, item = choice.call, choice.item
+        call.start()
+        call.result = text_of(self.shown(items.result_of(item)))
+        if (error := items.error_of(item)) is None:
+            call.finish(call.result)
+        else:
+            call.fail(text_of(self.shown(error)) or "It failed at the provider.")
+
+    def _close_round(self) -> None:
+        """End the calls that no tool was run for, since the model is asked again."""
+        for choice in self._round:
+            if choice.is_claimed:
+                continue
+            call = choice.call
+            if choice.hands_to is not None:
+                call.cancel()
+            elif (call.provider_call_id, call.name) in self._ran:
+                # The SDK answers a call that the model repeats with what it came to before.
+                call.cancel("repeated")
+            elif choice.item.type == "function_call":
+                call.fail("The agent has no such tool.", Reason.UNKNOWN_TOOL)
+            else:
+                call.finish()
+        self._round = []
+
+    def _model(self, agent: Any) -> str | None:
+        model = self._config.model or agent.model
+        if model is None:
+            return get_default_model()
+        name = model if isinstance(model, str) else getattr(model, "model", None)
+        return name if isinstance(name, str) else None
+
+    # --- Calls ---------------------------------------------------------------------------------
+
+    def claim(self, item: Any) -> ToolCall:
+        """Return the call that a tool is about to be run for.
+
+        Args:
+            item: The call as the model chose it.
+        """
+        return self._claim(
+            item.name,
+            item.arguments,
+            item.call_id,
+            lambda each: each.item is item,
+            lambda each: (each.call.provider_call_id, each.call.name) == (item.call_id, item.name),
+        )
+
+    def claim_local(self, context: Any, tool: Tool) -> ToolCall:
+        """Return the call that one of OpenAI's own tools is about to be run for."""
+        call_id = getattr(context, "tool_call_id", None)
+        call = self._claim(
+            tool.name,
+            getattr(context, "tool_arguments", None),
+            call_id,
+            lambda each: (
+                call_id is not None
+                and (each.call.provider_call_id, each.call.name) == (call_id, tool.name)
+            ),
+            lambda each: each.call.name in items.LOCAL and tool.name.startswith(each.call.name),
+        )
+        self._local.append((context, tool, call))
+        return call
+
+    def _claim(
+        self,
+        name: str,
+        arguments: Any,
+        call_id: str | None,
+        *tests: Callable[[_Choice], bool],
+    ) -> ToolCall:
+        for test in tests:
+            for choice in self._round:
+                if not choice.is_claimed and test(choice):
+                    choice.is_claimed = True
+                    self._ran.add((call_id, name))
+                    return choice.call
+        # A run that goes on after its calls were approved was asked in another run.
+        return self.tracing.tool_call(
+            name, self.shown(arguments), provider_call_id=call_id, within=self.step
+        )
+
+    def start(self, call: ToolCall, tool: Tool) -> None:
+        """Record that a tool is about to run."""
+        origin = getattr(tool, "_tool_origin", None)
+        if origin is not None and origin.type.value == "mcp":
+            call.tool_type = "MCP"
+        call.start()
+
+    def end(self, call: ToolCall, result: Any) -> None:
+        """Record what came of a call.
+
+        Args:
+            call: The call.
+            result: What the SDK made of it: a tool's result, or what the model is told instead.
+        """
+        if isinstance(result, FunctionToolResult):
+            if isinstance(result.run_item, ToolApprovalItem):
+                return
+            result = result.output
+        error = self.errors.pop(call, None)
+        if error is None and call.has_started:
+            call.finish(self.shown(result))
+            return
+        call.result = text_of(self.shown(result))
+        if error is not None:
+            self.end_with(call, error)
+        else:
+            call.fail("The call was refused.", Reason.DENIED)
+
+    def end_local(self, context: Any, tool: Tool, result: Any) -> None:
+        """Record what one of OpenAI's own tools came to."""
+        for place, (of_context, of_tool, call) in enumerate(self._local):
+            if of_context is context and of_tool is tool:
+                del self._local[place]
+                call.finish(self.shown(result))
+                return
+
+    def end_with(self, call: ToolCall, error: BaseException) -> None:
+        """Record that a call ended by an exception."""
+        self.errors.pop(call, None)
+        self.end_for(call, _cause(error), _reason(error))
+
+    def end_for(self, work: Work, error: BaseException, reason: str | None = None) -> None:
+        """Record that an exception ended something, without its words where they are sensitive."""
+        if isinstance(error, Exception) and not isinstance(error, CancelledError):
+            work.fail(error_info(error, lambda text: self.shown(text) or ""), reason)
+        else:
+            work.end_with(error)
+
+    # --- Agents --------------------------------------------------------------------------------
+
+    def hand_over(self, agent: Any) -> None:
+        """Record that another agent goes on."""
+        for choice in self._round:
+            if choice.hands_to == agent.name and not choice.is_claimed:
+                choice.is_claimed = True
+                choice.call.start()
+                choice.call.finish()
+                break
+        plan = self.tracing.plan(
+            agent.name, agent=agent.name, request=self.plans[0].request, within=self.step
+        )
+        plan.start()
+        self.plans.append(plan)
+
+    def finish(self, result: Any) -> None:
+        """Record what the run came to.
+
+        Args:
+            result: The SDK's `RunResult`, or `RunResultStreaming`.
+        """
+        error = getattr(result, "_stored_exception", None) or _turns_exceeded(result)
+        if error is not None:
+            self.fail(error)
+            return
+        is_stopped = getattr(result, "_cancel_mode", "none") == "after_turn"
+        self._cancel_calls(Reason.DEFERRED if result.interruptions else None)
+        for plan in reversed(self.plans):
+            if is_stopped and result.final_output is None:
+                plan.cancel()
+            else:
+                plan.finish(self.shown(result.final_output))
+
+    def fail(self, error: BaseException) -> None:
+        """Record that the run ended by an exception."""
+        if self._thought is not None:
+            if isinstance(error, InputGuardrailTripwireTriggered):
+                self._thought.cancel()
+            else:
+                self.end_for(self._thought, error)
+        if isinstance(error, ModelBehaviorError):
+            self._fail_unusable(error)
+        self._cancel_calls(None)
+        for plan in reversed(self.plans):
+            self.end_for(plan, error, _reason(error))
+
+    def _fail_unusable(self, error: ModelBehaviorError) -> None:
+        """Record which of the calls it was that the SDK gave up for."""
+        for choice in self._round:
+            if not choice.is_claimed and f"Tool {choice.call.name} not found" in str(error):
+                self.end_for(choice.call, error, Reason.UNKNOWN_TOOL)
+            elif not choice.is_claimed and choice.hands_to is not None:
+                self.end_for(choice.call, error, Reason.INVALID_ARGUMENTS)
+
+    def _cancel_calls(self, reason: str | None) -> None:
+        for call in (*(each.call for each in self._round), *(each[2] for each in self._local)):
+            call.cancel(reason)
+
+
+def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any]) -> AgentRun:
+    """Start what is recorded of a run.
+
+    Args:
+        tracing: Where to record.
+        args: The agent and the input, where they are given in order.
+        options: Those and the others, by name.
+    """
+    asked = args[1] if args else options["starting_input"]
+    state = asked if hasattr(asked, "_original_input") else options.get("run_state")
+    agent = getattr(state, "_current_agent", None) or (args or [options["starting_agent"]])[0]
+    config = options["run_config"]
+    request = items.request_of(getattr(state, "_original_input", asked))
+    # An agent as a tool is given the configuration of the run around it.
+    is_titled = config.workflow_name != UNTITLED and current_work(tracing) is None
+    plan = tracing.plan(
+        config.workflow_name if is_titled else agent.name,
+        agent=agent.name,
+        request=request if config.trace_include_sensitive_data else None,
+        session_id=(
+            getattr(options.get("session"), "session_id", None)
+            or options.get("conversation_id")
+            or config.group_id
+        ),
+    )
+    plan.start()
+    return AgentRun(tracing, plan, config)
+
+
+def _turns_exceeded(result: Any) -> MaxTurnsExceeded | None:
+    """Return the error that a streamed run raises into its reader, but not from its end."""
+    limit = result.max_turns if hasattr(result, "_max_turns_handled") else None
+    if limit is None or result._max_turns_handled or result.current_turn <= limit:
+        return None
+    return MaxTurnsExceeded(f"Max turns ({limit}) exceeded")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return what a tool raised, out of the SDK's error that says so."""
+    wraps = str(error).startswith("Error running tool ")
+    return error.__cause__ if wraps and error.__cause__ is not None else error
+
+
+def _reason(error: BaseException) -> str | None:
+    if isinstance(error, ToolTimeoutError):
+        return Reason.TIMED_OUT
+    if isinstance(error, MaxTurnsExceeded):
+        return Reason.ROUND_LIMIT
+    if isinstance(error, _TRIPWIRES):
+        return Reason.DENIED
+    if isinstance(error, ModelBehaviorError) and str(error).startswith("Invalid JSON input"):
+        return Reason.INVALID_ARGUMENTS
+    return None

@@ -1,0 +1,246 @@
+"""One run of an agent of pydantic-ai: its plan, its rounds, and the tools that they chose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.tools import DeferredToolRequests
+
+from tracer.client.block import current_work, text_of
+from tracer.client.rounds import Chosen, ThinkAct, ToolCall
+from tracer.client.tracing import Tracing
+from tracer.client.work import Plan
+from tracer.records.prices import TokenUsage, cost_of
+from tracer.records.status import Reason
+
+NATIVE = "NATIVE"
+"""The type of a tool that the model's provider ran itself."""
+
+
+class AgentRun:
+    """One run of an agent: its plan, and the round that goes on in it."""
+
+    def __init__(self, tracing: Tracing) -> None:
+        self.plan: Plan | None = None
+        self._tracing = tracing
+        self._thought: ThinkAct | None = None
+        self._open: list[tuple[ToolCallPart, ToolCall]] = []
+        """What the latest answer chose, as far as it has not ended."""
+        self._offered: frozenset[str] = frozenset()
+
+    def start(self, ctx: Any) -> None:
+        """Start the plan."""
+        name = (ctx.agent.name if ctx.agent else None) or "agent"
+        plan = self._tracing.plan(
+            name, agent=name, request=_asked(ctx.prompt), session_id=ctx.conversation_id
+        )
+        plan.start()
+        self.plan = plan
+        plan.own_step  # noqa: B018 - it starts
+
+    def finish(self, output: Any) -> None:
+        """End the plan with what came of it."""
+        assert self.plan is not None
+        is_deferral = isinstance(output, DeferredToolRequests)
+        deferred = [*output.calls, *output.approvals] if is_deferral else []
+        self._sweep({call.tool_call_id for call in deferred})
+        self.plan.finish(output)
+
+    def end_with(self, error: BaseException) -> None:
+        """End the plan with what the agent raised."""
+        assert self.plan is not None
+        self._sweep(set())
+        if isinstance(error, UsageLimitExceeded):
+            self.plan.fail(error, Reason.BUDGET_EXHAUSTED)
+        else:
+            self.plan.end_with(error)
+
+    # --- Rounds --------------------------------------------------------------------------------
+
+    def ask(self, request: Any) -> ThinkAct | None:
+        """Start a round; None for another attempt at the same one."""
+        if self.plan is None or (self._thought is not None and not self._thought.has_ended):
+            return None
+        self._thought = self._tracing.think_act(
+            _messages_text(request.messages),
+            model=request.model.model_name,
+            within=self.plan.own_step,
+        )
+        self._thought.start()
+        return self._thought
+
+    def answered(self, request: Any, response: ModelResponse) -> None:
+        """End the round with an answer, and take down what it chose."""
+        if self._thought is None or self._thought.has_ended:
+            self.ask(request)  # it was answered without the model
+        if self._thought is None:
+            return
+        offered = request.model_request_parameters
+        outputs = {tool.name for tool in offered.output_tools}
+        self._offered = frozenset(tool.name for tool in offered.function_tools)
+        parts = [
+            part
+            for part in response.parts
+            if isinstance(part, NativeToolCallPart)
+            or (isinstance(part, ToolCallPart) and part.tool_name not in outputs)
+        ]
+        usage = _usage(response)
+        model = response.model_name or request.model.model_name
+        calls = self._thought.finish(
+            response.text,
+            model=model,
+            input_tokens=usage.input or None,
+            output_tokens=usage.output or None,
+            cost_usd=cost_of(usage, model, provider=response.provider_name)
+            if usage.input
+            else None,
+            tool_calls=[
+                Chosen(
+                    part.tool_name,
+                    arguments_of(part),
+                    part.tool_call_id,
+                    NATIVE if isinstance(part, NativeToolCallPart) else None,
+                )
+                for part in parts
+            ],
+        )
+        for part, call in zip(parts, calls, strict=True):
+            if isinstance(part, ToolCallPart):
+                self._open.append((part, call))
+            else:
+                _end_native(call, part, response.parts)
+
+    def not_answered(self, error: BaseException) -> None:
+        """End the round with what was raised instead of an answer."""
+        if self._thought is not None:
+            self._thought.end_with(error)
+
+    # --- Tool calls ----------------------------------------------------------------------------
+
+    def call(self, part: ToolCallPart) -> ToolCall:
+        """Return the call that the round chose; a new one where it chose none such."""
+        named = [
+            (each, call)
+            for each, call in self._open
+            if each is part
+            or (each.tool_call_id == part.tool_call_id and each.tool_name == part.tool_name)
+        ]
+        # The same object, if it is there; else what was given the same arguments; else in order.
+        best = min(
+            named, key=lambda each: (each[0] is not part, each[0].args != part.args), default=None
+        )
+        if best is not None and not best[1].has_ended:
+            return best[1]
+        return self.unlisted_call(part.tool_name, arguments_of(part), part.tool_call_id)
+
+    def unlisted_call(self, name: str, arguments: Any, call_id: str | None = None) -> ToolCall:
+        """Return a call that the round did not choose, but a tool or an earlier run."""
+        assert self.plan is not None
+        step = self.plan.own_step
+        around = current_work(self._tracing)
+        is_nested = isinstance(around, ToolCall) and around.step is step
+        within = around if is_nested else self._thought or step
+        return self._tracing.tool_call(name, arguments, provider_call_id=call_id, within=within)
+
+    def settle(self, messages: Iterable[ModelMessage]) -> None:
+        """End what the round before chose and no hook told of, by what the model is told of it."""
+        self._open = [(part, call) for part, call in self._open if not call.has_ended]
+        if not self._open:
+            return
+        told = {
+            (part.tool_call_id, part.tool_name): part
+            for message in messages
+            if isinstance(message, ModelRequest)
+            for part in message.parts
+            if isinstance(part, ToolReturnPart)
+        }
+        for part, call in self._open:
+            self._end(call, told.get((part.tool_call_id, part.tool_name)))
+        self._open = []
+
+    def _end(self, call: ToolCall, told: ToolReturnPart | None) -> None:
+        said = told.model_response_str() if told is not None else None
+        if call.name not in self._offered:
+            call.fail(said or "There is no such tool.", Reason.UNKNOWN_TOOL)
+        elif told is None or told.outcome == "interrupted":
+            call.cancel(Reason.NOT_REACHED)
+        elif told.outcome == "success":
+            call.finish(told.content)
+        else:
+            reasons = {"denied": Reason.DENIED, "retried": Reason.INVALID_ARGUMENTS}
+            call.fail(said or told.outcome, reasons.get(told.outcome))
+
+    def _sweep(self, deferred: set[str]) -> None:
+        """End what is left open."""
+        for part, call in self._open:
+            if call.has_ended:
+                continue
+            if part.tool_call_id in deferred:
+                call.cancel(Reason.DEFERRED)
+            elif call.has_started:
+                call.cancel()
+            else:
+                self._end(call, None)
+        self._open = []
+        if self._thought is not None:
+            self._thought.cancel()
+
+
+def _end_native(call: ToolCall, part: NativeToolCallPart, parts: Sequence[Any]) -> None:
+    """Record a tool that ran at the provider's, whose answer tells what it returned."""
+    call.start()
+    for each in parts:
+        if isinstance(each, NativeToolReturnPart) and each.tool_call_id == part.tool_call_id:
+            if each.outcome != "success":
+                call.fail(each.model_response_str())
+            else:
+                call.finish(each.content)
+            return
+    call.finish()
+
+
+def _asked(prompt: Any) -> str | None:
+    if isinstance(prompt, Sequence) and all(isinstance(each, str) for each in prompt):
+        return prompt if isinstance(prompt, str) else "\n".join(prompt)
+    return text_of(prompt)
+
+
+def arguments_of(part: ToolCallPart | NativeToolCallPart) -> str:
+    """Return the text that the model gave; JSON where its provider gave an object."""
+    return part.args if isinstance(part.args, str) else part.args_as_json_str()
+
+
+def _messages_text(messages: Sequence[ModelMessage]) -> str | None:
+    """Return messages as pydantic-ai's own spans have them, instructions first."""
+    told: list[Any] = [
+        dict(each) for each in InstrumentationSettings().messages_to_otel_messages(list(messages))
+    ]
+    latest = messages[-1] if messages else None
+    if isinstance(latest, ModelRequest) and latest.instructions:
+        parts = [{"type": "text", "content": latest.instructions}]
+        told.insert(0, {"role": "system", "parts": parts})
+    return text_of(told)
+
+
+def _usage(response: ModelResponse) -> TokenUsage:
+    """Return the tokens of an answer, those of attempts included that were answered, too."""
+    failed = [each.usage for each in response.failed_attempts or () if each.usage is not None]
+    usages = [response.usage, *failed]
+    return TokenUsage(
+        sum(each.input_tokens for each in usages),
+        sum(each.output_tokens for each in usages),
+        sum(each.cache_read_tokens for each in usages),
+        sum(each.cache_write_tokens for each in usages),
+    )

@@ -1,0 +1,1 @@
+"""Rows to trees, totals and differences of trees: pure functions."""

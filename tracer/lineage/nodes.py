@@ -1,0 +1,240 @@
+"""The records of a tree: as a store reads them, and as the tree shows them.
+
+A row is a record by itself; a node is a row with what hangs below it. They are written as JSON
+under the API's own names (`api.plans.schemas` describes each) without another copy in between, and
+are read from a store without one: a tree of 10,000 records is a page that people wait for. As
+dictionaries they took twice as long, most of it waiting for memory.
+
+`kind` comes first in the JSON of each. Ids are canonical text, times are aware. No collector looks
+after them: a tree has no circles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, final
+
+from msgspec import UNSET, Struct, UnsetType
+
+from tracer.records.record_classes import RECORDS, Kind, Shown
+
+
+class Totals(Struct, rename="camel", frozen=True, gc=False):
+    """Sums over a part of the tree."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0
+    """US dollars."""
+    tool_calls: int = 0
+    failures: int = 0
+    """Think-acts and tool calls that ended `failed`."""
+
+
+NOTHING = Totals()
+
+
+class Row(Struct, rename="camel", tag_field="kind", gc=False):
+    """What the rows of all kinds have."""
+
+    kind: ClassVar[Kind]
+
+    status: str
+    """As it is shown."""
+    reason: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    abandoned_at: datetime | None
+    duration_ms: float | None
+    """Milliseconds; None while open or unstarted."""
+    position: int | None
+    masked: list[str] | None
+    """None where nothing was."""
+    error: dict[str, str | None] | None
+    """`type`, `message` and `stack`. With `Payloads.NONE` the latter two are None, and so are all
+    long strings; of each of those come its size (None where the record has none), and whether it
+    was cut."""
+
+
+# Rows: `make fields` writes them.
+
+
+class PlanRow(Row, tag=Kind.PLAN.value):
+    """A plan by itself."""
+
+    kind: ClassVar[Kind] = Kind.PLAN
+
+    root_plan_id: str
+    plan_id: str
+    parent_plan_id: str | None
+    tool_call_id: str | None
+    opened_by_step_id: str | None
+    depth: int | None
+    title: str | None
+    agent_name: str | None
+    template: str | None
+    template_version: str | None
+    inferred: bool
+    inferred_from: str | None
+    user_request: str | None
+    user_request_bytes: int | None
+    user_request_truncated: bool
+    summary: str | None
+    summary_bytes: int | None
+    summary_truncated: bool
+
+
+class StepRow(Row, tag=Kind.STEP.value):
+    """A step by itself."""
+
+    kind: ClassVar[Kind] = Kind.STEP
+
+    step_id: str
+    plan_id: str | None
+    agent_name: str | None
+    request: str | None
+    request_bytes: int | None
+    request_truncated: bool
+    result: str | None
+    result_bytes: int | None
+    result_truncated: bool
+
+
+class ThinkActRow(Row, tag=Kind.THINK_ACT.value):
+    """One round by itself."""
+
+    kind: ClassVar[Kind] = Kind.THINK_ACT
+
+    think_act_id: str
+    step_id: str | None
+    requested_model: str | None
+    model: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    thought: str | None
+    thought_bytes: int | None
+    thought_truncated: bool
+
+
+class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
+    """A tool call by itself."""
+
+    kind: ClassVar[Kind] = Kind.TOOL_CALL
+
+    tool_call_id: str
+    step_id: str | None
+    think_act_id: str | None
+    parent_tool_call_id: str | None
+    provider_call_id: str | None
+    name: str | None
+    tool_type: str | None
+    attempt: int | None
+    forged_arguments: list[str]
+    short_circuited_by: str | None
+    still_running: bool | None
+    late_finished_at: datetime | None
+    late_status: str | None
+    inferred: bool
+    inferred_from: str | None
+    arguments: str | None
+    arguments_bytes: int | None
+    arguments_truncated: bool
+    result: str | None
+    result_bytes: int | None
+    result_truncated: bool
+    effective_arguments: str | None
+    effective_arguments_bytes: int | None
+    effective_arguments_truncated: bool
+    state_changes: str | None
+    state_changes_bytes: int | None
+    state_changes_truncated: bool
+    late_result: str | None
+    late_result_bytes: int | None
+    late_result_truncated: bool
+
+
+# Rows: end.
+
+
+class Opener(Struct, rename="camel", frozen=True):
+    """The tool call that opened a plan, in short."""
+
+    tool_call_id: str
+    name: str | None
+    arguments: str | None
+    status: str
+
+
+@final
+class PlanNode(PlanRow, tag=Kind.PLAN.value):
+    """A plan, with its steps."""
+
+    own: Totals = NOTHING
+    """The node itself and what is below it outside sub-plans."""
+    cumulative: Totals = NOTHING
+    """Sub-plans included, whatever depth is shown."""
+    parent_act_tool_call: Opener | None = None
+    sub_plan_count: int = 0
+    """How many sub-plans its steps opened, shown or not."""
+    agent_executions: list[StepNode] = []
+    unplaced: list[Node] | UnsetType = UNSET
+    """At a root plan only: nodes whose parent is not known."""
+    revision: int | UnsetType = UNSET
+    """At the top only: the run's revision that was read."""
+    behind: Mapping[str, Any] | UnsetType | None = UNSET
+    """At the top only, in answers of the API: the spans that the tree does not include yet."""
+
+
+@final
+class StepNode(StepRow, tag=Kind.STEP.value):
+    """A step, with its rounds."""
+
+    own: Totals = NOTHING
+    cumulative: Totals = NOTHING
+    sub_plan_count: int = 0
+    """How many sub-plans it handed off to, shown or not."""
+    think_acts: list[ThinkActNode] = []
+    tool_calls: list[ToolCallNode] = []
+    """The calls made outside any round."""
+    sub_plans: list[PlanNode] = []
+    """Hand-offs: opened by the agent, not by a tool call."""
+
+
+@final
+class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
+    """A round, with the tool calls that its model chose."""
+
+    own: Totals = NOTHING
+    cumulative: Totals = NOTHING
+    tool_calls: list[ToolCallNode] = []
+
+
+@final
+class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
+    """A tool call, with the items of its batch and the sub-plans that it opened."""
+
+    own: Totals = NOTHING
+    cumulative: Totals = NOTHING
+    sub_plan_count: int = 0
+    """How many sub-plans it opened, shown or not."""
+    tool_calls: list[ToolCallNode] = []
+    """The items of a batch."""
+    sub_plans: list[PlanNode] = []
+
+
+Node = PlanNode | StepNode | ThinkActNode | ToolCallNode
+
+ROWS: dict[Kind, type[Row]] = {
+    each.kind: each for each in (PlanRow, StepRow, ThinkActRow, ToolCallRow)
+}
+NODES: dict[Kind, type[Any]] = {
+    each.kind: each for each in (PlanNode, StepNode, ThinkActNode, ToolCallNode)
+}
+
+PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(name for name, field in record.model_fields.items() if Shown.CUT in field.metadata)
+    for kind, record in RECORDS.items()
+}
+"""The long strings of each kind; the tree shows their size too, and whether they were cut."""

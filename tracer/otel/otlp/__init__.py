@@ -1,0 +1,1 @@
+"""OTLP: bytes to spans and back, and the blocks in which spans are stored."""

@@ -1,0 +1,134 @@
+"""Blocks: how the spans of a run are stored.
+
+A block holds a header and one compressed OTLP `TracesData` message with spans of one trace, each
+with its resource and scope. The header is three fields in network byte order: the format version
+(1 byte), the codec (1 byte) and the size of the uncompressed message (8 bytes).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tracer.errors import TracerError
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.protobuf_spans import Around, scopes_of, span_of
+from tracer.otel.otlp.spans import Span, merge_spans
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAX_MESSAGE_BYTES = 2**28
+"""The largest uncompressed message. A larger size in a header is damage, and is not allocated."""
+
+KEY_BYTES = 16
+
+_HEADER = Struct("!BBQ")
+_VERSION = 1
+_ZSTD = 1
+
+
+class UnreadableBlock(TracerError):
+    """A stored block is damaged, or a newer version of the program wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSpans:
+    """The spans of one trace in one request, checked: what a store accepts."""
+
+    trace_id: bytes
+    message: bytes
+    """A serialized `TracesData` message with these spans only."""
+    count: int
+    """The number of spans in it, at least one."""
+
+
+def pack_block(message: bytes, level: int = 1) -> bytes:
+    """Return a serialized `TracesData` message as a block.
+
+    Args:
+        message: The message.
+        level: The compression level of zstd.
+    """
+    return _HEADER.pack(_VERSION, _ZSTD, len(message)) + zstd.compress(message, level)
+
+
+def unpack_block(block: bytes) -> bytes:
+    """Return the message in a block.
+
+    Raises:
+        UnreadableBlock: The header is not of a known format, or the content does not match it.
+    """
+    if len(block) < _HEADER.size:
+        raise UnreadableBlock("A block of spans is shorter than its header.")
+    version, codec, size = _HEADER.unpack_from(block)
+    if (version, codec) != (_VERSION, _ZSTD):
+        raise UnreadableBlock(
+            f"A block of spans has format {version} and codec {codec}, which this version of the"
+            " program cannot read. Use the version that wrote it, or a newer one."
+        )
+    if size > MAX_MESSAGE_BYTES:
+        raise UnreadableBlock(f"A block of spans claims an uncompressed size of {size} bytes.")
+    try:
+        # Never allocates more than the checked size.
+        decompressor = zstd.ZstdDecompressor()
+        message = decompressor.decompress(block[_HEADER.size :], max_length=size)
+    except zstd.ZstdError as error:
+        raise UnreadableBlock("The compressed content of a block of spans is damaged.") from error
+    if len(message) != size or not decompressor.eof:
+        raise UnreadableBlock("A block of spans is not as long as its header says.")
+    return message
+
+
+def block_key(message: bytes) -> bytes:
+    """Return the key of a block: equal messages have equal keys."""
+    return blake2b(message, digest_size=KEY_BYTES).digest()
+
+
+def spans_of(messages: Iterable[bytes]) -> list[Span]:
+    """Return one version of each span in serialized `TracesData` messages, by (start, span id).
+
+    Raises:
+        google.protobuf.message.DecodeError: A message cannot be parsed.
+    """
+    found = (span for message in messages for span in sent_spans(message))
+    return sorted(merge_spans(found).values(), key=lambda span: span.order)
+
+
+def sent_spans(message: bytes) -> Iterator[Span]:
+    """Yield each version of each span in a serialized `TracesData` message, in its order.
+
+    Raises:
+        google.protobuf.message.DecodeError: The message cannot be parsed.
+    """
+    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+        around = Around.of_messages(resource_spans, scope_spans)
+        for span in scope_spans.spans:
+            yield span_of(around, span)
+
+
+def single_spans(trace: TraceSpans) -> list[TraceSpans]:
+    """Return each span of a message by itself, in the order of the message."""
+    if trace.count == 1:
+        return [trace]
+    return [
+        TraceSpans(trace.trace_id, encode_protobuf([span]), 1) for span in sent_spans(trace.message)
+    ]
+
+
+def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:
+    """Return spans as a store accepts them, grouped by trace in the order of their first spans."""
+    by_trace: dict[bytes, list[Span]] = {}
+    for span in spans:
+        by_trace.setdefault(span.trace_id, []).append(span)
+    return [
+        TraceSpans(trace_id, encode_protobuf(found), len(found))
+        for trace_id, found in by_trace.items()
+    ]

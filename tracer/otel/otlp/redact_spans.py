@@ -1,0 +1,235 @@
+"""Redact the messages of spans: mask secrets, and shorten payloads by a project's policy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from struct import Struct
+from typing import Any
+
+import orjson
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from pydantic.alias_generators import to_camel
+
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.protobuf_spans import Around, scopes_of
+from tracer.otel.otlp.span_fields import RECORD
+from tracer.redaction import Redaction, mask
+from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
+from tracer.text import PREVIEW_BYTES
+
+_IS_PAYLOAD = re.compile(
+    r"(?:^|[._])(?:messages?|inputs?|outputs?|prompts?|completions?|arguments|args|results?|contents?"
+    r"|response|request_data|return|stacktrace|value|instructions|events|input_data|params|body)$"
+)
+"""What the keys of attributes end with that hold payloads, in all dialects."""
+
+_LONG_INTEGER = re.compile(rb"\x18(?=([\x80-\xff]{5,9}[\x00-\x7f]))")
+_LONG_FLOAT = re.compile(rb"!(?=(.{7}[BC]))", re.DOTALL)
+"""An `AnyValue` with a number as long as a card's. Other bytes may look like one. The groups are
+lookaheads because such bytes may end where a number begins."""
+
+
+def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
+    """Return a serialized `TracesData` message without secrets, with payloads by the policy.
+
+    Returns:
+        The message itself if it certainly holds no secret and the policy keeps payloads.
+        Otherwise a new message: each span, resource and scope is examined by itself. Those with a
+        secret lose the fields that OTLP does not define, because such fields cannot be masked.
+
+    Raises:
+        google.protobuf.message.DecodeError: The message cannot be parsed.
+    """
+    changing = _Changing(redaction, policy)
+    if policy is PayloadPolicy.KEEP and not _may_hold_secret(redaction, message):
+        return message
+    parts = []
+    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+        around = _redact_around(changing, Around.of_messages(resource_spans, scope_spans))
+        spans = [_redact_span(changing, span) for span in scope_spans.spans]
+        parts.append(bytes_field(1, around.body(*spans)))
+    return b"".join(parts)
+
+
+def _may_hold_secret(redaction: Redaction, message: bytes) -> bool:
+    if redaction.may_hold_secret(message):
+        return True
+    numbers = list(islice(_long_numbers(message), _MOST_NUMBERS))
+    return len(numbers) == _MOST_NUMBERS or any(redaction.value(text) != text for text in numbers)
+
+
+_MOST_NUMBERS = 1000
+"""Messages with more are examined span by span, which costs less than so many numbers."""
+
+
+def _long_numbers(message: bytes) -> Iterator[str]:
+    """Yield the long numbers that a message may hold, as text. Some are other bytes instead."""
+    for found in _LONG_INTEGER.finditer(message):
+        yield str(sum((byte & 0x7F) << 7 * place for place, byte in enumerate(found[1])))
+    for found in _LONG_FLOAT.finditer(message):
+        (value,) = _DOUBLE.unpack(found[1])
+        if value.is_integer():
+            yield str(int(value))
+
+
+_DOUBLE = Struct("<d")
+
+
+def _redact_span(changing: _Changing, span: WireSpan) -> bytes:
+    content = span.SerializeToString(deterministic=True)
+    if changing.is_due(content) and changing.is_changed_in(span):
+        return span.SerializeToString(deterministic=True)
+    return content
+
+
+def _redact_around(changing: _Changing, around: Around) -> Around:
+    body = around.body()
+    if changing.is_due(body):
+        alone = ResourceSpans.FromString(body)
+        if changing.is_changed_in(alone):
+            return Around.of_messages(alone, alone.scope_spans[0])
+    return around
+
+
+_PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
+
+
+class _Changing:
+    """Masks secrets in parsed messages, and shortens payloads."""
+
+    def __init__(self, redaction: Redaction, policy: PayloadPolicy) -> None:
+        self._redaction = redaction
+        self._policy = policy
+        self._is_changed = False
+
+    def is_due(self, content: bytes) -> bool:
+        """Return whether a part of a message, by its bytes, may have to be changed."""
+        return self._policy is not PayloadPolicy.KEEP or _may_hold_secret(self._redaction, content)
+
+    def is_changed_in(self, part: ResourceSpans | WireSpan) -> bool:
+        """Mask the values of a part of a message, and return whether it changed.
+
+        Fields that its definition does not contain cannot be masked. They are removed.
+        """
+        size = part.ByteSize()
+        part.DiscardUnknownFields()
+        self._is_changed = part.ByteSize() != size
+        self._message(part)
+        return self._is_changed
+
+    def _message(self, message: Any) -> None:
+        """Mask what any message holds, whatever its fields."""
+        for field, value in message.ListFields():
+            parts = value if field.is_repeated else [value]
+            if field.message_type is KeyValue.DESCRIPTOR:
+                self._attributes(parts)
+            elif field.message_type is AnyValue.DESCRIPTOR:
+                for part in parts:
+                    self._value(part)
+            elif field.message_type is not None:
+                for part in parts:
+                    self._message(part)
+            elif field.is_repeated and field.type == field.TYPE_STRING:
+                for index, part in enumerate(parts):
+                    value[index] = self._changed(part, self._redaction.text)
+            elif field.type == field.TYPE_STRING:
+                by_form = field.name == "trace_state"
+                masked = self._redaction.value if by_form else self._redaction.text
+                self._text(message, field.name, masked)
+            elif field.type == field.TYPE_BYTES and not isinstance(message, WireSpan):
+                self._bytes(message, field.name)
+
+    def _attributes(self, pairs: Any) -> None:
+        for pair in pairs:
+            rule = self._redaction.rule_of(pair.key)
+            if rule is not None and _may_be_secret(pair.value):
+                pair.value.string_value = mask(rule)
+                self._is_changed = True
+            elif rule is None:
+                self._value(pair.value)
+            self._text(pair, "key", self._redaction.value)
+            if self._policy is not PayloadPolicy.KEEP:
+                self._cut(pair.key, pair.value)
+
+    def _cut(self, key: str, value: AnyValue) -> None:
+        if key == RECORD:
+            self._text(value, "string_value", self._cut_record)
+        elif _IS_PAYLOAD.search(key):
+            if value.WhichOneof("value") in ("array_value", "kvlist_value", "bytes_value"):
+                size = value.ByteSize()
+                if self._policy is PayloadPolicy.DROP or size > PREVIEW_BYTES:
+                    value.string_value = f"[masked: payload of {size} bytes]"
+                    self._is_changed = True
+            else:
+                self._text(value, "string_value", lambda text: kept_of(text, self._policy))
+
+    def _cut_record(self, text: str) -> str:
+        """Return the record that a span carries without its payloads."""
+        try:
+            record = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return kept_of(text, self._policy)
+        if not isinstance(record, dict):
+            return kept_of(text, self._policy)
+        error = record.get("error")
+        for part in (record, error if isinstance(error, dict) else {}):
+            for name, value in part.items():
+                if name in _PAYLOAD_NAMES and isinstance(value, str):
+                    part[name] = kept_of(value, self._policy)
+        return orjson.dumps(record).decode()
+
+    def _value(self, value: AnyValue) -> None:
+        match value.WhichOneof("value"):
+            case "string_value":
+                self._text(value, "string_value", self._redaction.text)
+            case "array_value":
+                for item in value.array_value.values:
+                    self._value(item)
+            case "kvlist_value":
+                self._attributes(value.kvlist_value.values)
+            case "bytes_value":
+                self._bytes(value, "bytes_value")
+            case "int_value":
+                self._number(value, value.int_value)
+            case "double_value":
+                if value.double_value.is_integer():
+                    self._number(value, int(value.double_value))
+
+    def _number(self, value: AnyValue, number: int) -> None:
+        masked = self._changed(str(number), self._redaction.value)
+        if masked != str(number):
+            value.string_value = masked
+
+    def _bytes(self, message: Any, field: str) -> None:
+        with suppress(UnicodeDecodeError):
+            text = getattr(message, field).decode()
+            setattr(message, field, self._changed(text, self._redaction.text).encode())
+
+    def _text(self, message: Any, field: str, masked: Callable[[str], str]) -> None:
+        if text := getattr(message, field):
+            setattr(message, field, self._changed(text, masked))
+
+    def _changed(self, text: str, masked: Callable[[str], str]) -> str:
+        new = masked(text)
+        self._is_changed |= new != text
+        return new
+
+
+def _may_be_secret(value: AnyValue) -> bool:
+    """Return whether there is anything to hide: neither nothing, nor yes or no, nor a mask."""
+    match value.WhichOneof("value"):
+        case "string_value":
+            text = value.string_value
+            return bool(text.strip()) and not (text.startswith("[masked: ") and text.endswith("]"))
+        case "int_value" | "double_value" | "bytes_value":
+            return True
+        case "array_value":
+            return len(value.array_value.values) > 0
+        case "kvlist_value":
+            return len(value.kvlist_value.values) > 0
+    return False

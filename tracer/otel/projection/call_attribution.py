@@ -1,0 +1,158 @@
+"""Find the round that chose a tool call: by the call's id, by name and arguments, or by time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from tracer.otel.dialects.reading import Chosen, Role
+from tracer.otel.dialects.texts import canonical, strings_in
+from tracer.otel.projection.agents import is_within_tool
+from tracer.otel.projection.interpret import SlimSpan
+
+LARGE_CHARACTERS = 2000
+MOST_COPIES = 10
+"""How many calls get a copy of the same large arguments that a round asked for once."""
+
+
+LATEST_ROUND = "the agent's latest round before the call"
+"""Why a call belongs to a round that did not verifiably ask for it."""
+
+
+class Choice(NamedTuple):
+    """The round that a tool call belongs to."""
+
+    model: SlimSpan
+    requested: Chosen | None = None
+    """What the model asked for, if that is certain."""
+    inferred: bool = False
+
+
+def needs_requested(arguments: str | None) -> bool:
+    """Return whether the arguments in a call's span are missing, or a bare value."""
+    return arguments is None or arguments[:1] != "{"
+
+
+class _Request(NamedTuple):
+    """One call that a round asked for; lists of them are in the order of the rounds."""
+
+    start: int
+    model: SlimSpan
+    chosen: Chosen
+
+
+class Rounds:
+    """The rounds of one agent, and the calls that each asked for."""
+
+    def __init__(self, models: Iterable[SlimSpan]) -> None:
+        """Index the rounds.
+
+        Args:
+            models: The rounds' spans, sorted.
+        """
+        self._models = [span for span in models if not is_within_tool(span)]
+        self._starts = [span.start for span in self._models]
+        self._copies = Counter[Choice]()
+        self._by_id: dict[tuple[str, str | None], list[_Request]] = {}
+        for model in self._models:
+            for chosen in model.reading.chosen:
+                if chosen.call_id:
+                    request = _Request(model.start, model, chosen)
+                    self._by_id.setdefault((chosen.call_id, chosen.name), []).append(request)
+
+    def _requests(self) -> Iterable[_Request]:
+        for model in self._models:
+            for chosen in model.reading.chosen:
+                yield _Request(model.start, model, chosen)
+
+    def choice(self, call: SlimSpan) -> Choice | None:
+        """Return the round that chose a call; None if the agent had no round before it.
+
+        Ask once for each call, in their order: only the first ones get a copy of large arguments.
+        """
+        choice = self._choice(call)
+        if choice is None or choice.requested is None:
+            return choice
+        arguments = choice.requested.arguments
+        is_large = arguments is not None and len(arguments) > LARGE_CHARACTERS
+        if not is_large or not needs_requested(call.reading.arguments):
+            return choice
+        self._copies[choice] += 1
+        if self._copies[choice] <= MOST_COPIES:
+            return choice
+        return choice._replace(requested=choice.requested._replace(arguments=None))
+
+    def _choice(self, call: SlimSpan) -> Choice | None:
+        """Find the round that chose a call.
+
+        Ids repeat from round to round and collide within one: a round that asked for the same
+        arguments under the id comes first, then the latest that had begun before the call.
+        """
+        reading = call.reading
+        requests = self._requested_by_id(reading.call_id, reading.name, reading.arguments)
+        if not requests and reading.arguments is not None:
+            by_arguments, arguments = self._by_arguments, canonical(reading.arguments)
+            # A bare value: some emitters leave out the name of a tool's only parameter.
+            requests = by_arguments.get(("all", reading.name, arguments)) or by_arguments.get(
+                ("bare", reading.name, reading.arguments.strip())
+            )
+        if requests:
+            return _latest(requests, call.start)
+        if call.above is not None and call.above.reading.role is Role.MODEL:
+            return Choice(call.above)
+        latest = bisect_right(self._starts, call.start) - 1
+        return Choice(self._models[latest], inferred=True) if latest >= 0 else None
+
+    def _requested_by_id(
+        self, call_id: str | None, name: str | None, arguments: str | None
+    ) -> Sequence[_Request] | None:
+        if not call_id:
+            return None
+        requests = self._by_id.get((call_id, name))
+        if requests is None:
+            return self._by_id.get((call_id, None))
+        if len(requests) == 1:
+            return requests
+        return self._by_id_and_arguments.get((call_id, name, canonical(arguments)), requests)
+
+    @cached_property
+    def _by_id_and_arguments(self) -> Mapping[Hashable, list[_Request]]:
+        """The requests whose id was used more than once."""
+        found: dict[Hashable, list[_Request]] = {}
+        for requests in self._by_id.values():
+            if len(requests) > 1:
+                for request in requests:
+                    call_id, name, arguments = request.chosen
+                    found.setdefault((call_id, name, canonical(arguments)), []).append(request)
+        return found
+
+    @cached_property
+    def _by_arguments(self) -> Mapping[Hashable, list[_Request]]:
+        """The requests by name and arguments. Needed only for calls without a known id."""
+        found: dict[Hashable, list[_Request]] = {}
+        for request in self._requests():
+            _, name, arguments = request.chosen
+            if arguments is not None:
+                found.setdefault(("all", name, canonical(arguments)), []).append(request)
+                strings = strings_in(arguments)
+                if len(strings) == 1:
+                    found.setdefault(("bare", name, next(iter(strings))), []).append(request)
+        return found
+
+
+def _latest(requests: Sequence[_Request], start: int) -> Choice:
+    """Return the latest round that began by `start`, and its request if it has only one.
+
+    If none had begun by then, it is the first: some calls seem to begin before their round.
+    """
+    if len(requests) == 1:
+        return Choice(requests[0].model, requests[0].chosen)
+    at = max(bisect_right(requests, start, key=lambda each: each.start) - 1, 0)
+    model = requests[at].model
+    is_one = all(
+        requests[near].model is not model for near in (at - 1, at + 1) if 0 <= near < len(requests)
+    )
+    return Choice(model, requests[at].chosen if is_one else None)

@@ -1,0 +1,108 @@
+"""Spans that carry the record that they were made of: each *is* that record.
+
+`tracer.otel.export.record_spans` makes such spans for exports. Where a trace has any, nothing is
+guessed about it: its records are those that its spans carry, and other spans make none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+from tracer.errors import BadRequest
+from tracer.otel.otlp.span_fields import RECORD, RUN, root_plan_id
+from tracer.otel.otlp.spans import ReadableSpan
+from tracer.records.merge import RULES, Fields, with_places
+from tracer.records.record_classes import RECORDS, Kind
+from tracer.records.record_json import ExportedRecord, read_record, reduce_records
+
+RecordPlace = tuple[Kind, UUID]
+"""The kind and the id of a record."""
+
+
+@dataclass(frozen=True)
+class CarriedRecords:
+    """The records that the spans of one run carry. Text is in stored form."""
+
+    root_plan_id: UUID
+    run: Fields
+    """The run's own fields."""
+    records: dict[Kind, dict[UUID, Fields]]
+    """The records below the run, by kind and id."""
+    record_of: dict[bytes, RecordPlace]
+    """The record of each span, by the span's id."""
+
+
+def carried_records(trace_id: bytes, spans: Mapping[bytes, ReadableSpan]) -> CarriedRecords | None:
+    """Return the records that spans carry, and placeholders for parents that have no record.
+
+    Records of other runs are skipped.
+
+    Args:
+        trace_id: The spans' trace.
+        spans: The spans by their ids, one version each.
+
+    Returns:
+        None if no span carries a record of the run.
+    """
+    root_id = root_plan_id(trace_id)
+    found = {
+        span_id: record for span_id, span in spans.items() for record in _of(root_id, span, RECORD)
+    }
+    if not found:
+        return None
+    runs = [run for span in spans.values() for run in _of(root_id, span, RUN)]
+    reduced = reduce_records((*found.values(), *runs))
+    run = reduced[Kind.RUN][root_id, root_id]
+    return CarriedRecords(
+        root_plan_id=root_id,
+        run={name: run.get(name) for name in _OF_RUN}
+        | {name: run.get(name) or [] for name in RULES[Kind.RUN].union},
+        records={
+            kind: {record_id: _projected(kind, fields) for (_, record_id), fields in part.items()}
+            for kind, part in reduced.items()
+            if kind in RECORDS
+        },
+        record_of=_record_of(spans, found, (Kind.PLAN, root_id)),
+    )
+
+
+_OF_RUN = ("session_id", "subject", "traceparent", "cancel_requested_at")
+
+
+def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedRecord]:
+    """Yield the record in an attribute of a span, if it belongs to the run `root_id`."""
+    said = span.attributes.get(attribute)
+    if not isinstance(said, str):
+        return
+    try:
+        record = read_record(orjson.loads(said))
+    except (BadRequest, orjson.JSONDecodeError):
+        return
+    is_fit = (record.kind is Kind.RUN) == (attribute == RUN)
+    if is_fit and record.root_plan_id == root_id:
+        yield record
+
+
+def _projected(kind: Kind, fields: Fields) -> Fields:
+    return with_places(kind, {"inferred": False, **fields})
+
+
+def _record_of(
+    spans: Mapping[bytes, ReadableSpan],
+    found: Mapping[bytes, ExportedRecord],
+    otherwise: RecordPlace,
+) -> dict[bytes, RecordPlace]:
+    """Return the record of each span: its own, else that of the nearest span above with one."""
+    places = {span_id: (record.kind, record.record_id) for span_id, record in found.items()}
+    for span_id in spans:
+        way: dict[bytes, None] = {}
+        at = span_id
+        while at in spans and at not in places and at not in way:
+            way[at] = None
+            at = spans[at].parent_span_id or b""
+        places |= dict.fromkeys(way, places.get(at, otherwise))
+    return places

@@ -1,0 +1,295 @@
+"""Place spans in the tree of a run: wrappers disappear, and work that is described twice is merged.
+
+The place of a span is the nearest agent, model or tool above it. If the way up ends at a span that
+has not arrived, that span is the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role
+from tracer.otel.dialects.texts import Canonical
+from tracer.otel.projection.interpret import SlimSpan
+
+NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
+"""Roles of spans that become records."""
+
+_FRAMEWORKS = (Role.WORKFLOW, Role.CHAIN)
+"""Roles of wrappers that may turn out to be agents."""
+
+
+def build_tree(spans: list[SlimSpan]) -> None:
+    """Set the place of each span, merge repeated spans and find hidden agents.
+
+    Args:
+        spans: All spans of a run, sorted, with parents and readings.
+    """
+    _set_places(spans)
+    has_repeats = any(
+        (above := span.above) is not None and above.reading.role is span.reading.role
+        for span in spans
+    )
+    has_frameworks = any(span.reading.role in _FRAMEWORKS for span in spans)
+    if has_repeats:
+        for merge in (_merge_repeated_tools, _merge_nested_models):
+            if merge(spans):
+                _set_places(spans)
+    if has_frameworks and _find_hidden_agents(spans):
+        _set_places(spans)
+    if (has_repeats or has_frameworks) and _merge_agents(spans):
+        _set_places(spans)
+
+
+def _set_places(spans: Iterable[SlimSpan]) -> None:
+    wrappers: set[SlimSpan] = set()  # those whose place is set
+    for span in spans:
+        parent = span.parent
+        if parent is None:
+            span.above, span.awaits = None, span.missing_parent
+        elif parent.reading.role in NODES:
+            span.above, span.awaits = parent, None
+        else:
+            _climb(parent, wrappers)
+            span.above, span.awaits = parent.above, parent.awaits
+        if span.reading.role not in NODES:
+            wrappers.add(span)
+
+
+def _climb(wrapper: SlimSpan, done: set[SlimSpan]) -> None:
+    """Set the places of a wrapper and of the wrappers above it, and add them to `done`."""
+    way: list[SlimSpan] = []
+    at = wrapper
+    while at not in done:
+        way.append(at)
+        parent = at.parent
+        if parent is None:
+            at.above, at.awaits = None, at.missing_parent
+            break
+        if parent.reading.role in NODES:
+            at.above, at.awaits = parent, None
+            break
+        at = parent
+    for each in way:
+        each.above, each.awaits = at.above, at.awaits
+    done.update(way)
+
+
+def represented(span: SlimSpan) -> SlimSpan:
+    """Return the span that `span` was merged into, `span` itself if it was not merged."""
+    way = []
+    while (into := span.merged_into) is not None:
+        way.append(span)
+        span = into
+    for each in way:
+        each.merged_into = span
+    return span
+
+
+def _merge(span: SlimSpan, into: SlimSpan) -> None:
+    """Merge `span` into `into`, and copy the fields that only `span` has."""
+    reading, merged = into.reading, span.reading
+    into.reading = reading._replace(
+        request=reading.request or merged.request,
+        answer=reading.answer or merged.answer,
+        conversation=reading.conversation or merged.conversation,
+        subject=reading.subject or merged.subject,
+    )
+    span.merged_into = into
+    span.reading = WRAPPER
+
+
+def _directly_within_its_like(spans: Iterable[SlimSpan], role: Role) -> list[SlimSpan]:
+    """Return the spans of a role whose place is a span of that role, sorted."""
+    return [
+        span
+        for span in spans
+        if span.reading.role is role and span.above is not None and span.above.reading.role is role
+    ]
+
+
+# --- Repeated spans ------------------------------------------------------------------------------
+
+
+def _merge_repeated_tools(spans: list[SlimSpan]) -> bool:
+    """Merge a tool call that two instrumentations recorded into the outer one of its spans."""
+    within = _directly_within_its_like(spans, Role.TOOL)
+    canonical = Canonical()  # a call may have many calls within it
+    has_merged = False
+    for span in within:
+        assert span.above is not None
+        outer = represented(span.above)
+        inner, reading = span.reading, outer.reading
+        named_alike = inner.name == reading.name and inner.tool_type in (None, "MCP")
+        repeats = inner.is_mcp or (
+            inner.arguments is not None
+            and canonical[inner.arguments] == canonical[reading.arguments]
+        )
+        if (named_alike and repeats) or (inner.is_mcp and inner.name is None):
+            outer.reading = reading._replace(
+                tool_type="MCP" if inner.is_mcp else reading.tool_type,
+                arguments=reading.arguments if reading.arguments is not None else inner.arguments,
+                result=reading.result if reading.result is not None else inner.result,
+                call_id=reading.call_id or inner.call_id,
+                tool_failed=reading.tool_failed or inner.tool_failed,
+            )
+            _merge(span, outer)
+            has_merged = True
+    return has_merged
+
+
+_Within = dict[SlimSpan, list[SlimSpan]]
+"""The models directly within each model."""
+
+
+def _merge_nested_models(spans: list[SlimSpan]) -> bool:
+    """Merge models within a model into the outermost one, which counts their tokens once."""
+    within: _Within = {}
+    for span in _directly_within_its_like(spans, Role.MODEL):
+        assert span.above is not None
+        within.setdefault(span.above, []).append(span)
+    inner = {span for found in within.values() for span in found}
+    for outer in sorted(within.keys() - inner, key=lambda span: span.order):
+        _merge_models_into(outer, within)
+    return bool(within)
+
+
+def _merge_models_into(outer: SlimSpan, within: _Within) -> None:
+    below: list[SlimSpan] = []
+    waiting = list(within[outer])
+    while waiting:
+        span = waiting.pop()
+        below.append(span)
+        waiting += within.get(span, ())
+    below.sort(key=lambda span: span.order)
+    reading = outer.reading
+    readings = [span.reading for span in below]
+    latest = [*reversed(readings)]
+    counts = _outermost(outer, within, _has_counts)
+    costs = [each.cost_usd or Decimal(0) for each in _outermost(outer, within, _has_cost)]
+    outer.reading = reading._replace(
+        requested_model=reading.requested_model or _first(r.requested_model for r in readings),
+        model=reading.model or _first(r.model for r in latest),
+        provider=reading.provider or _first(r.provider for r in readings),
+        request=reading.request or _first(r.request for r in readings),
+        messages=reading.messages or _first(r.messages for r in readings),
+        answer=reading.answer or _first(r.answer for r in latest),
+        chosen=reading.chosen or next((r.chosen for r in latest if r.chosen), ()),
+        input_tokens=_sum(r.input_tokens for r in counts),
+        output_tokens=_sum(r.output_tokens for r in counts),
+        cache_read_tokens=_sum(r.cache_read_tokens for r in counts),
+        cache_written_tokens=_sum(r.cache_written_tokens for r in counts),
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
+    )
+    for span in below:
+        _merge(span, outer)
+
+
+def _outermost(outer: SlimSpan, within: _Within, has: Callable[[Reading], bool]) -> list[Reading]:
+    """Return the readings that satisfy `has` and are within no other reading that does."""
+    found = []
+    waiting = [outer]
+    while waiting:
+        span = waiting.pop()
+        if has(span.reading):
+            found.append(span.reading)
+        else:
+            waiting += within.get(span, ())
+    return found
+
+
+def _has_counts(reading: Reading) -> bool:
+    return reading.input_tokens is not None or reading.output_tokens is not None
+
+
+def _has_cost(reading: Reading) -> bool:
+    return reading.cost_usd is not None
+
+
+def _first(texts: Iterable[str | None]) -> str | None:
+    return next((each for each in texts if each), None)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
+# --- Hidden agents -------------------------------------------------------------------------------
+
+
+def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
+    """Turn wrappers that a tool opened, and that work as agents do, into agents."""
+    outermost = _outermost_frameworks(spans)
+    roles_within: dict[SlimSpan, set[Role]] = {}
+    for span in spans:
+        if span.above is None or span.above.reading.role is not Role.TOOL:
+            continue
+        wrapper = outermost.get(span.parent) if span.parent is not None else None
+        if wrapper is not None and span.reading.role in NODES:
+            roles_within.setdefault(wrapper, set()).add(span.reading.role)
+    empty = _empty_agents(spans) if roles_within else {}
+    found = False
+    for wrapper, roles in roles_within.items():
+        is_workflow = wrapper.reading.role is Role.WORKFLOW
+        needed = {Role.MODEL} if is_workflow else {Role.MODEL, Role.TOOL}
+        if Role.AGENT in roles or not needed <= roles:
+            continue
+        wrapper.reading = wrapper.reading._replace(role=Role.AGENT)
+        beside = empty.get((wrapper.parent, wrapper.reading.name), [])
+        if beside and beside[-1].start <= wrapper.start:
+            # OpenLLMetry names LangGraph's agents only in an empty span beside their work.
+            _merge(beside.pop(), wrapper)
+        found = True
+    return found
+
+
+def _empty_agents(
+    spans: list[SlimSpan],
+) -> dict[tuple[SlimSpan | None, str | None], list[SlimSpan]]:
+    """Return the agents without children by parent and name, latest first."""
+    parents = {span.parent for span in spans}
+    found: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
+    for span in reversed(spans):
+        if span.reading.role is Role.AGENT and span not in parents:
+            found.setdefault((span.parent, span.reading.name), []).append(span)
+    return found
+
+
+def _outermost_frameworks(spans: Iterable[SlimSpan]) -> dict[SlimSpan, SlimSpan | None]:
+    """Return for each wrapper the outermost wrapper of a framework between it and its place."""
+    found: dict[SlimSpan, SlimSpan | None] = {}
+    for span in spans:
+        way = []
+        at: SlimSpan | None = span
+        while at is not None and at not in found and at.reading.role not in NODES:
+            way.append(at)
+            at = at.parent
+        outermost = found.get(at) if at is not None else None
+        for each in reversed(way):
+            if outermost is None and each.reading.role in _FRAMEWORKS:
+                outermost = each
+            found[each] = outermost
+    return found
+
+
+def _merge_agents(spans: list[SlimSpan]) -> bool:
+    """Merge an agent that only holds an agent of the same name into that one."""
+    holders = {span.above for span in _directly_within_its_like(spans, Role.AGENT)}
+    if not holders:
+        return False
+    below: dict[SlimSpan, list[SlimSpan]] = {}
+    for span in spans:
+        if span.above is not None and span.above in holders and span.reading.role in NODES:
+            below.setdefault(span.above, []).append(span)
+    has_merged = False
+    for outer in reversed([span for span in spans if span.reading.role is Role.AGENT]):
+        inner = below.get(outer, [])
+        if len(inner) != 1:
+            continue
+        held = represented(inner[0])
+        if held.reading.role is Role.AGENT and held.reading.name == outer.reading.name:
+            _merge(outer, held)
+            has_merged = True
+    return has_merged

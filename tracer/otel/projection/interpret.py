@@ -1,0 +1,257 @@
+"""Read the spans of a run from its OTLP messages: one version of each span, sorted by start.
+
+Only what a projection needs is decoded. Each span is linked to its parent and read by its dialect.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tracer.otel.dialects import logfire, read_span, reads_parent
+from tracer.otel.dialects.reading import WRAPPER, Reading
+from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
+from tracer.otel.otlp.spans import Attributes, SpanEvent
+from tracer.redaction import MASK
+
+_MASK = MASK[1:].encode()
+"""Part of every mask, whether or not JSON escapes the bracket before it."""
+
+_MOST_CHILDREN = 10
+_MOST_READ_BYTES = 1_000_000
+"""More children than that are read with their parent only while it is small."""
+
+
+@dataclass(slots=True, eq=False)
+class SlimSpan:
+    """One span of a run. Times are nanoseconds since 1970; an end of 0 means no end yet.
+
+    The fields that have defaults are set by the steps of a projection, in the order given here.
+    """
+
+    span_id: bytes
+    parent_span_id: bytes | None
+    start: int
+    end: int
+    name: str
+    scope: str
+    status_code: int
+    status_message: str
+    attributes: Attributes
+    events: tuple[SpanEvent, ...]
+    parent: SlimSpan | None = None
+    """Its parent, if that has arrived; circles are cut."""
+    missing_parent: bytes | None = None
+    """The id of its parent, if that has not arrived."""
+    reading: Reading = WRAPPER
+    """The reading of its dialect. Merges replace it."""
+    above: SlimSpan | None = None
+    """The nearest agent, model or tool above it."""
+    awaits: bytes | None = None
+    """The id of the span that has not arrived at which the way up ends. None if `above` is set, and
+    at the top."""
+    merged_into: SlimSpan | None = None
+    """The span that it was merged into, if both describe the same work."""
+    record_id: bytes = field(default=b"")
+    """The id of its think-act or tool call."""
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Its place among its siblings."""
+        return self.start, self.span_id
+
+
+@dataclass(slots=True)
+class RunSpans:
+    """The spans of a run."""
+
+    trace_id: bytes
+    spans: list[SlimSpan]
+    """Sorted by start and id. A span that is only announced is included, and its announcement is
+    not."""
+    versions: dict[bytes, SlimSpan]
+    """One version of each span that was sent, announcements included."""
+    announced: dict[bytes, bytes]
+    """The id of the span that each pending span announces."""
+    may_hold_masks: bool
+    """Whether any text may contain a mask of a secret."""
+    later: dict[bytes, int]
+    """The index of the message in which a span came first, by span id; left out if it is 0."""
+
+
+class _Version(NamedTuple):
+    """One version of a span as it was sent. Sorts by start and id."""
+
+    start: int
+    span_id: bytes
+    end: int
+    wire: Any
+    scope: str
+    scope_spans: Any
+    resource_spans: Any
+
+    def body(self) -> bytes:
+        """Return the span with its resource and scope, as one serialized `ResourceSpans`."""
+        around = Around.of_messages(self.resource_spans, self.scope_spans)
+        return around.body(self.wire.SerializeToString(deterministic=True))
+
+    def is_newer(self, other: _Version) -> bool:
+        """Return whether this version replaces `other`: later end, then greater bytes."""
+        if self.end != other.end:
+            return self.end > other.end
+        return self.body() > other.body()
+
+
+def read_run(messages: Iterable[bytes]) -> RunSpans:
+    """Return the spans of one run, whatever the order and the split of its messages.
+
+    Args:
+        messages: Serialized `TracesData` messages with at least one span. All spans are of one
+            trace and were checked when they were accepted.
+
+    Raises:
+        google.protobuf.message.DecodeError: A message cannot be parsed.
+    """
+    found: dict[bytes, _Version] = {}
+    later: dict[bytes, int] = {}
+    may_hold_masks = False
+    for index, message in enumerate(messages):
+        may_hold_masks = may_hold_masks or _MASK in message
+        for resource_spans in TracesData.FromString(message).resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                scope = scope_spans.scope.name
+                for wire in scope_spans.spans:
+                    span_id = wire.span_id
+                    version = _Version(
+                        wire.start_time_unix_nano,
+                        span_id,
+                        wire.end_time_unix_nano,
+                        wire,
+                        scope,
+                        scope_spans,
+                        resource_spans,
+                    )
+                    earlier = found.get(span_id)
+                    if earlier is None or version.is_newer(earlier):
+                        found[span_id] = version
+                    if index and earlier is None:
+                        later[span_id] = index
+    versions = {version.span_id: _slim(version) for version in sorted(found.values())}
+    announced, standing = _replace_pending(versions, found)
+    for pending, span_id in announced.items():
+        first = later.get(pending, 0)
+        if span_id not in versions or first < later.get(span_id, 0):
+            later[span_id] = min(first, later.get(span_id, first))
+    spans = list(standing.values())
+    _link_parents(spans, standing)
+    _read(spans, found)
+    return RunSpans(
+        trace_id=next(iter(found.values())).wire.trace_id,
+        spans=spans,
+        versions=versions,
+        announced=announced,
+        may_hold_masks=may_hold_masks,
+        later=later,
+    )
+
+
+def _slim(version: _Version) -> SlimSpan:
+    wire = version.wire
+    status, events, parent_span_id = wire.status, wire.events, wire.parent_span_id
+    return SlimSpan(
+        version.span_id,
+        parent_span_id if any(parent_span_id) else None,
+        version.start,
+        version.end,
+        wire.name,
+        version.scope,
+        status.code,
+        status.message,
+        attributes_of(wire.attributes),
+        events_of(events) if events else (),
+    )
+
+
+def _replace_pending(
+    versions: dict[bytes, SlimSpan], found: dict[bytes, _Version]
+) -> tuple[dict[bytes, bytes], dict[bytes, SlimSpan]]:
+    """Replace pending spans by the unfinished spans that they announce.
+
+    Args:
+        versions: The spans, sorted.
+        found: Their versions. Gets one for each span that is only announced.
+
+    Returns:
+        The id that each pending span announces, and the spans that the run consists of, sorted.
+    """
+    pending = [span for span in versions.values() if logfire.is_pending(span)]
+    if not pending:
+        return {}, versions
+    real = {span_id: span for span_id, span in versions.items() if not logfire.is_pending(span)}
+    announced: dict[bytes, bytes] = {}
+    sources: dict[bytes, _Version] = {}
+    standing: dict[bytes, SlimSpan] = {}
+    for span in pending:
+        assert span.parent_span_id is not None
+        span_id = announced[span.span_id] = span.parent_span_id
+        source = found[span.span_id]._replace(end=0)
+        earlier = sources.get(span_id)
+        if earlier is None or source.is_newer(earlier):
+            sources[span_id] = source
+            parent = logfire.announced_parent(span)
+            standing[span_id] = replace(span, span_id=span_id, parent_span_id=parent, end=0)
+    found |= {span_id: source for span_id, source in sources.items() if span_id not in real}
+    standing |= real
+    return announced, dict(sorted(standing.items(), key=lambda item: item[1].order))
+
+
+def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
+    """Set the parent of each span, and cut each circle at its least span id."""
+    suspects: list[SlimSpan] = []
+    for span in spans:
+        parent_id = span.parent_span_id
+        if parent_id is None:
+            continue
+        parent = by_id.get(parent_id)
+        if parent is None:
+            span.missing_parent = parent_id
+            continue
+        span.parent = parent
+        if parent.start >= span.start:
+            suspects.append(span)  # each circle has a span that does not start after its parent
+    done: set[SlimSpan] = set()
+    for suspect in suspects:
+        way: dict[SlimSpan, None] = {}
+        at: SlimSpan | None = suspect
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = at.parent
+        if at is not None and at in way:
+            climbed = list(way)
+            min(climbed[climbed.index(at) :], key=lambda span: span.span_id).parent = None
+        done.update(way)
+
+
+def _read(spans: list[SlimSpan], found: dict[bytes, _Version]) -> None:
+    """Set the reading of each span."""
+    with_parent: list[SlimSpan] = []
+    for span in spans:
+        if reads_parent(span):
+            with_parent.append(span)
+        else:
+            span.reading = read_span(span)
+    children = Counter(span.parent for span in with_parent)
+    # Each of many children would read, and keep, too much of the same text.
+    too_large = {
+        parent
+        for parent, count in children.items()
+        if parent is not None
+        and count > _MOST_CHILDREN
+        and count * len(found[parent.span_id].body()) > _MOST_READ_BYTES
+    }
+    for span in with_parent:
+        span.reading = read_span(span, None if span.parent in too_large else span.parent)

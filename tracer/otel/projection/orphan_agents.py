@@ -1,0 +1,325 @@
+"""Join lost agents: agents whose spans lost the link to the tool call that opened them.
+
+If the run has exactly one call that can have opened such an agent, the link is inferred. If it has
+two, none is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import islice
+from math import inf
+
+from tracer.otel.dialects.reading import Role
+from tracer.otel.dialects.texts import Texts
+from tracer.otel.projection.agents import Agent, Agents
+from tracer.otel.projection.interpret import SlimSpan
+
+BY_TEXT = "the agent's first message equals an argument of the call"
+BY_CALLER = "the call with its first message opened an agent that was running all the while"
+BY_NODE = "the agent's span names the agent before it that handed over"
+BY_TIME = "the only call of the run that was running all the while"
+
+_MOST_PAIRS = 1_000_000
+"""If lost agents times calls are more, agents are not joined by time."""
+
+_MOST_LEVELS = 100
+"""How many levels above a lost agent are searched for its call."""
+
+_MOST_CANDIDATES = 100
+"""If more calls can have opened an agent, none is chosen."""
+
+_MOST_OF_A_NAME = 1000
+"""How many characters of a call's name are searched for that of an agent."""
+
+_MOST_CUTS = 10
+"""How often circles are cut. If some remain, all inferred links are removed."""
+
+
+def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
+    """Infer what opened the agents that have no link to a tool call.
+
+    Args:
+        spans: All spans of the run, sorted.
+        agents: Their agents. The inferred links are set on them.
+    """
+    lost = [agent for agent in agents.by_id.values() if agent.call is None]
+    calls = agents.plain_calls
+    first_call = calls[0].start if calls else inf
+    # No call opened an agent that began before the first call.
+    late = [agent for agent in lost if agent.start >= first_call]
+    nesting = _Nesting(spans)
+    texts = Texts()
+    if late:
+        _join_by_text(agents, late, nesting, texts)
+    _join_by_node(agents, lost)
+    if late:
+        _join_by_time(agents, late, nesting)
+    if any(agent.inferred is not None for agent in lost):
+        _cut_circles(agents)
+
+
+def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: Texts) -> None:
+    requests = _Requests()
+    wanted = {requests[agent] for agent in late} - {""}
+    found: dict[str, list[SlimSpan]] = {}
+    if wanted:
+        for call in agents.plain_calls:
+            for text in texts[call.reading.arguments] & wanted:
+                found.setdefault(text, []).append(call)
+    if not found:
+        return
+    opened: dict[SlimSpan, list[Agent]] = {}
+    for agent in agents.by_id.values():
+        if (call_of_agent := agent.call) is not None:
+            opened.setdefault(call_of_agent, []).append(agent)
+    numbered = {text: nesting.numbered(calls) for text, calls in found.items()}
+    for agent in late:
+        same = numbered.get(requests[agent])
+        if same is None:
+            continue
+        candidates = nesting.nearest(agent, same)
+        running = _running(candidates, agent)
+        if not running and agent.awaits is None:
+            # A call that only starts the agent has ended before; it has to name the agent.
+            running = [
+                call for call in candidates if call not in opened and _names(call, agent, texts)
+            ]
+        if len(running) == 1:
+            agent.inferred, agent.evidence = running[0], BY_TEXT
+            holder = _holder(agent, opened.get(running[0], []), requests)
+            if holder is not None:
+                agent.inferred, agent.evidence = holder, BY_CALLER
+
+
+class _Requests(dict[Agent, str]):
+    """The request of each agent, searched for once: an agent may have many rounds without one."""
+
+    def __missing__(self, agent: Agent) -> str:
+        request = self[agent] = (agent.request or "").strip()
+        return request
+
+
+def _holder(agent: Agent, opened: list[Agent], requests: _Requests) -> SlimSpan | None:
+    """Return the agent that contained a span which has not arrived; None if that is not clear.
+
+    Strands never sends the span of the cycle in which an agent was cancelled, only what was below.
+
+    Args:
+        agent: The work below that span, which may be no agent of its own.
+        opened: The agents that the call opened, by their own links.
+        requests: The request of each agent.
+    """
+    if agent.span is not None or len(opened) > _MOST_CANDIDATES:
+        return None
+    start, end = agent.interval
+    holders = [
+        each.span
+        for each in opened
+        if each.span is not None
+        and requests[each] == requests[agent]
+        and _covers(each.span, start, end)
+    ]
+    return holders[0] if len(holders) == 1 else None
+
+
+def _join_by_node(agents: Agents, lost: list[Agent]) -> None:
+    """Join agents that were handed over to: the latest agent of the named node beside them did it.
+
+    If another agent of that node was still running when that one began, either may have done it.
+    """
+    handed = [agent for agent in lost if _may_be_handed(agent)]
+    if not handed:
+        return
+    known: dict[tuple[SlimSpan | None, str | None], list[SlimSpan]] = {}
+    latest_end: dict[tuple[SlimSpan | None, str | None], float] = {}
+    alone: set[SlimSpan] = set()
+    for agent in sorted(agents.by_id.values(), key=lambda each: (each.start, each.span_id)):
+        span = agent.span
+        if span is not None:
+            key = span.parent, span.reading.node
+            if latest_end.get(key, 0) <= span.start:
+                alone.add(span)
+            known.setdefault(key, []).append(span)
+            latest_end[key] = max(latest_end.get(key, 0), span.end or inf)
+    for agent in handed:
+        assert agent.span is not None
+        beside = known.get((agent.span.parent, agent.span.reading.node_above), [])
+        at = bisect_left(beside, agent.start, key=lambda span: span.start) - 1
+        if at >= 0 and beside[at] in alone:
+            giver = agents.by_id[beside[at].span_id]
+            agent.inferred, agent.evidence = _handing_over(giver, beside[at], agent), BY_NODE
+
+
+def _may_be_handed(agent: Agent) -> bool:
+    return (
+        agent.span is not None
+        and agent.opened_by is None
+        and agent.awaits is None
+        and agent.span.reading.node_above is not None
+    )
+
+
+def _handing_over(giver: Agent, span: SlimSpan, agent: Agent) -> SlimSpan:
+    """Return the call by which `giver` handed over, if it has such a span; else its own span."""
+    calls = (
+        call
+        for call in islice(reversed(giver.calls), _MOST_CANDIDATES)
+        if call.start <= agent.start
+        and call.reading.result == agent.name
+        and call.reading.arguments == giver.name
+    )
+    return next(calls, span)
+
+
+def _join_by_time(agents: Agents, late: list[Agent], nesting: _Nesting) -> None:
+    """Join the rest. If a span above an agent has not arrived, its opener may be that span."""
+    unplaced = [agent for agent in late if agent.inferred is None and agent.awaits is None]
+    if not unplaced:
+        return
+    taken = {agent.call for agent in agents.by_id.values()}
+    left = [call for call in agents.plain_calls if call not in taken]
+    if len(left) * len(unplaced) > _MOST_PAIRS:
+        return
+    # Once for each caller: the name of one whose span has not arrived depends on all of its work.
+    names = {caller: caller.name for call in left if (caller := agents.of[call]) is not None}
+    for agent in unplaced:
+        name = agent.name
+        running = [
+            call
+            for call in _running(left, agent)
+            # A caller with the agent's name is another run beside it.
+            if (caller := agents.of[call]) is None or names[caller] is None or names[caller] != name
+        ]
+        candidates = nesting.nearest(agent, nesting.numbered(running))
+        if len(candidates) == 1:
+            agent.inferred, agent.evidence = candidates[0], BY_TIME
+
+
+_Numbered = tuple[list[int], list[SlimSpan]]
+"""Calls with their numbers, ascending."""
+
+
+class _Nesting:
+    """A numbering of spans in which the spans below a span directly follow it."""
+
+    def __init__(self, spans: list[SlimSpan]) -> None:
+        self._spans = spans
+
+    @cached_property
+    def _numbers(self) -> tuple[dict[SlimSpan, int], dict[SlimSpan, int]]:
+        """The number of each span, and the number after those below it. Most runs need none."""
+        first: dict[SlimSpan, int] = {}
+        ends: dict[SlimSpan, int] = {}
+        children: dict[SlimSpan | None, list[SlimSpan]] = {}
+        for span in self._spans:
+            children.setdefault(span.parent, []).append(span)
+        waiting = [(span, False) for span in children.get(None, ())]
+        while waiting:
+            span, is_left = waiting.pop()
+            if is_left:
+                ends[span] = len(first)
+                continue
+            first[span] = len(first)
+            waiting.append((span, True))
+            waiting += [(child, False) for child in children.get(span, ())]
+        return first, ends
+
+    def numbered(self, calls: Iterable[SlimSpan]) -> _Numbered:
+        """Return calls in the form that `nearest` takes."""
+        first, _ = self._numbers
+        ordered = sorted(calls, key=first.__getitem__)
+        return [first[call] for call in ordered], ordered
+
+    def nearest(self, agent: Agent, calls: _Numbered) -> list[SlimSpan]:
+        """Return those of the calls that share the nearest span with the agent, without its own.
+
+        The search ends at the agent above: only a call of that agent can have opened this one.
+        Returns nothing if there are too many to choose from.
+        """
+        numbers, ordered = calls
+        if not ordered:
+            return []
+        if agent.span is None:
+            own_calls = set(agent.calls)
+            if len(ordered) - len(own_calls) > _MOST_CANDIDATES:
+                return []
+            others = [call for call in ordered if call not in own_calls]
+            return others if len(others) <= _MOST_CANDIDATES else []
+        own = self._below(numbers, agent.span)
+        above = agent.span.parent
+        for _ in range(_MOST_LEVELS):
+            if above is None:
+                return _around(ordered, (0, len(ordered)), own)
+            first, end = self._below(numbers, above)
+            is_found = end - first > own[1] - own[0]
+            if is_found or above.reading.role is Role.AGENT:
+                return _around(ordered, (first, end), own)
+            above = above.parent
+        return []
+
+    def _below(self, numbers: list[int], span: SlimSpan) -> tuple[int, int]:
+        first, ends = self._numbers
+        return bisect_left(numbers, first[span]), bisect_left(numbers, ends[span])
+
+
+def _around(
+    ordered: list[SlimSpan], within: tuple[int, int], own: tuple[int, int]
+) -> list[SlimSpan]:
+    """Return the calls between two places without an agent's own; none if they are too many."""
+    if within[1] - within[0] - (own[1] - own[0]) > _MOST_CANDIDATES:
+        return []
+    return [*ordered[within[0] : own[0]], *ordered[own[1] : within[1]]]
+
+
+def _running(calls: Iterable[SlimSpan], agent: Agent) -> list[SlimSpan]:
+    """Return the calls that were running as long as the agent was."""
+    start, end = agent.interval
+    return [call for call in calls if _covers(call, start, end)]
+
+
+def _covers(span: SlimSpan, start: int, end: int) -> bool:
+    return span.start <= start and (span.end == 0 or 0 < end <= span.end)
+
+
+def _names(call: SlimSpan, agent: Agent, texts: Texts) -> bool:
+    """Return whether a call that began before the agent contains the agent's name."""
+    name = agent.name
+    if not name or call.start > agent.start:
+        return False
+    reading = call.reading
+    return name in (reading.name or "")[:_MOST_OF_A_NAME] or name in texts[reading.arguments]
+
+
+def _cut_circles(agents: Agents) -> None:
+    """Remove inferred links by which an agent would have opened itself."""
+    for _ in range(_MOST_CUTS):
+        if not _cut_present_circles(agents):
+            return
+    for agent in agents.by_id.values():
+        agent.inferred = agent.evidence = None
+
+
+def _cut_present_circles(agents: Agents) -> bool:
+    """Cut the circles that there are, and return whether there were any.
+
+    The links that remain may form new circles: an agent without an inferred link is below the
+    opener that its own span names.
+    """
+    found = False
+    done: set[Agent] = set()
+    for _, start in sorted(agents.by_id.items()):
+        way: dict[Agent, None] = {}
+        at: Agent | None = start
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = agents.above(at)
+        if at is not None and at in way:
+            found = True
+            climbed = list(way)
+            for agent in climbed[climbed.index(at) :]:
+                agent.inferred = agent.evidence = None
+        done.update(way)
+    return found

@@ -1,0 +1,676 @@
+"""Project a run: turn its spans into the rows of its plans, steps, rounds and tool calls.
+
+The rows depend on the set of spans alone. An agent becomes a plan of one step, a model's answer a
+think-act of its nearest agent, a tool span a tool call of the think-act that chose it. Work below a
+span that has not arrived belongs to placeholders under the ids that the span will have.
+
+Spans that carry the records that they were made of become those
+(`tracer.otel.projection.embedded_records`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from hashlib import sha256
+from operator import itemgetter
+from typing import Any
+from uuid import UUID
+
+from tracer.otel.dialects.reading import Reading, Role
+from tracer.otel.otlp.span_fields import (
+    CANCELLATIONS,
+    CANCELLED_ERRORS,
+    EPOCH,
+    RECORD,
+    error_of,
+    moment,
+    stored,
+)
+from tracer.otel.otlp.spans import STATUS_ERROR
+from tracer.otel.projection.agents import Agent, find_agents
+from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
+from tracer.otel.projection.embedded_records import CarriedRecords, carried_records
+from tracer.otel.projection.forest import build_tree, represented
+from tracer.otel.projection.interpret import RunSpans, SlimSpan, read_run
+from tracer.otel.projection.orphan_agents import join_lost_agents
+from tracer.records.merge import RULES, Fields
+from tracer.records.prices import TokenUsage, cost_of
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
+from tracer.records.status import Reason, Status
+from tracer.redaction.masked_fields import masked_places
+
+EARLIEST = "the earliest of the agents whose parents have not come"
+"""The evidence if an agent without a known opener gets the root plan."""
+
+PROJECTION_VERSION = 1
+"""Raise this number if the rows of any trace change, so that stored runs are projected again."""
+
+Row = tuple[Any, ...]
+"""The values of a record. Ids are 16 bytes, times are microseconds since 1970, lists are tuples."""
+
+PROJECTED_FIELDS: dict[Kind, tuple[str, ...]] = {
+    kind: tuple(
+        field
+        for field in (*RULES[kind].fields, "inferred", "inferred_from")
+        if field in record.model_fields
+    )
+    for kind, record in RECORDS.items()
+}
+"""The fields that a projection writes, in the order in which rows have them."""
+
+TOTALS = ("input_tokens", "output_tokens", "cost_usd", "tool_calls", "failures")
+"""The sums over the rounds and tool calls of a run."""
+
+RUN_FIELDS = (
+    *("session_id", "subject", "tags", "masked", "traceparent", "cancel_requested_at"),
+    *("is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+)
+"""The fields of a run that a projection writes, in the order in which its row has them."""
+
+
+@dataclass(slots=True)
+class ProjectedRun:
+    """The rows of one run. Text is in stored form."""
+
+    root_plan_id: bytes
+    run: Row
+    """The values of `RUN_FIELDS`."""
+    rows: dict[Kind, dict[bytes, Row]]
+    """The values of `PROJECTED_FIELDS` by kind and record id."""
+    spans: int
+    """How many different spans there are."""
+    later: dict[bytes, int]
+    """The index of the message in which a record's span came first, by record id; left out if it is
+    0. A record without a span came with the first of the work below it."""
+    priced: set[bytes]
+    """The ids of the think-acts whose cost was computed from the price list."""
+
+
+SpanPlace = tuple[Kind, bytes]
+"""The record that a span became, or belongs to."""
+
+
+def project_run(messages: Iterable[bytes]) -> ProjectedRun:
+    """Return the rows of one run.
+
+    Args:
+        messages: The run's spans as serialized `TracesData` messages, as `read_run` takes them:
+            in any order and split, each span in any number of versions.
+    """
+    run = read_run(messages)
+    carried = _carried(run)
+    return _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
+
+
+def place_spans(messages: Iterable[bytes]) -> dict[bytes, SpanPlace]:
+    """Return for each span of a run, by its id, the record that it became or belongs to.
+
+    Args:
+        messages: As for `project_run`.
+    """
+    run = read_run(messages)
+    carried = _carried(run)
+    if carried is None:
+        return _Projection(run).places(run.announced)
+    return {
+        span_id: (kind, record_id.bytes) for span_id, (kind, record_id) in carried.record_of.items()
+    }
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def fields_of(kind: Kind, row: Row) -> Fields:
+    """Return a row as fields of a record, with ids, times and lists as records have them."""
+    return {
+        name: _field_value(kind, name, value)
+        for name, value in zip(PROJECTED_FIELDS[kind], row, strict=True)
+    }
+
+
+def fields_of_run(row: Row) -> Fields:
+    """Return the row of a run as fields of the run."""
+    return {
+        name: _field_value(Kind.PLAN, name, value)
+        for name, value in zip(RUN_FIELDS, row, strict=True)
+    }
+
+
+def _field_value(kind: Kind, name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return UUID(bytes=value)
+    if isinstance(value, tuple):
+        return list(value)
+    return EPOCH + timedelta(microseconds=value) if name.endswith("_at") else value
+
+
+def row_of(values: Iterable[Any]) -> Row:
+    """Return fields of a record, in the order of `PROJECTED_FIELDS`, as a row."""
+    return tuple(_row_value(value) for value in values)
+
+
+def totals_of(records: Mapping[Kind, Mapping[UUID, Fields]]) -> Fields:
+    """Return the sums named in `TOTALS` over the rounds and tool calls of a run."""
+    rounds, calls = records[Kind.THINK_ACT].values(), records[Kind.TOOL_CALL].values()
+    return {
+        "input_tokens": sum(each.get("input_tokens") or 0 for each in rounds),
+        "output_tokens": sum(each.get("output_tokens") or 0 for each in rounds),
+        "cost_usd": sum((each.get("cost_usd") or Decimal(0) for each in rounds), Decimal(0)),
+        "tool_calls": len(calls),
+        "failures": sum(each["status"] is Status.FAILED for each in (*rounds, *calls)),
+    }
+
+
+def _row_value(value: Any) -> Any:
+    """Return a field of a record as a row has it."""
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, datetime):
+        return (value - EPOCH) // timedelta(microseconds=1)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _layout(fields: tuple[str, ...], lists: tuple[str, ...], *names: str) -> Callable[[Row], Row]:
+    """Return a function that puts the values of `names` where a row has them; others are empty."""
+    empty: Row = (None, ())
+    places = {name: place for place, name in enumerate((*names, "", "[]"))}
+    pick = itemgetter(
+        *(places[name if name in names else "[]" if name in lists else ""] for name in fields)
+    )
+    return lambda values: pick(values + empty)
+
+
+def _record_layout(kind: Kind, *names: str) -> Callable[[Row], Row]:
+    return _layout(PROJECTED_FIELDS[kind], RULES[kind].union, *names)
+
+
+_LIFECYCLE = (
+    *("started_at", "status", "finished_at"),
+    *("reason", "error_type", "error_message", "error_stack"),
+)
+_PLACEHOLDER: Row = (None, Status.UNKNOWN, None, None, None, None, None)
+
+_plan_row = _record_layout(
+    Kind.PLAN,
+    *_LIFECYCLE,
+    *("parent_plan_id", "tool_call_id", "opened_by_step_id", "position", "depth"),
+    *("title", "agent_name", "user_request", "summary", "inferred", "inferred_from"),
+)
+_step_row = _record_layout(
+    Kind.STEP, *_LIFECYCLE, "plan_id", "position", "agent_name", "request", "result"
+)
+_think_act_row = _record_layout(
+    Kind.THINK_ACT,
+    *_LIFECYCLE,
+    *("step_id", "position", "requested_model", "model", "messages", "thought"),
+    *("input_tokens", "output_tokens", "cost_usd"),
+)
+_tool_call_row = _record_layout(
+    Kind.TOOL_CALL,
+    *_LIFECYCLE,
+    *("step_id", "think_act_id", "parent_tool_call_id", "position", "provider_call_id"),
+    *("name", "tool_type", "arguments", "result", "inferred", "inferred_from"),
+)
+_run_row = _layout(
+    RUN_FIELDS,
+    RULES[Kind.RUN].union,
+    *("session_id", "subject", "masked", "is_agent_work", *FROM_ROOT_PLAN, *TOTALS),
+)
+_from_root_plan = itemgetter(*map(PROJECTED_FIELDS[Kind.PLAN].index, FROM_ROOT_PLAN))
+
+
+def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
+    """Return rows that list the places of the masks in their texts."""
+    names, texts = PROJECTED_FIELDS[kind], TEXTS[kind]
+    at = names.index("masked")
+    return {
+        record_id: (
+            *row[:at],
+            tuple(masked_places(dict(zip(names, row, strict=True)), texts)),
+            *row[at + 1 :],
+        )
+        for record_id, row in rows.items()
+    }
+
+
+# --- Spans that carry records --------------------------------------------------------------------
+
+
+def _carried(run: RunSpans) -> CarriedRecords | None:
+    if not any(RECORD in span.attributes for span in run.versions.values()):
+        return None
+    return carried_records(run.trace_id, run.versions)
+
+
+def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedRun:
+    rows = {
+        kind: {
+            record_id.bytes: tuple(
+                _row_value(fields.get(name, [] if name in RULES[kind].union else None))
+                for name in PROJECTED_FIELDS[kind]
+            )
+            for record_id, fields in records.items()
+        }
+        for kind, records in carried.records.items()
+    }
+    root_plan = carried.records[Kind.PLAN].get(carried.root_plan_id, {})
+    run = {
+        **carried.run,
+        **{name: root_plan.get(name) for name in FROM_ROOT_PLAN},
+        **totals_of(carried.records),
+        "is_agent_work": True,
+    }
+    return ProjectedRun(
+        root_plan_id=carried.root_plan_id.bytes,
+        run=tuple(_row_value(run.get(name)) for name in RUN_FIELDS),
+        rows=rows,
+        spans=len(run_spans.versions),
+        later=_later_of_carried(run_spans, carried),
+        priced=set(),
+    )
+
+
+def _later_of_carried(run: RunSpans, carried: CarriedRecords) -> dict[bytes, int]:
+    if not run.later:
+        return {}
+    firsts: dict[bytes, int] = {}
+    for span_id, (_, record_id) in carried.record_of.items():
+        index = run.later.get(span_id, 0)
+        firsts[record_id.bytes] = min(index, firsts.get(record_id.bytes, index))
+    return {record_id: index for record_id, index in firsts.items() if index}
+
+
+# --- Spans of agents -----------------------------------------------------------------------------
+
+
+def record_ids(trace_id: bytes, kind: Kind) -> Callable[[bytes], bytes]:
+    """Return a function that makes the ids of a run's records from the ids of their spans.
+
+    They are UUIDv8 (RFC 9562): six bytes of the trace id, so that a run's records are one range of
+    an index, and a hash of trace id, kind and span id. An empty span id makes the id of the run's
+    own record.
+    """
+    beginning = trace_id[:6]
+    hashed = sha256(trace_id + kind.value.encode())
+
+    def make(span_id: bytes) -> bytes:
+        of_span = hashed.copy()
+        of_span.update(span_id)
+        record_id = bytearray(beginning + of_span.digest()[:10])
+        record_id[6] = record_id[6] & 0x0F | 0x80
+        record_id[8] = record_id[8] & 0x3F | 0x80
+        return bytes(record_id)
+
+    return make
+
+
+def _microseconds(nanoseconds: int) -> int | None:
+    """Return a time in microseconds; None for 0, which means no time."""
+    return nanoseconds // 1000 if nanoseconds else None
+
+
+def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool = False) -> Row:
+    """Return the values of `_LIFECYCLE`.
+
+    Args:
+        span: The span. Without an end it is still running.
+        failure: The reason to record if it failed.
+        has_failed: Whether it failed whatever its status is.
+    """
+    start, end = _microseconds(span.start), span.end
+    if end == 0:
+        return start, Status.RUNNING, None, None, None, None, None
+    end //= 1000
+    attributes, cancellation = span.attributes, None
+    for name in CANCELLATIONS:
+        if name in attributes:
+            cancellation = name
+            break
+    if cancellation is None and span.status_code != STATUS_ERROR and not has_failed:
+        return start, Status.SUCCEEDED, end, None, None, None, None
+    error = error_of(span)
+    error_type, message, stack = error["error_type"], error["error_message"], error["error_stack"]
+    if cancellation is not None:
+        kind = attributes[cancellation]
+        error_type = stored(kind) if isinstance(kind, str) else None
+        return start, Status.CANCELLED, end, None, error_type, message, stack
+    if (error_type or "").rpartition(".")[2] in CANCELLED_ERRORS:
+        return start, Status.CANCELLED, end, None, error_type, message, stack
+    reason = failure.value if failure else None
+    return start, Status.FAILED, end, reason, error_type, message, stack
+
+
+class _Projection:
+    """The projection of a run whose spans carry no records."""
+
+    def __init__(self, run: RunSpans) -> None:
+        self._spans = run.spans
+        self._may_hold_masks = run.may_hold_masks
+        self._count = len(run.versions)
+        self._later = run.later
+        build_tree(run.spans)
+        self._agents = find_agents(run.spans)
+        join_lost_agents(run.spans, self._agents)
+        self._root_id = run.trace_id
+        self._by_start = sorted(
+            self._agents.by_id.values(), key=lambda agent: (agent.start, agent.span_id)
+        )
+        self._top_agents = [
+            agent for agent in self._by_start if agent.opened_by is None and agent.awaits is None
+        ]
+        self._unplaced = [agent for agent in self._by_start if agent.is_unplaced]
+        self._root_agent = self._find_root_agent()
+        self._set_ids()
+        self._rows: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
+        self._depths: dict[Agent, int | None] = {}
+        if self._root_agent is not None:
+            self._depths[self._root_agent] = 0
+        self._opened: Counter[bytes] = Counter()
+        """How many plans each call, or step, has opened so far."""
+        self._input_tokens = self._output_tokens = self._failures = 0
+        self._cost_usd = Decimal(0)
+        self._priced: set[bytes] = set()
+
+    def _find_root_agent(self) -> Agent | None:
+        """Return the agent whose plan is the root plan; None if no agent's is."""
+        if len(self._top_agents) == 1:
+            return self._top_agents[0]
+        if self._top_agents or self._agents.loose or not self._unplaced:
+            return None
+        return self._unplaced[0]
+
+    def _set_ids(self) -> None:
+        """Set the ids of all records."""
+        plan_id, step_id, think_act_id, tool_call_id = (
+            record_ids(self._root_id, kind)
+            for kind in (Kind.PLAN, Kind.STEP, Kind.THINK_ACT, Kind.TOOL_CALL)
+        )
+        for span in self._agents.of:
+            is_round = span.reading.role is Role.MODEL
+            span.record_id = (think_act_id if is_round else tool_call_id)(span.span_id)
+        for agent in self._by_start:
+            agent.step_id = step_id(agent.span_id)
+            is_root = agent is self._root_agent
+            agent.plan_id = self._root_id if is_root else plan_id(agent.span_id)
+        self._root_step_id = step_id(b"")
+
+    def result(self) -> ProjectedRun:
+        """Return the rows of the run."""
+        for agent in self._by_start:
+            self._add_agent(agent)
+            self._add_work(agent.step_id, agent.rounds, agent.calls)
+        if self._root_agent is None:
+            self._add_root_plan()
+        if len(self._top_agents) > 1 or self._agents.loose:
+            self._add_root_step()
+        rows = self._rows
+        if self._may_hold_masks:
+            rows = {kind: _with_masks(kind, found) for kind, found in rows.items()}
+        return ProjectedRun(
+            self._root_id, self._run_row(), rows, self._count, self._later_records(), self._priced
+        )
+
+    def _later_records(self) -> dict[bytes, int]:
+        later = self._later
+        if not later:
+            return {}
+        found = {span.record_id: later.get(span.span_id, 0) for span in self._agents.of}
+        for agent in self._by_start:
+            spans = [agent.span] if agent.span is not None else agent.work
+            first = min((later.get(span.span_id, 0) for span in spans), default=0)
+            found[agent.step_id] = found[agent.plan_id] = first
+        return {record_id: index for record_id, index in found.items() if index}
+
+    # --- Plans and steps -------------------------------------------------------------------------
+
+    def _add_agent(self, agent: Agent) -> None:
+        span = agent.span
+        is_root = agent is self._root_agent
+        lifecycle = _lifecycle(span) if span is not None else _PLACEHOLDER
+        name, request, answer = stored(agent.name), stored(agent.request), stored(agent.answer)
+        texts = name, request, answer
+        self._rows[Kind.STEP][agent.step_id] = _step_row((*lifecycle, agent.plan_id, 0, *texts))
+        if is_root and span is None:  # the run goes on
+            started = _microseconds(agent.start)
+            lifecycle = (started, Status.RUNNING, None, None, None, None, None)
+        elif agent.is_unplaced and not is_root:
+            lifecycle = _PLACEHOLDER
+        evidence = EARLIEST if is_root and agent.is_unplaced else agent.evidence
+        self._rows[Kind.PLAN][agent.plan_id] = _plan_row(
+            (
+                *lifecycle,
+                *self._opening(agent),
+                self._depth(agent),
+                *(name, *texts, evidence is not None, evidence),
+            )
+        )
+
+    def _opening(self, agent: Agent) -> Row:
+        """Return the plan, the call and the step that opened an agent, and its place there."""
+        if agent is self._root_agent or agent.is_unplaced:
+            return None, None, None, None
+        above, call = self._agents.above(agent), agent.call
+        plan_id = above.plan_id if above is not None else self._root_id
+        call_id = call.record_id if call is not None else None
+        step_id = None
+        if call_id is None:
+            step_id = above.step_id if above is not None else self._root_step_id
+        opener = call_id or step_id or b""
+        position = self._opened[opener]
+        self._opened[opener] += 1
+        return plan_id, call_id, step_id, position
+
+    def _depth(self, agent: Agent) -> int | None:
+        """Return how many levels an agent's plan is below the root plan; None if not known."""
+        way: list[Agent] = []
+        at: Agent | None = agent
+        while at is not None and at not in self._depths:
+            if at.is_unplaced:
+                self._depths[at] = None
+            else:
+                way.append(at)
+                at = self._agents.above(at)
+        depth = 0 if at is None else self._depths[at]
+        for each in reversed(way):
+            depth = None if depth is None else depth + 1
+            self._depths[each] = depth
+        return depth
+
+    def _add_root_plan(self) -> None:
+        """Add the plan of a run that is not the work of one agent."""
+        lifecycle, name, agent_name, request, answer = self._whole()
+        self._rows[Kind.PLAN][self._root_id] = _plan_row(
+            (
+                *lifecycle,
+                *(None, None, None, None, 0),
+                *(name, agent_name, request, answer, False, None),
+            )
+        )
+
+    def _add_root_step(self) -> None:
+        """Add the step that has the work of no agent, and that hands over to the top agents."""
+        lifecycle, _, agent_name, request, answer = self._whole()
+        position = 0
+        if self._root_agent is not None:
+            lifecycle = (*lifecycle[:3], None, None, None, None)
+            agent_name = request = answer = None
+            position = 1
+        self._rows[Kind.STEP][self._root_step_id] = _step_row(
+            (*lifecycle, self._root_id, position, agent_name, request, answer)
+        )
+        loose = self._agents.loose
+        self._add_work(
+            self._root_step_id,
+            [span for span in loose if span.reading.role is Role.MODEL],
+            [span for span in loose if span.reading.role is Role.TOOL],
+        )
+
+    def _whole(self) -> tuple[Row, str | None, str | None, str | None, str | None]:
+        """Return lifecycle, name, agent's name, request and answer of a run as a whole.
+
+        They are those of the topmost span, if there is one; else they are derived from all spans.
+        """
+        spans = self._spans
+        tops = [span for span in spans if span.parent_span_id is None]
+        readings = [span.reading for span in self._agents.loose]
+        request = next((each.request for each in readings if each.request), None)
+        answer = next((each.answer for each in reversed(readings) if each.answer), None)
+        if len(tops) == 1:
+            top = tops[0].reading
+            name = stored(top.name or tops[0].name)
+            return (
+                _lifecycle(tops[0]),
+                name,
+                name if top.role in (Role.WORKFLOW, Role.CHAIN) else None,
+                stored(top.request or request),
+                stored(top.answer or answer),
+            )
+        is_open = not tops or bool(self._unplaced) or not all(span.end for span in spans)
+        has_failed = any(span.status_code == STATUS_ERROR for span in tops)
+        status = Status.RUNNING if is_open else Status.FAILED if has_failed else Status.SUCCEEDED
+        end = None if is_open else _microseconds(max(span.end for span in spans))
+        lifecycle = _microseconds(spans[0].start), status, end, None, None, None, None
+        return lifecycle, stored(spans[0].name), None, stored(request), stored(answer)
+
+    # --- Rounds and tool calls -------------------------------------------------------------------
+
+    def _add_work(self, step_id: bytes, rounds: list[SlimSpan], calls: list[SlimSpan]) -> None:
+        for position, span in enumerate(rounds):
+            self._add_round(span, step_id, position)
+        if not calls:
+            return
+        choices = Rounds(rounds)
+        positions: dict[bytes, int] = {}
+        for span in calls:
+            outer = span.above
+            if outer is not None and outer.reading.role is not Role.TOOL:
+                outer = None
+            may_be_chosen = outer is None and span.reading.tool_type in (None, "MCP")
+            choice = choices.choice(span) if may_be_chosen else None
+            outer_id = outer.record_id if outer is not None else None
+            think_act_id = choice.model.record_id if choice is not None else None
+            parent_id = outer_id or think_act_id or step_id
+            position = positions.get(parent_id, 0)
+            positions[parent_id] = position + 1
+            self._add_call(span, choice, (step_id, think_act_id, outer_id, position))
+
+    def _add_round(self, span: SlimSpan, step_id: bytes, position: int) -> None:
+        reading = span.reading
+        lifecycle = _lifecycle(span, Reason.MODEL_ERROR)
+        cost = reading.cost_usd
+        if cost is None and (cost := _price(reading, span)) is not None:
+            self._priced.add(span.record_id)
+        model = stored(reading.model)
+        requested = stored(reading.requested_model) if reading.requested_model else model
+        self._rows[Kind.THINK_ACT][span.record_id] = _think_act_row(
+            (
+                *lifecycle,
+                *(step_id, position, requested, model),
+                *(stored(reading.messages), stored(reading.answer)),
+                *(reading.input_tokens, reading.output_tokens, cost),
+            )
+        )
+        self._input_tokens += reading.input_tokens or 0
+        self._output_tokens += reading.output_tokens or 0
+        self._cost_usd += cost or 0
+        self._failures += lifecycle[1] is Status.FAILED
+
+    def _add_call(self, span: SlimSpan, choice: Choice | None, links: Row) -> None:
+        """Add a tool call.
+
+        Args:
+            span: Its span.
+            choice: The round that chose it. Its request completes the span.
+            links: Its step, its think-act, the call that contains it, and its position there.
+        """
+        reading = span.reading
+        requested = choice.requested if choice is not None else None
+        call_id, arguments = reading.call_id, reading.arguments
+        if requested is not None:
+            call_id = call_id or requested.call_id
+            if requested.arguments is not None and needs_requested(arguments):
+                arguments = requested.arguments
+        lifecycle = _lifecycle(span, Reason.TOOL_ERROR, reading.tool_failed)
+        result = stored(reading.result)
+        if lifecycle[1] is Status.FAILED:
+            self._failures += 1
+            if lifecycle[5] is None:
+                lifecycle = (*lifecycle[:5], result, lifecycle[6])
+        is_inferred = choice is not None and choice.inferred
+        self._rows[Kind.TOOL_CALL][span.record_id] = _tool_call_row(
+            (
+                *lifecycle,
+                *links,
+                *(stored(call_id), stored(reading.name), reading.tool_type),
+                *(stored(arguments), result),
+                *(is_inferred, LATEST_ROUND if is_inferred else None),
+            )
+        )
+
+    # --- The run ---------------------------------------------------------------------------------
+
+    def _run_row(self) -> Row:
+        spans = self._spans
+        if self._root_agent is not None and self._root_agent.span is not None:
+            spans = [self._root_agent.span, *spans]  # it comes first
+        readings = [span.reading for span in spans]
+        session_id = stored(next((r.conversation for r in readings if r.conversation), None))
+        subject = stored(next((r.subject for r in readings if r.subject), None))
+        texts = {"session_id": session_id, "subject": subject}
+        return _run_row(
+            (
+                *(session_id, subject, tuple(masked_places(texts, texts))),
+                bool(self._agents.by_id or self._agents.loose),
+                *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
+                *(self._input_tokens, self._output_tokens, self._cost_usd),
+                *(len(self._rows[Kind.TOOL_CALL]), self._failures),
+            )
+        )
+
+    def places(self, announced: Mapping[bytes, bytes]) -> dict[bytes, SpanPlace]:
+        """Return the record that each span became or belongs to.
+
+        Args:
+            announced: The id of the span that each pending span announces.
+        """
+        agents = self._agents.by_id
+        found: dict[bytes, SpanPlace] = {}
+        for span in self._spans:
+            standing = represented(span)
+            is_node = standing.reading.role in _KINDS
+            node = standing if is_node else standing.above
+            if node is not None:
+                is_agent = node.reading.role is Role.AGENT
+                record_id = agents[node.span_id].step_id if is_agent else node.record_id
+                found[span.span_id] = _KINDS[node.reading.role], record_id
+            elif standing.awaits is not None and standing.awaits in agents:
+                found[span.span_id] = Kind.STEP, agents[standing.awaits].step_id
+            else:
+                found[span.span_id] = Kind.PLAN, self._root_id
+        # Looked up before any is set: a pending span may have the id of one that is announced.
+        return found | {pending: found[span_id] for pending, span_id in announced.items()}
+
+
+_KINDS = {Role.AGENT: Kind.STEP, Role.MODEL: Kind.THINK_ACT, Role.TOOL: Kind.TOOL_CALL}
+
+
+def _price(reading: Reading, span: SlimSpan) -> Decimal | None:
+    """Return the listed price of a round whose spans have no cost."""
+    model = reading.model or reading.requested_model
+    if model is None or reading.input_tokens is None or reading.output_tokens is None:
+        return None
+    usage = TokenUsage(
+        reading.input_tokens,
+        reading.output_tokens,
+        reading.cache_read_tokens or 0,
+        reading.cache_written_tokens or 0,
+    )
+    # At the span's own time: the same spans must cost the same tomorrow.
+    at = moment(span.start) or EPOCH
+    return cost_of(usage, model, provider=reading.provider, at=at)

@@ -1,0 +1,77 @@
+"""Places of spans: which record of a run each of its original spans belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.embedded_records import RecordPlace
+from tracer.otel.projection.project import place_spans
+from tracer.records.ids import span_id
+from tracer.records.record_classes import Kind
+
+
+def places_of(
+    spans: Collection[Span], known: Mapping[Kind, Collection[UUID]]
+) -> dict[bytes, RecordPlace]:
+    """Return the record that each span of a run belongs to, by span id.
+
+    Args:
+        spans: All spans of the run's trace.
+        known: The run's records. In a run that arrived as events, spans make no records: a span
+            belongs to the nearest tool call above it.
+
+    Returns:
+        Spans that belong to no record of `known` are left out.
+    """
+    if not spans:
+        return {}
+    places = {
+        span_id: (kind, UUID(bytes=record_id))
+        for span_id, (kind, record_id) in place_spans([encode_protobuf(spans)]).items()
+    }
+    root_id = root_plan_id(next(iter(spans)).trace_id)
+    if not _are_projected(root_id, places.values(), known):
+        places = {}
+    places |= _below_calls(spans, known.get(Kind.TOOL_CALL, ()))
+    return {
+        span.span_id: place
+        for span in spans
+        for place in [places.get(span.span_id)]
+        if place is not None and place[1] in known.get(place[0], ())
+    }
+
+
+def _are_projected(
+    root_id: UUID, places: Iterable[RecordPlace], known: Mapping[Kind, Collection[UUID]]
+) -> bool:
+    """Return whether the run's records are a projection of spans with these places.
+
+    The root plan is no evidence: it has the same id in any case.
+    """
+    placed = {record_id for _, record_id in places}
+    there = {record_id for ids in known.values() for record_id in ids}
+    return not placed.isdisjoint(there - {root_id}) or placed == there == {root_id}
+
+
+def _below_calls(spans: Iterable[Span], calls: Iterable[UUID]) -> dict[bytes, RecordPlace]:
+    """Return the nearest tool call above each span, by the span ids that stand for the calls."""
+    parents = {span.span_id: span.parent_span_id for span in spans}
+    found: dict[bytes, RecordPlace | None] = {
+        bytes.fromhex(span_id(call)): (Kind.TOOL_CALL, call) for call in calls
+    }
+    for start in parents:
+        way: list[bytes] = []
+        climbed: set[bytes] = set()
+        at: bytes | None = start
+        while at is not None and at not in found and at not in climbed:
+            climbed.add(at)
+            way.append(at)
+            at = parents.get(at)
+        place = found.get(at) if at is not None else None
+        for each in way:
+            found[each] = place
+    return {each: place for each in parents if (place := found[each]) is not None}

@@ -1,0 +1,1 @@
+"""What may be recorded: record classes, events, merge rules, prices. Values without I/O."""

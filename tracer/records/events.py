@@ -1,0 +1,380 @@
+"""Events: what the runtime and HTTP clients write, one per moment of the lifecycle.
+
+The wire form is JSON in camelCase, told apart by `type`; `docs/protocol.md` explains it and
+`docs/events.schema.json` is generated from these classes. Each event carries the ids of all its
+record's parents, so that it can be stored whatever has come before it.
+
+An event holds its strings in stored form (`tracer.text`). Made in Python it is given real ones and
+escapes them; read from JSON it is given stored ones.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self, TypeVar
+from uuid import UUID
+
+import orjson
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    TypeAdapter,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from tracer.records.prices import MOST_TOKENS, MOST_USD, USD_PLACES
+from tracer.records.status import Status
+from tracer.text import escape, is_plain, storable
+
+
+def _stored_form(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str) or is_plain(value):
+        return value
+    from_the_wire = info.mode == "json" or info.context is FROM_THE_WIRE
+    return storable(value) if from_the_wire else escape(value)
+
+
+def _rfc_3339(value: Any) -> Any:
+    # Pydantic takes numbers for seconds since 1970, also as text.
+    if isinstance(value, (int, float)) or (isinstance(value, str) and "-" not in value[4:5]):
+        raise ValueError("write the time as RFC 3339, such as 2026-01-31T12:00:00.123456Z")
+    return value
+
+
+def _json_array(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        value = json.dumps(value, separators=(",", ":"))
+    if isinstance(value, str) and not _is_json_array(value):
+        raise ValueError("give a JSON array, or the text of one")
+    return value
+
+
+def _is_json_array(text: str) -> bool:
+    # orjson refuses lone surrogates, which `json` writes and reads.
+    for loads in (orjson.loads, json.loads):
+        try:
+            return isinstance(loads(text), list)
+        except (ValueError, RecursionError):
+            continue
+    return False
+
+
+def _plain(cost: Decimal) -> Decimal:
+    """Return `cost` without trailing zeros, so that equal costs have one spelling."""
+    return cost.normalize() if cost % 1 else cost.quantize(Decimal(1))
+
+
+def _true_or_none(fact: bool | None) -> bool | None:
+    """Return `fact` with one spelling for what is not the case."""
+    return fact or None
+
+
+FROM_THE_WIRE = {"strings": "stored form"}
+"""The validation context for events in their wire form that come as Python objects."""
+
+Words = Annotated[str, BeforeValidator(_stored_form)]
+"""Text in stored form."""
+
+JsonArray = Annotated[
+    Words,
+    BeforeValidator(_json_array),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
+]
+"""A JSON array, or the text of one; kept as text."""
+
+CostUsd = Annotated[
+    Decimal,
+    Field(ge=0, lt=MOST_USD, decimal_places=USD_PLACES),
+    AfterValidator(_plain),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}),
+]
+"""US dollars, to twelve decimal places."""
+
+Moment = Annotated[
+    AwareDatetime,
+    # Before the shift: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
+    # Next to the type, or Python code would compare.
+    Field(ge=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
+    BeforeValidator(_rfc_3339),
+    AfterValidator(lambda moment: moment.astimezone(UTC)),
+]
+"""An RFC 3339 time with its offset, to the microsecond."""
+
+Position = Annotated[int, Field(ge=0, lt=2**31)]
+Tokens = Annotated[int, Field(ge=0, lt=MOST_TOKENS)]
+Attempt = Annotated[int, Field(ge=1, lt=2**31)]
+ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+"""One of `tracer.records.status.Reason`, or a program's own."""
+Item = TypeVar("Item")
+Several = Annotated[tuple[Item, ...], FailFast()]
+"""A list. Of a bad one the first fault alone is told: there may be millions."""
+EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class ErrorInfo(_Shape):
+    """What went wrong."""
+
+    type: Words
+    """The error's class or code."""
+    message: Words = ""
+    """What it says."""
+    stack: Words | None = None
+    """Its stack, where there is one."""
+
+
+class _Event(_Shape):
+    at: Moment
+    """When it happened, by the recording process's clock."""
+    root_plan_id: UUID
+    """The run: the id of its root plan."""
+    plan_id: UUID
+    recorder_id: UUID | None = None
+    """The recorder that writes it."""
+
+
+class _Ending(_Shape):
+    status: EndingStatus
+    """How it ended."""
+    reason: ReasonName | None = None
+    """Which kind of ending it was."""
+    error: ErrorInfo | None = None
+
+
+class PlannedStep(_Shape):
+    """A step as its plan announces it."""
+
+    step_id: UUID
+    agent_name: Words | None = None
+    request: Words | None = None
+    """What the agent is asked to do."""
+
+
+class PlanStarted(_Event):
+    """A plan starts, before any of its agents runs. Its steps are recorded as `pending`."""
+
+    type: Literal["plan_started"] = "plan_started"
+    parent_plan_id: UUID | None = None
+    """The plan whose tool call or step opened this one; absent for the root plan."""
+    tool_call_id: UUID | None = None
+    """The tool call that opened this sub-plan."""
+    opened_by_step_id: UUID | None = None
+    """The step that opened it without a tool call (a hand-off); then without `toolCallId`."""
+    position: Position = 0
+    """The place among the sub-plans of one opener."""
+    depth: Position = 0
+    """How many sub-plans lie above it: 0 for the root plan."""
+    title: Words | None = None
+    user_request: Words | None = None
+    """What was asked, in the words that were used."""
+    agent_name: Words | None = None
+    """The agent that the plan is given to."""
+    template: Words | None = None
+    template_version: Words | None = None
+    steps: Several[PlannedStep] = ()
+    """The plan's steps in order."""
+    session_id: Words | None = None
+    """The conversation; of a root plan only."""
+    subject: Words | None = None
+    """Whom the run is about; of a root plan only."""
+    tags: Several[Words] = ()
+    """Labels; of a root plan only."""
+    traceparent: Words | None = None
+    """The W3C trace context that the request came with; of a root plan only."""
+
+    @model_validator(mode="after")
+    def _has_its_place(self) -> Self:
+        openers = (self.tool_call_id, self.opened_by_step_id)
+        if self.plan_id == self.root_plan_id:
+            if self.parent_plan_id or any(openers):
+                raise ValueError(
+                    "a root plan (planId equals rootPlanId) has no parentPlanId, toolCallId or "
+                    "openedByStepId: leave them out, or give the sub-plan an id of its own"
+                )
+            return self
+        if self.parent_plan_id is None or openers.count(None) != 1:
+            raise ValueError(
+                "a sub-plan names its parentPlanId and what opened it: give toolCallId, "
+                "or openedByStepId for a hand-off"
+            )
+        if self.parent_plan_id == self.plan_id:
+            raise ValueError("a plan is not its own parent: check parentPlanId")
+        return self
+
+
+class PlanFinished(_Event, _Ending):
+    """A plan ends with its true status."""
+
+    type: Literal["plan_finished"] = "plan_finished"
+    summary: Words | None = None
+    """What came of it."""
+    not_reached_step_ids: Several[UUID] = ()
+    """The steps that it never came to: they end `cancelled`, reason `not_reached`."""
+
+
+class _StepEvent(_Event):
+    step_id: UUID
+
+
+class StepStarted(_StepEvent):
+    """An agent takes up a step."""
+
+    type: Literal["step_started"] = "step_started"
+    position: Position | None = None
+    """The place among the plan's steps, where the plan did not announce it."""
+    agent_name: Words | None = None
+    request: Words | None = None
+
+
+class StepFinished(_StepEvent, _Ending):
+    """An agent ends a step."""
+
+    type: Literal["step_finished"] = "step_finished"
+    result: Words | None = None
+    """The agent's final answer."""
+
+
+class _ThoughtEvent(_StepEvent):
+    think_act_id: UUID
+
+
+class ThoughtStarted(_ThoughtEvent):
+    """The model is asked."""
+
+    type: Literal["thought_started"] = "thought_started"
+    position: Position
+    """The round's number within the step."""
+    requested_model: Words | None = None
+    """The model asked, as it was asked for."""
+    messages: JsonArray | None = None
+    """The messages that it is given."""
+
+
+class ChosenToolCall(_Shape):
+    """A tool call that the model chose."""
+
+    tool_call_id: UUID
+    name: Words
+    arguments: Words | None = None
+    """The arguments as the text that the model gave, usually JSON."""
+    provider_call_id: Words | None = None
+    """The id that the model's provider gave, as it came."""
+    tool_type: Words | None = None
+    status: Literal[Status.RUNNING, Status.PENDING] = Status.RUNNING
+    """`running` where it starts at once, `pending` where it queues."""
+
+
+class ThoughtRecorded(_ThoughtEvent, _Ending):
+    """The model answered and chose tools, before any of them runs; or it failed."""
+
+    type: Literal["thought_recorded"] = "thought_recorded"
+    thought: Words | None = None
+    """The text that the model answered with."""
+    model: Words | None = None
+    """The model that answered, as the provider names it."""
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cost_usd: CostUsd | None = None
+    """The cost, in US dollars."""
+    tool_calls: Several[ChosenToolCall] = ()
+    """The chosen tool calls in the model's order."""
+
+
+class _ToolCallEvent(_StepEvent):
+    tool_call_id: UUID
+    think_act_id: UUID | None = None
+    """The round whose model chose it; absent for calls made outside any."""
+    parent_tool_call_id: UUID | None = None
+    """The batch call that this call is an item of."""
+
+    @field_validator("parent_tool_call_id")
+    @classmethod
+    def _is_not_its_own(cls, parent: UUID | None, info: ValidationInfo) -> UUID | None:
+        if parent is not None and parent == info.data.get("tool_call_id"):
+            raise ValueError("a tool call is not an item of itself: check parentToolCallId")
+        return parent
+
+
+class ToolCallStarted(_ToolCallEvent):
+    """A queued call starts; a tool runs outside any thought or as an item of a batch; a retry."""
+
+    type: Literal["tool_call_started"] = "tool_call_started"
+    name: Words
+    arguments: Words | None = None
+    provider_call_id: Words | None = None
+    tool_type: Words | None = None
+    position: Position | None = None
+    """The place in the round, or in the batch."""
+    attempt: Attempt = 1
+    effective_arguments: Words | None = None
+    """What this attempt is called with, where hooks changed the arguments."""
+    forged_arguments: Several[Words] = ()
+    """The hidden parameters that somebody but the runtime tried to give: their names."""
+
+
+class ToolCallFinished(_ToolCallEvent, _Ending):
+    """One tool ended, after its last attempt; not when the slowest of its batch did."""
+
+    type: Literal["tool_call_finished"] = "tool_call_finished"
+    result: Words | None = None
+    """What it returned, as text, usually JSON."""
+    attempt: Attempt = 1
+    forged_arguments: Several[Words] = ()
+    """The hidden parameters that somebody but the runtime tried to give: their names."""
+    short_circuited_by: Words | None = None
+    """The hook that answered in the tool's place."""
+    state_changes: JsonArray | None = None
+    """What it changed in the session's state."""
+    still_running: Annotated[bool | None, AfterValidator(_true_or_none)] = None
+    """True where it is given up on and its tool goes on regardless."""
+
+
+class LateEndNoted(_ToolCallEvent):
+    """A call that was recorded as timed out ended after all. Its status stays as it is."""
+
+    type: Literal["late_end_noted"] = "late_end_noted"
+    status: EndingStatus
+    """How it ended."""
+    result: Words | None = None
+    """What it returned, or the error that it raised."""
+
+
+Event = (
+    PlanStarted
+    | PlanFinished
+    | StepStarted
+    | StepFinished
+    | ThoughtStarted
+    | ThoughtRecorded
+    | ToolCallStarted
+    | ToolCallFinished
+    | LateEndNoted
+)
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+"""Validates one event from Python or JSON and writes it as JSON (`dump_json(by_alias=True)`)."""
+
+
+def event_json(event: Event) -> bytes:
+    """Return an event in its wire form: one line of JSON, UTF-8, nulls left out."""
+    return event.model_dump_json(by_alias=True, exclude_none=True).encode()

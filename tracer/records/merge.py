@@ -1,0 +1,345 @@
+"""How events become records: the partial records of each event, and the rules that merge them.
+
+Every store applies the same rules, so that any permutation, split or repetition of the same events
+produces the same records. The definition of each field in `tracer.records.record_classes` states
+its rule. The memory store and the reduction of a batch apply the rules in Python (`merged`); the
+Postgres store generates its SQL from them. `docs/protocol.md` shows the table to other languages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from operator import gt, lt
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from tracer.records.events import (
+    ChosenToolCall,
+    Event,
+    LateEndNoted,
+    PlanFinished,
+    PlannedStep,
+    PlanStarted,
+    StepFinished,
+    StepStarted,
+    ThoughtRecorded,
+    ThoughtStarted,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from tracer.records.record_classes import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Kind, Merge, Record
+from tracer.records.status import Reason, Status
+from tracer.redaction.masked_fields import masked_places
+
+Fields = dict[str, Any]
+"""Some fields of a record, by their names in its class. A missing field is null."""
+
+Key = tuple[UUID, UUID]
+"""Identifies a record of one kind in a project: the run's id and the record's own."""
+
+PartialRecord = tuple[Kind, Key, Fields]
+"""Some fields of one record."""
+
+Reduced = dict[Kind, dict[Key, Fields]]
+"""At most one version of each record, by kind and key."""
+
+
+@dataclass(frozen=True)
+class MergeRules:
+    """The fields of one kind of record, by the rule that they merge by (`Merge`).
+
+    Two versions merge field by field, null being less than everything, text compared by its
+    UTF-8 bytes, a status by its rank.
+    """
+
+    id_field: str
+    """The record's own id."""
+    greatest: tuple[str, ...]
+    least: tuple[str, ...]
+    ending: tuple[str, ...]
+    latest: tuple[str, ...]
+    late: tuple[str, ...]
+    union: tuple[str, ...]
+
+    @cached_property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The tuples: of each, one version's stays as a whole."""
+        return tuple(group for group in (self.ending, self.latest, self.late) if group)
+
+    @cached_property
+    def outdoes(self) -> dict[str, Callable[[Any, Any], bool]]:
+        """What says of each field that merges by itself whether a value replaces another."""
+        return dict.fromkeys(self.greatest, gt) | dict.fromkeys(self.least, lt)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Every field that events can fill, the id aside."""
+        return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
+
+
+_ENDING = (
+    *("status", "finished_at", "reason", "*"),
+    *("error_type", "error_message", "error_stack"),
+    *("short_circuited_by", "state_changes", "still_running"),
+)
+"""The order in which endings are compared. `*`: all other fields, in the order of definition."""
+
+
+def _rules(kind: Kind, id_field: str) -> MergeRules:
+    """Return the rules that the fields of a record class state, its own fields first."""
+    names: dict[Merge, list[str]] = {rule: [] for rule in Merge}
+    fields = ALL_RECORDS[kind].model_fields
+    for name in sorted(fields, key=Record.model_fields.__contains__):
+        if kind is Kind.RUN and name in FROM_ROOT_PLAN:
+            continue
+        for rule in fields[name].metadata:
+            if isinstance(rule, Merge):
+                names[rule].append(name)
+    names[Merge.ENDING].sort(key=lambda name: _ENDING.index(name if name in _ENDING else "*"))
+    return MergeRules(id_field, **{rule.value: tuple(names[rule]) for rule in Merge})
+
+
+RULES: dict[Kind, MergeRules] = {
+    kind: _rules(kind, id_field)
+    for kind, id_field in [
+        (Kind.RUN, "root_plan_id"),
+        (Kind.PLAN, "plan_id"),
+        (Kind.STEP, "step_id"),
+        (Kind.THINK_ACT, "think_act_id"),
+        (Kind.TOOL_CALL, "tool_call_id"),
+    ]
+}
+
+
+LINKS = {
+    Kind.RUN: {},
+    Kind.PLAN: {
+        "parent_plan_id": Kind.PLAN,
+        "tool_call_id": Kind.TOOL_CALL,
+        "opened_by_step_id": Kind.STEP,
+    },
+    Kind.STEP: {"plan_id": Kind.PLAN},
+    Kind.THINK_ACT: {"step_id": Kind.STEP},
+    Kind.TOOL_CALL: {
+        "step_id": Kind.STEP,
+        "think_act_id": Kind.THINK_ACT,
+        "parent_tool_call_id": Kind.TOOL_CALL,
+    },
+}
+"""The kind of record that each link of a record refers to."""
+
+
+def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
+    """Yield what events state about their records and others; parents are placeholders."""
+    for event in events:
+        for kind, record_id, fields in chain([_own_record(event)], _other_records(event)):
+            yield kind, (event.root_plan_id, record_id), with_places(kind, fields)
+
+
+def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a record, and where they have masks besides the places that they name.
+
+    Args:
+        kind: The kind of record.
+        fields: Some fields of it; they are changed.
+    """
+    if places := masked_places(fields, TEXTS[kind]):
+        fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
+    return fields
+
+
+def merge_records(records: Iterable[PartialRecord]) -> Reduced:
+    """Merge partial records into one version of each record."""
+    result: Reduced = {kind: {} for kind in Kind}
+    for kind, key, fields in records:
+        kept = result[kind].setdefault(key, fields)
+        if kept is not fields:
+            _merge_into(kind, kept, fields)
+    return result
+
+
+_Record = tuple[Kind, UUID, Fields]
+"""Some fields of a record of the event's run."""
+
+_KINDS: dict[type[BaseModel], Kind] = {
+    PlanStarted: Kind.PLAN,
+    PlanFinished: Kind.PLAN,
+    PlannedStep: Kind.STEP,
+    StepStarted: Kind.STEP,
+    StepFinished: Kind.STEP,
+    ThoughtStarted: Kind.THINK_ACT,
+    ThoughtRecorded: Kind.THINK_ACT,
+    ChosenToolCall: Kind.TOOL_CALL,
+    ToolCallStarted: Kind.TOOL_CALL,
+    ToolCallFinished: Kind.TOOL_CALL,
+    LateEndNoted: Kind.TOOL_CALL,
+}
+"""The kind of record that each class of event, or of an event's parts, describes."""
+
+
+_SHARED = {
+    (source, kind): [name for name in rules.fields if name in source.model_fields]
+    for source in _KINDS
+    for kind, rules in RULES.items()
+}
+"""The fields that an event, or a part of one, and a kind of record have in common."""
+
+
+def _shared(source: BaseModel, kind: Kind) -> Fields:
+    return {name: getattr(source, name) for name in _SHARED[type(source), kind]}
+
+
+def _own_record(event: Event) -> _Record:
+    kind = _KINDS[type(event)]
+    fields = _shared(event, kind)
+    match event:
+        case LateEndNoted():
+            fields |= {
+                "status": Status.UNKNOWN,
+                "result": None,
+                "late_finished_at": event.at,
+                "late_status": event.status,
+                "late_result": event.result,
+            }
+        case PlanFinished() | StepFinished() | ThoughtRecorded() | ToolCallFinished():
+            fields["finished_at"] = event.at
+            if event.error is not None:
+                fields["error_type"] = event.error.type
+                fields["error_message"] = event.error.message
+                fields["error_stack"] = event.error.stack
+        case _:
+            fields["status"] = Status.RUNNING
+            fields["started_at"] = event.at
+    if "forged_arguments" in fields:
+        fields["forged_arguments"] = sorted(set(fields["forged_arguments"]))
+    return kind, getattr(event, RULES[kind].id_field), fields
+
+
+def _other_records(event: Event) -> Iterator[_Record]:
+    recorder = {"recorder_id": event.recorder_id}
+    if event.plan_id != event.root_plan_id:
+        # So that the run can be read if its root plan never arrives.
+        yield Kind.PLAN, event.root_plan_id, {"status": Status.UNKNOWN}
+    match event:
+        case PlanStarted():
+            yield from _around_plan(event, recorder)
+        case PlanFinished():
+            for step_id in event.not_reached_step_ids:
+                fields = {
+                    **recorder,
+                    "plan_id": event.plan_id,
+                    "status": Status.CANCELLED,
+                    "reason": Reason.NOT_REACHED.value,
+                    "finished_at": event.at,
+                }
+                yield Kind.STEP, step_id, fields
+        case StepStarted() | StepFinished():
+            yield Kind.PLAN, event.plan_id, {"status": Status.UNKNOWN}
+        case _:
+            yield Kind.PLAN, event.plan_id, {"status": Status.UNKNOWN}
+            step = {"status": Status.UNKNOWN, "plan_id": event.plan_id}
+            yield Kind.STEP, event.step_id, step
+            yield from _around_call(event, recorder)
+
+
+def _around_call(
+    event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
+    recorder: Fields,
+) -> Iterator[_Record]:
+    """Yield the calls that a round chose, or what a call was made by."""
+    links = {"step_id": event.step_id}
+    if isinstance(event, ThoughtRecorded):
+        for position, call in enumerate(event.tool_calls):
+            starts = call.status is Status.RUNNING
+            fields = {
+                **_shared(call, Kind.TOOL_CALL),
+                **recorder,
+                **links,
+                "think_act_id": event.think_act_id,
+                "position": position,
+                "started_at": event.at if starts else None,
+                "attempt": 1 if starts else None,
+            }
+            yield Kind.TOOL_CALL, call.tool_call_id, fields
+    elif not isinstance(event, ThoughtStarted):
+        above = {Kind.THINK_ACT: event.think_act_id, Kind.TOOL_CALL: event.parent_tool_call_id}
+        for kind, record_id in above.items():
+            if record_id is not None:
+                yield kind, record_id, {"status": Status.UNKNOWN, **links}
+
+
+def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
+    """Yield the run of a root plan or what a sub-plan was opened by, and the plan's steps."""
+    if event.parent_plan_id is None:
+        run = _shared(event, Kind.RUN)
+        yield Kind.RUN, event.plan_id, {**run, "tags": sorted(set(event.tags))}
+    else:
+        yield Kind.PLAN, event.parent_plan_id, {"status": Status.UNKNOWN}
+    if event.tool_call_id is not None:
+        yield Kind.TOOL_CALL, event.tool_call_id, {"status": Status.UNKNOWN}
+    if event.opened_by_step_id is not None:
+        step = {"status": Status.UNKNOWN, "plan_id": event.parent_plan_id}
+        yield Kind.STEP, event.opened_by_step_id, step
+    for position, planned in enumerate(event.steps):
+        fields = {
+            **_shared(planned, Kind.STEP),
+            **recorder,
+            "status": Status.PENDING,
+            "plan_id": event.plan_id,
+            "position": position,
+        }
+        yield Kind.STEP, planned.step_id, fields
+
+
+def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Kind, UUID, Fields]]:
+    """Yield placeholders of the records that a record refers to, and of the root plan.
+
+    Args:
+        kind: The record's kind.
+        root_plan_id: Its run.
+        fields: Its fields.
+    """
+    yield Kind.PLAN, root_plan_id, {"status": Status.UNKNOWN}
+    for link, above in LINKS[kind].items():
+        if fields.get(link) is not None:
+            yield above, fields[link], {"status": Status.UNKNOWN}
+
+
+def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
+    """Return the merger of two versions of one record; neither is changed."""
+    result = dict(one)
+    _merge_into(kind, result, other)
+    return result
+
+
+def _merge_into(kind: Kind, kept: Fields, other: Fields) -> None:
+    rules = RULES[kind]
+    for field, value in other.items():
+        outdoes = rules.outdoes.get(field)
+        if outdoes is None or value is None:
+            continue
+        if kept.get(field) is None or outdoes(value, kept[field]):
+            kept[field] = value
+    for group in rules.groups:
+        if _is_greater(group, other, kept):
+            for field in group:
+                kept[field] = other.get(field)
+    for field in rules.union:
+        kept[field] = sorted({*(kept.get(field) or ()), *(other.get(field) or ())})
+
+
+def _is_greater(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
+    """Return whether the one's tuple is greater than the other's."""
+    for field in group:
+        mine, theirs = one.get(field), other.get(field)
+        if mine is theirs or mine == theirs:
+            continue
+        if mine is None or theirs is None:
+            return theirs is None
+        return mine.rank > theirs.rank if isinstance(mine, Status) else bool(mine > theirs)
+    return False

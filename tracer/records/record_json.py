@@ -1,0 +1,258 @@
+"""A record as a JSON object, and back: what exports are made of.
+
+The names are those of the REST API, and so are times and numbers. Everything of a record is there
+but `projectId` and `revision`, which are one database's own; `status` is the one that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.alias_generators import to_camel
+
+from tracer.errors import BadRequest
+from tracer.records.events import (
+    FROM_THE_WIRE,
+    Attempt,
+    CostUsd,
+    Moment,
+    Position,
+    Several,
+    Tokens,
+    Words,
+)
+from tracer.records.input_errors import why_invalid
+from tracer.records.merge import RULES, Fields, Key, Reduced, merged, parents
+from tracer.records.record_classes import ALL_RECORDS, RECORDS, Int64, Kind, Run
+from tracer.records.status import Status
+
+_ERROR = ("error_type", "error_message", "error_stack")
+_OF_THE_DATABASE = ("project_id", "revision")
+
+
+@dataclass(frozen=True)
+class ExportedRecord:
+    """What an export says of a record."""
+
+    kind: Kind
+    root_plan_id: UUID
+    record_id: UUID
+    fields: Fields
+    """By the names in `tracer.records.record_classes`; of a run its `source` too."""
+
+
+def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:
+    """Return the names of a record's fields, the ids first."""
+    left_out = (*_OF_THE_DATABASE, *_ERROR)
+    names = ("root_plan_id", RULES[kind].id_field, *record.model_fields)
+    return tuple(name for name in dict.fromkeys(names) if name not in left_out)
+
+
+_FIELDS = {kind: _own_fields(kind, record) for kind, record in ALL_RECORDS.items()}
+_NAMES = {name: to_camel(name) for fields in _FIELDS.values() for name in fields}
+
+
+def record_json(kind: Kind, record: Any) -> bytes:
+    """Return a record below the run (`tracer.store.AnyRecord`) as a JSON object on one line."""
+    error = [getattr(record, name) for name in _ERROR]
+    shown = None if error == [None] * 3 else dict(zip(_Error.model_fields, error, strict=True))
+    return _dumped({**_shown(kind, record), "error": shown})
+
+
+def run_json(run: Run, source: str, is_agent_work: bool) -> bytes:
+    """Return a run as a JSON object on one line.
+
+    Args:
+        run: The run.
+        source: `events`, or `spans` that its records are projected from.
+        is_agent_work: Whether the list of runs shows it without being asked.
+    """
+    return _dumped({**_shown(Kind.RUN, run), "source": source, "isAgentWork": is_agent_work})
+
+
+def _shown(kind: Kind, record: Any) -> dict[str, Any]:
+    fields = {_NAMES[name]: getattr(record, name) for name in _FIELDS[kind]}
+    return {"kind": kind, **fields}
+
+
+def _dumped(fields: dict[str, Any]) -> bytes:
+    return orjson.dumps(fields, default=_number, option=orjson.OPT_UTC_Z)
+
+
+def _number(cost: Any) -> float | str:
+    """Return a cost as the API does, or as text where a float cannot hold it."""
+    assert isinstance(cost, Decimal)
+    as_float = float(cost)
+    return as_float if Decimal(repr(as_float)) == cost else format(cost.normalize(), "f")
+
+
+class _Error(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    type: Words | None = None
+    message: Words | None = None
+    stack: Words | None = None
+
+
+_BY_ANNOTATION: dict[Any, Any] = {
+    str | None: Words | None,
+    list[str]: Several[Words],
+    datetime | None: Moment | None,
+    int | None: Position | None,
+    Int64 | None: Tokens | None,
+    Decimal | None: CostUsd | None,
+}
+_BY_NAME: dict[str, Any] = {"attempt": Attempt | None}
+"""What a field may hold, where its class does not say it exactly."""
+
+_OF_RUNS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_requested_at")
+"""What is read of a run: the rest is its root plan's, or adds up from below."""
+
+
+def _shape(kind: Kind) -> type[BaseModel]:
+    """Return the class that checks an exported record of this kind."""
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
+    for name in _FIELDS[kind]:
+        field = ALL_RECORDS[kind].model_fields[name]
+        type_ = _BY_NAME.get(name) or _BY_ANNOTATION.get(field.annotation, field.annotation)
+        default = ... if field.is_required() else field.get_default(call_default_factory=True)
+        fields[name] = (type_, default)
+        if kind is Kind.RUN and name not in _OF_RUNS:
+            fields[name] = (Any, None)
+    if kind is Kind.RUN:
+        fields |= {"source": (Literal["events", "spans"], ...), "is_agent_work": (bool, True)}
+    else:
+        fields["error"] = (_Error | None, None)
+    config = ConfigDict(extra="forbid", alias_generator=to_camel)
+    shape: type[BaseModel] = create_model(f"Exported_{kind}", __config__=config, **fields)
+    return shape
+
+
+_SHAPES = {kind: _shape(kind) for kind in Kind}
+
+
+def read_record(sent: Any) -> ExportedRecord:
+    """Return the record that the JSON object `sent` says.
+
+    Raises:
+        BadRequest: It is none; the sentence quotes nothing of it.
+    """
+    kind = sent.get("kind") if isinstance(sent, dict) else None
+    if not isinstance(kind, str) or kind not in _SHAPES:
+        raise BadRequest(f"kind: write one of {', '.join(Kind)} or span.")
+    try:
+        said = _SHAPES[Kind(kind)].model_validate(sent, context=FROM_THE_WIRE)
+    except ValidationError as error:
+        raise BadRequest(why_invalid(error)) from None
+    except RecursionError:
+        raise BadRequest("It nests too deep.") from None
+    return _exported(Kind(kind), {name: getattr(said, name) for name in type(said).model_fields})
+
+
+def _exported(kind: Kind, fields: Fields) -> ExportedRecord:
+    del fields["kind"]
+    root_plan_id = fields.pop("root_plan_id")
+    if kind is Kind.RUN:
+        read = {name: fields[name] for name in (*_OF_RUNS, "source") if name in fields}
+        return ExportedRecord(kind, root_plan_id, root_plan_id, _listed(kind, read))
+    error = fields.pop("error") or _Error()
+    fields |= dict(zip(_ERROR, (error.type, error.message, error.stack), strict=True))
+    record_id = fields.pop(RULES[kind].id_field)
+    why = _misplaced(kind, root_plan_id, record_id, fields)
+    if why is not None:
+        raise BadRequest(why)
+    return ExportedRecord(kind, root_plan_id, record_id, _listed(kind, fields))
+
+
+def _listed(kind: Kind, fields: Fields) -> Fields:
+    return fields | {name: sorted(set(fields[name])) for name in RULES[kind].union}
+
+
+def _misplaced(kind: Kind, root_plan_id: UUID, record_id: UUID, fields: Fields) -> str | None:
+    """Return what is wrong with a record's links: the constraints of the tables, in words."""
+    if kind is Kind.PLAN:
+        opener = fields["tool_call_id"] or fields["opened_by_step_id"]
+        if record_id == root_plan_id:
+            is_placed = fields["parent_plan_id"] or opener
+            return "A root plan has no parent and no opener." if is_placed else None
+        if fields["started_at"] and not (fields["parent_plan_id"] and opener):
+            return "A sub-plan that started names its parentPlanId and what opened it."
+        if fields["parent_plan_id"] == record_id:
+            return "A plan is not its own parent."
+        return None
+    link = "plan_id" if kind is Kind.STEP else "step_id"
+    if fields[link] is None and fields["status"] is not Status.UNKNOWN:
+        return f"Only a placeholder, status unknown, has no {to_camel(link)}."
+    if kind is Kind.TOOL_CALL and fields["parent_tool_call_id"] == record_id:
+        return "A tool call is not an item of itself."
+    return None
+
+
+def reduce_records(records: Collection[ExportedRecord]) -> Reduced:
+    """Return what exports say of each record, their runs and the parents that they name included.
+
+    A run is as old as the oldest of its records. What is named only has no `recorded_at`.
+    """
+    reduced: Reduced = {kind: {} for kind in Kind}
+    for each in records:
+        run_id = each.root_plan_id
+        _add(reduced, Kind.RUN, (run_id, run_id), {"recorded_at": each.fields["recorded_at"]})
+        _add(reduced, each.kind, (run_id, each.record_id), each.fields)
+    for each in records:
+        run_id = each.root_plan_id
+        for kind, record_id, fields in parents(each.kind, run_id, each.fields):
+            reduced[kind].setdefault((run_id, record_id), fields)
+    return reduced
+
+
+def _add(reduced: Reduced, kind: Kind, key: Key, fields: Fields) -> None:
+    earlier = reduced[kind].get(key)
+    reduced[kind][key] = fields if earlier is None else merged_whole(kind, earlier, fields)
+
+
+def merged_whole(kind: Kind, one: Fields, other: Fields) -> Fields:
+    """Return the merger of two versions of a record, with what no event can say of it."""
+    whole = merged(kind, one, other)
+    for name in LEAST[kind]:
+        values = [fields[name] for fields in (one, other) if fields.get(name) is not None]
+        whole[name] = min(values, default=None)
+    times = [fields["abandoned_at"] for fields in (one, other) if fields.get("abandoned_at")]
+    whole.pop("abandoned_at", None)
+    if times and not whole["status"].is_ending:
+        whole["abandoned_at"] = min(times)
+    if kind in INFERRED:
+        whole["inferred"] = bool(one.get("inferred") or other.get("inferred"))
+        evidence = [fields.get("inferred_from") or "" for fields in (one, other)]
+        whole["inferred_from"] = max(evidence) or None
+    return whole
+
+
+LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
+    Kind.RUN: ("recorded_at", "cancel_requested_at")
+}
+"""Times that no event contains. The earlier one wins."""
+
+
+def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
+    """Return which recorders are dead in which runs, according to exported records.
+
+    Returns:
+        For each abandoned record the run, the recorder that it names, and its `abandoned_at`.
+    """
+    return [
+        (run_id, version.get("recorder_id"), version["abandoned_at"])
+        for kind in RECORDS
+        for (run_id, _), version in reduced[kind].items()
+        if version.get("abandoned_at") and version.get("status") in (Status.PENDING, Status.RUNNING)
+    ]
+
+
+INFERRED = {kind for kind, record in RECORDS.items() if "inferred" in record.model_fields}
+"""The kinds of record that say whether their place was reconstructed."""

@@ -1,0 +1,1 @@
+"""A store that writes to a server over HTTP."""

@@ -1,0 +1,456 @@
+"""Writing to a tracer server over HTTP: for programs that have no database of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from http import HTTPStatus
+from typing import Any, TypeVar
+from uuid import UUID
+
+import httpx2
+import orjson
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from tracer.errors import (
+    BadRequest,
+    RecordNotFound,
+    RunNotActive,
+    SchemaOutOfDate,
+    StoreUnavailable,
+)
+from tracer.otel.otlp.blocks import TraceSpans, single_spans
+from tracer.records.events import Event, event_json
+from tracer.records.leases import Lease
+from tracer.records.record_classes import Run
+from tracer.records.status import ABANDONED, Status
+from tracer.redaction import Redaction
+from tracer.storage.write_redaction import Admission
+from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
+from tracer.text import storable
+
+CONNECT_SECONDS = 2.0
+"""How long a server that is down may keep a write waiting."""
+
+ANSWER_SECONDS = 30.0
+"""How long the server may take to answer, or to take in more of what is sent."""
+
+PACKED_BYTES = 16 * 2**10
+"""From which size on a request is packed."""
+
+WISHES_AT_ONCE = 100
+"""How many runs are asked about in one request: their ids stand in its address."""
+
+_OTLP = "application/x-protobuf"
+_SLICE_BYTES = 64 * 2**10
+_DETAIL_CHARACTERS = 200
+"""How much of a server's own explanation is repeated in errors and logs."""
+
+_CHECK_ADDRESS = "Check that the server runs and that TRACER_URL is its address."
+_CHECK_KEY = "Check TRACER_API_KEY."
+
+_ENDED = {status for status in Status if status.is_ending}
+
+Sent = TypeVar("Sent")
+Numbered = tuple[int, Sent]
+"""An event as JSON with its index, or the spans of a trace with the index of the first."""
+
+
+class _Wishes(BaseModel):
+    root_plan_ids: set[UUID] = Field(alias="rootPlanIds")
+
+
+class _Lease(BaseModel):
+    recorder_id: UUID = Field(alias="recorderId")
+    seen_at: datetime = Field(alias="seenAt")
+    length: timedelta = Field(alias="leaseSeconds")
+
+
+class _Plan(BaseModel):
+    status: str
+    user_request: str | None = Field(alias="userRequest")
+    summary: str | None
+
+
+class _Problem(BaseModel):
+    code: str
+    detail: str = ""
+
+
+class _RefusedAsAWhole(Exception):
+    """The server refuses all that was sent together; parts of it may be taken."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+
+
+_ANSWER = TypeAdapter(WriteAnswer)
+_ERASURE = TypeAdapter(Erasure)
+
+
+class HttpWriter:
+    """`tracer.store.TraceWriter` over the REST API, and what a launcher reads of it.
+
+    It never tries again by itself: the recorder does. It connects directly, whatever proxies the
+    environment names for other traffic; give a transport with a proxy where one is needed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        redaction: Redaction | None = None,
+    ) -> None:
+        """Name the server; nothing is connected yet.
+
+        Args:
+            url: Where it is, such as `http://127.0.0.1:8420`.
+            api_key: Sent with each request, where the server wants one.
+            transport: Carries the requests; unless given, connections of its own.
+            redaction: What masks secrets in spans; None: the standard. Events are masked by whoever
+                records them.
+        """
+        self._admission = Admission(redaction)
+        self._url = url
+        self._has_key = api_key is not None
+        self._client = httpx2.AsyncClient(
+            base_url=url,
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            trust_env=False,
+            transport=transport or httpx2.AsyncHTTPTransport(verify=ssl.create_default_context()),
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; see `TraceWriter.write`."""
+        refused: list[Refusal] = []
+        lines: list[Numbered[bytes]] = []
+        for index, event in enumerate(events):
+            try:
+                lines.append((index, event_json(event)))
+            except ValueError as error:
+                detail = f"It cannot be written as JSON: {type(error).__name__}."
+                refused.append(Refusal(index, "not_storable", detail))
+        refused += await self._divided(lines, self._write, lambda line: [line])
+        return WriteAnswer.without(refused, events)
+
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
+        sent: list[Numbered[TraceSpans]] = []
+        count = 0
+        for trace in self._admission.traces(traces):
+            sent.append((count, trace))
+            count += trace.count
+        refused = await self._divided(sent, self._write_spans, _single_spans)
+        return WriteAnswer.without(refused, range(count))
+
+    async def _divided(
+        self,
+        sent: list[Numbered[Sent]],
+        write: Callable[[list[Numbered[Sent]]], Awaitable[list[Refusal]]],
+        parts_of: Callable[[Numbered[Sent]], list[Numbered[Sent]]],
+    ) -> list[Refusal]:
+        """Write `sent` in one request, or in smaller ones if the server rejects it as a whole.
+
+        Args:
+            sent: The items to write, in order.
+            write: Sends one request and returns the refusals.
+            parts_of: Divides an item that was rejected alone; an item that has no parts is
+                returned as it is.
+        """
+        if not sent:
+            return []
+        try:
+            return await write(sent)
+        except _RefusedAsAWhole as refusal:
+            if len(sent) == 1:
+                sent = parts_of(sent[0])
+            if len(sent) == 1:
+                return [Refusal(sent[0][0], refusal.code, refusal.detail)]
+        middle = len(sent) // 2
+        return [
+            *await self._divided(sent[:middle], write, parts_of),
+            *await self._divided(sent[middle:], write, parts_of),
+        ]
+
+    async def _write(self, lines: list[Numbered[bytes]]) -> list[Refusal]:
+        body = b"\n".join(line for _, line in lines)
+        response = await self._post("api/events", body, "application/x-ndjson")
+        content = self._content(response, HTTPStatus.OK)
+        try:
+            answer = _ANSWER.validate_json(content)
+            return [
+                Refusal(lines[each.index][0], each.code, each.detail) for each in answer.refused
+            ]
+        except (ValidationError, IndexError) as error:
+            raise self._unexpected(response) from error
+
+    async def _write_spans(self, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
+        # A concatenation of serialized messages is one message with the spans of all.
+        body = b"".join([trace.message for _, trace in sent])
+        response = await self._post("v1/traces", body, _OTLP)
+        content = self._content(response, HTTPStatus.OK)
+        try:
+            refused = ExportTraceServiceResponse.FromString(content).partial_success
+        except DecodeError as error:
+            raise self._unexpected(response) from error
+        if refused.rejected_spans:
+            # The standard has one text for all, and no place for codes: see `api.traces.otlp`.
+            found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
+            reasons = [
+                Refusal(sent[0][0] + int(each["place"] or 0), each["code"], each["detail"])
+                for each in found
+                if each is not None
+            ]
+            if len(reasons) == refused.rejected_spans:
+                return reasons
+            if not reasons:
+                raise self._unexpected(response)
+            # It names the first ones only.
+            count = sum(trace.count for _, trace in sent)
+            if len(sent) == 1 and refused.rejected_spans == count and _have_one_code(reasons):
+                return [replace(reasons[0], index=sent[0][0] + place) for place in range(count)]
+            raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
+        return []
+
+    async def _post(self, path: str, body: bytes, content_type: str) -> httpx2.Response:
+        headers = {"Content-Type": content_type}
+        if len(body) >= PACKED_BYTES:
+            body = await _packed(body)
+            headers["Content-Encoding"] = "gzip"
+        response = await self._ask("POST", path, content=body, headers=headers)
+        if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
+        # An answer in OTLP has no code; this is the only reason why `v1/traces` answers 422.
+        is_otlp = response.headers.get("content-type") == content_type == _OTLP
+        if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (
+            is_otlp or _code(response) == "too_many_secrets"
+        ):
+            raise _RefusedAsAWhole("too_many_secrets", "The server does not mask so many secrets.")
+        return response
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        response = await self._ask("POST", f"api/recorders/{recorder_id}/lease")
+        content = self._content(response, HTTPStatus.OK)
+        try:
+            return Lease(**_Lease.model_validate_json(content).model_dump())
+        except ValidationError as error:
+            raise self._unexpected(response) from error
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        response = await self._ask("DELETE", f"api/runs/{root_plan_id}")
+        if _code(response) == "not_found":
+            raise RecordNotFound("run", root_plan_id)
+        self._content(response, HTTPStatus.NO_CONTENT)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        response = await self._ask("DELETE", "api/subjects", params={"subject": storable(subject)})
+        if (problem := _problem(response)) is not None and problem.code == "bad_request":
+            raise BadRequest(problem.detail)
+        try:
+            return _ERASURE.validate_json(self._content(response, HTTPStatus.OK))
+        except ValidationError as error:
+            raise self._unexpected(response) from error
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        response = await self._ask("POST", f"api/runs/{root_plan_id}/cancel")
+        match _code(response):
+            case "not_found":
+                raise RecordNotFound("run", root_plan_id)
+            case "run_not_active":
+                raise RunNotActive()
+        content = self._content(response, HTTPStatus.ACCEPTED)
+        try:
+            return _run(content)
+        except ValueError as error:
+            raise self._unexpected(response) from error
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return those of the runs that somebody wished to be cancelled or deleted.
+
+        Raises:
+            StoreUnavailable: The server does not answer.
+        """
+        found: set[UUID] = set()
+        asked = [str(each) for each in root_plan_ids]
+        for begin in range(0, len(asked), WISHES_AT_ONCE):
+            some = asked[begin : begin + WISHES_AT_ONCE]
+            response = await self._ask("GET", "api/cancel-requests", params={"rootPlanId": some})
+            content = self._content(response, HTTPStatus.OK)
+            try:
+                found |= _Wishes.model_validate_json(content).root_plan_ids
+            except ValidationError as error:
+                raise self._unexpected(response) from error
+        return found
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`.
+
+        Takes one request for each run, and a key with the `read` scope.
+
+        Raises:
+            StoreUnavailable: The server does not answer, or refuses the key.
+        """
+        found = []
+        for run_id in root_plan_ids:
+            response = await self._ask("GET", f"api/plans/{run_id}")
+            if _code(response) == "not_found":
+                continue
+            content = self._content(response, HTTPStatus.OK)
+            try:
+                plan = _Plan.model_validate_json(content)
+            except ValidationError as error:
+                raise self._unexpected(response) from error
+            if plan.status in _ENDED and plan.user_request is not None:
+                answer = plan.summary if plan.status == Status.SUCCEEDED else None
+                found.append(Exchange(run_id, plan.user_request, answer))
+        return found
+
+    async def _ask(self, method: str, path: str, **request: Any) -> httpx2.Response:
+        try:
+            return await self._client.request(method, path, **request)
+        except httpx2.HTTPError as error:
+            raise self._unavailable(_problem_of(error), _CHECK_ADDRESS) from error
+
+    def _unavailable(self, problem: str, what_to_do: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"The server at {self._url} cannot be used: {problem}. {what_to_do}",
+            problem=problem,
+            what_to_do=what_to_do,
+            address=self._url,
+        )
+
+    def _unexpected(self, response: httpx2.Response) -> StoreUnavailable:
+        """Return the error for a response that does not answer for the events.
+
+        The server may still have stored them.
+        """
+        status = response.status_code
+        problem = _problem(response)
+        detail = "" if problem is None else problem.detail[:_DETAIL_CHARACTERS].rstrip(".")
+        what_to_do = "Check the server's log."
+        match status:
+            case HTTPStatus.UNAUTHORIZED if not self._has_key:
+                detail, what_to_do = "the server requires a key and none was sent", _CHECK_KEY
+            case HTTPStatus.UNAUTHORIZED:
+                detail, what_to_do = "the server does not accept this key", _CHECK_KEY
+            case HTTPStatus.FORBIDDEN:
+                detail, what_to_do = detail or "the server does not allow this key", _CHECK_KEY
+            case HTTPStatus.TOO_MANY_REQUESTS:
+                what_to_do = "Wait: the recorder tries again."
+            case _ if problem is None:
+                detail, what_to_do = "this is not the answer of a tracer server", _CHECK_ADDRESS
+        return self._unavailable(f"{status}: {detail}", what_to_do)
+
+    def _content(self, response: httpx2.Response, wanted: HTTPStatus) -> bytes:
+        """Return a response's content.
+
+        Raises:
+            SchemaOutOfDate: The server's database lacks migrations.
+            StoreUnavailable: The response has another status than the wanted one.
+        """
+        if response.status_code == wanted:
+            return response.content
+        if _code(response) == "schema_out_of_date":
+            raise SchemaOutOfDate()
+        raise self._unexpected(response)
+
+
+_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \(span (?P<place>\d+)\))?")
+
+
+def _have_one_code(refused: Sequence[Refusal]) -> bool:
+    return len({each.code for each in refused}) == 1
+
+
+def _single_spans(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
+    first, trace = sent
+    return list(enumerate(single_spans(trace), first))
+
+
+async def _packed(body: bytes) -> bytes:
+    """Return `body` as gzip. The agent goes on meanwhile."""
+    packer = zlib.compressobj(level=1, wbits=16 + zlib.MAX_WBITS)
+    packed = []
+    for begin in range(0, len(body), _SLICE_BYTES):
+        packed.append(packer.compress(body[begin : begin + _SLICE_BYTES]))
+        # Not in a thread instead: all may be taken by tools that wait for us.
+        await asyncio.sleep(0)
+    return b"".join([*packed, packer.flush()])
+
+
+def _problem_of(error: httpx2.HTTPError) -> str:
+    """Return what happened to a request, in a few words."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"no connection within {CONNECT_SECONDS:g} s"
+    if isinstance(error, httpx2.TimeoutException):
+        return f"no answer within {ANSWER_SECONDS:g} s"
+    cause = _system_error(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the TLS certificate was rejected: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"the TLS connection failed: {cause.reason}"
+    if isinstance(cause, socket.gaierror):
+        return f"the name {error.request.url.host!r} cannot be resolved"
+    if cause is not None and cause.errno is not None:
+        return os.strerror(cause.errno).lower()  # asyncio's own text repeats the address
+    if isinstance(error, httpx2.RemoteProtocolError):
+        return "the server closed the connection, or does not speak HTTP"
+    return f"the connection failed ({type(error).__name__})"
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    """Return the operating system's error that caused another one."""
+    while error is not None:
+        if isinstance(error, BaseExceptionGroup):  # one for each address of a name
+            error = error.exceptions[0]
+        elif isinstance(error, OSError) and error.errno:
+            return error
+        else:
+            error = error.__cause__ or error.__context__
+    return None
+
+
+def _code(response: httpx2.Response) -> str | None:
+    """Return the code of the problem that a response tells; None where it tells none."""
+    problem = _problem(response)
+    return None if problem is None else problem.code
+
+
+def _problem(response: httpx2.Response) -> _Problem | None:
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        return _Problem.model_validate_json(response.content)
+    except ValidationError:
+        return None
+
+
+def _run(content: bytes) -> Run:
+    sent = orjson.loads(content)
+    fields = {name: sent[to_camel(name)] for name in Run.model_fields if to_camel(name) in sent}
+    if fields.get("status") == ABANDONED:
+        fields["status"] = Status.RUNNING  # shown so for a run that is open
+    return Run.model_validate(fields)

@@ -1,0 +1,1 @@
+"""The memory store: the plain reading of the contract."""

@@ -1,0 +1,130 @@
+"""Leases in memory: the plain reading of what `postgres_leases` does in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tracer.records.events import Event
+from tracer.records.leases import MOST_LATE, Lease, LeaseTerms
+from tracer.records.record_classes import Kind
+from tracer.storage.memory.runs import KeptRun, is_unfinished
+
+
+@dataclass
+class _KeptLease:
+    lease: Lease
+    lag: timedelta | None
+
+
+class MemoryLeases:
+    """Who lives, and what of the dead is open."""
+
+    def __init__(self, terms: LeaseTerms) -> None:
+        self._terms = terms
+        self._kept: dict[UUID, _KeptLease] = {}
+
+    def renew(
+        self,
+        recorder_id: UUID,
+        now: datetime,
+        at: datetime | None = None,
+        length: timedelta | None = None,
+    ) -> Lease:
+        """Renew a lease, or make it.
+
+        Args:
+            recorder_id: Whose.
+            now: What time it is.
+            at: When what tells of its life happened, by its own clock; None: now.
+            length: How long it lasts; None: as long as a recorder's.
+        """
+        seen_at = now
+        lag = None if at is None else now - at
+        before = self._kept.get(recorder_id)
+        if before is not None:
+            least = min((each for each in (before.lag, lag) if each is not None), default=None)
+            if lag is not None and least is not None:
+                seen_at -= min(lag - least, MOST_LATE)
+            lag = least
+            seen_at = max(seen_at, before.lease.seen_at)
+        lease = Lease(recorder_id, seen_at, length or self._terms.lease)
+        self._kept[recorder_id] = _KeptLease(lease, lag)
+        return lease
+
+    def renew_run(self, run_id: UUID, now: datetime) -> None:
+        """Renew the lease that a run has for work without a recorder."""
+        self.renew(run_id, now, length=self._terms.silence)
+
+    def note(self, events: Iterable[Event], now: datetime) -> None:
+        """Renew the leases of the recorders that wrote events; without one, those of the runs."""
+        for event in events:
+            if event.recorder_id is None:
+                self.renew_run(event.root_plan_id, now)
+            else:
+                self.renew(event.recorder_id, now, event.at)
+
+    def of_run(self, run: KeptRun) -> list[Lease]:
+        """Return the leases of the recorders that have unfinished records in a run."""
+        found = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
+        return sorted(found, key=lambda lease: lease.recorder_id)
+
+    def look_after(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
+        """Mark recorders as dead in the runs in which they left something unfinished, or as alive.
+
+        Args:
+            runs: The runs to look at.
+            since: A lease counts from this moment on at least.
+            now: The present moment.
+        """
+        for run in runs:
+            unfinished = _unfinished(run)
+            has_changed = False
+            for recorder_id in {*unfinished, *run.abandoned} & self._kept.keys():
+                lease = self._kept[recorder_id].lease
+                is_dead = max(lease.seen_at, since) + lease.length <= now
+                if not is_dead and lease.expires_at <= now:
+                    continue  # the reaper was away
+                before = run.abandoned.pop(recorder_id, None)
+                after = lease.expires_at if is_dead and recorder_id in unfinished else None
+                if after is not None:
+                    run.abandoned[recorder_id] = after
+                if after != before and recorder_id in unfinished:
+                    _raise(run, unfinished[recorder_id])
+                    has_changed = True
+            run.fields["revision"] += has_changed
+
+
+def mark_dead(run: KeptRun, recorder_id: UUID | None, abandoned_at: datetime) -> None:
+    """Mark a recorder as dead in a run since a time, or since an earlier one.
+
+    Args:
+        run: The run.
+        recorder_id: The recorder that its records name; None if they name none.
+        abandoned_at: The time.
+    """
+    whose = run.whose({"recorder_id": recorder_id})
+    before = run.abandoned.get(whose)
+    if before is None or abandoned_at < before:
+        run.abandoned[whose] = abandoned_at
+        _raise(run, _unfinished(run).get(whose, ()))
+        run.fields["revision"] += 1
+
+
+def _raise(run: KeptRun, places: Iterable[tuple[Kind, UUID]]) -> None:
+    """Give records the revision that comes after their run's."""
+    for kind, record_id in places:
+        fields = run.parts[kind][record_id]
+        run.parts[kind][record_id] = {**fields, "revision": run.fields["revision"] + 1}
+
+
+def _unfinished(run: KeptRun) -> dict[UUID, list[tuple[Kind, UUID]]]:
+    """Return the unfinished records of a run by their recorders."""
+    found: dict[UUID, list[tuple[Kind, UUID]]] = {}
+    for kind, part in run.parts.items():
+        for record_id, fields in part.items():
+            if is_unfinished(fields):
+                found.setdefault(run.whose(fields), []).append((kind, record_id))
+    return found

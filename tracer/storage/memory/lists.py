@@ -1,0 +1,100 @@
+"""Which records the lists show, in Python: what `postgres_lists` says in SQL."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from tracer.lineage.tree import Payloads
+from tracer.records.pages import Cursor, Page
+from tracer.records.record_classes import ActToolInfo, Kind, Run
+from tracer.storage.memory.tree import Records, payload_fields
+from tracer.storage.store_rules import SEARCHED, moment_of
+from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
+from tracer.text import storable
+
+
+def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
+    """Return whether a list shows `run`, given all records below it."""
+    return (
+        _has_status(run, wanted.status)
+        and _is_between(run, wanted.since, wanted.until)
+        and (
+            wanted.agent is None
+            or _has(records, (Kind.PLAN, Kind.STEP), "agent_name", storable(wanted.agent))
+        )
+        and (wanted.tool is None or _has(records, (Kind.TOOL_CALL,), "name", storable(wanted.tool)))
+        and (wanted.session is None or run.session_id == storable(wanted.session))
+        and (wanted.subject is None or run.subject == storable(wanted.subject))
+        and (wanted.tag is None or storable(wanted.tag) in run.tags)
+        and (wanted.q is None or _mentions(records, storable(wanted.q)))
+    )
+
+
+def tool_call_is_wanted(call: ActToolInfo, wanted: ToolCallFilter) -> bool:
+    """Return whether a list shows `call`."""
+    return (
+        _has_status(call, wanted.status)
+        and _is_between(call, wanted.since, wanted.until)
+        and (wanted.root_plan_id is None or call.root_plan_id == wanted.root_plan_id)
+        and (wanted.name is None or call.name == storable(wanted.name))
+        and (
+            wanted.provider_call_id is None
+            or call.provider_call_id == storable(wanted.provider_call_id)
+        )
+    )
+
+
+def tool_call_preview(call: ActToolInfo) -> ToolCallPreview:
+    """Return `call` as a list shows it."""
+    payloads = payload_fields(Kind.TOOL_CALL, call, Payloads.PREVIEW)
+    return ToolCallPreview(**call.model_dump() | payloads)
+
+
+def _has_status(record: Run | ActToolInfo, shown: str | None) -> bool:
+    return shown is None or record.shown_status == shown
+
+
+def _is_between(record: Run | ActToolInfo, since: datetime | None, until: datetime | None) -> bool:
+    moment = moment_of(record, by_start=True)
+    return (since is None or moment >= since) and (until is None or moment < until)
+
+
+def _has(records: Records, kinds: tuple[Kind, ...], field: str, value: str) -> bool:
+    return any(
+        getattr(record, field) == value for kind in kinds for record in records[kind].values()
+    )
+
+
+def _mentions(records: Records, text: str) -> bool:
+    return any(
+        text.lower() in (getattr(record, field) or "").lower()
+        for kind, fields in SEARCHED.items()
+        for record in records[kind].values()
+        for field in fields
+    )
+
+
+def page(
+    records: list[Any], id_field: str, limit: int, cursor: str | None, *, by_start: bool
+) -> Page[Any]:
+    """Return the records that come after `cursor`, newest first.
+
+    Args:
+        records: All that are wanted.
+        id_field: What orders those of one moment.
+        limit: How many at most.
+        cursor: Where the page before ended.
+        by_start: Whether they go by when they started, rather than by when they were recorded.
+    """
+    places = {
+        id(record): (moment_of(record, by_start), getattr(record, id_field)) for record in records
+    }
+    if cursor is not None:
+        after = Cursor.decode(cursor)
+        edge = (after.moment, after.record_id)
+        records = [record for record in records if places[id(record)] < edge]
+    records = sorted(records, key=lambda record: places[id(record)], reverse=True)
+    if len(records) <= limit:
+        return Page(records, None)
+    return Page(records[:limit], Cursor(*places[id(records[limit - 1])]).encode())

@@ -1,0 +1,132 @@
+"""What the memory store keeps of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.projection.project import totals_of
+from tracer.records.merge import RULES, Fields
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
+from tracer.records.status import Status
+from tracer.storage.memory.spans import Changes, KeptSpans
+from tracer.storage.memory.tree import Records
+from tracer.storage.run_changes import Removed
+from tracer.store import Erasure
+from tracer.text import storable
+
+
+@dataclass
+class KeptRun:
+    """One run and everything below it."""
+
+    root_plan_id: UUID
+    fields: Fields
+    parts: dict[Kind, dict[UUID, Fields]] = field(
+        default_factory=lambda: {kind: {} for kind in RECORDS}
+    )
+    is_deleted: bool = False
+    spans: KeptSpans = field(default_factory=KeptSpans)
+    is_of_spans: bool = False
+    is_agent_work: bool = True
+    removed: dict[Removed, int] = field(default_factory=dict)
+    """The records that a projection removed, and the revision that it made."""
+    abandoned: dict[UUID, datetime] = field(default_factory=dict)
+    """When recorders were found dead in the run; see `whose`."""
+
+    def record(self, kind: Kind, record_id: UUID) -> Any:
+        """Return one of the records below the run."""
+        ids = {"root_plan_id": self.root_plan_id, RULES[kind].id_field: record_id}
+        fields = self.parts[kind][record_id]
+        return RECORDS[kind](**{**fields, **ids, "abandoned_at": self.abandoned_at(fields)})
+
+    def whose(self, fields: Fields) -> UUID:
+        """Return the recorder that a record belongs to, or the run's id if it is unknown.
+
+        Records of spans may name the recorder that wrote them elsewhere.
+        """
+        recorder_id: UUID | None = None if self.is_of_spans else fields.get("recorder_id")
+        return recorder_id or self.root_plan_id
+
+    def abandoned_at(self, fields: Fields) -> datetime | None:
+        """Return when the recorder of an unfinished record was found dead, if it was."""
+        return self.abandoned.get(self.whose(fields)) if is_unfinished(fields) else None
+
+    def records(self) -> Records:
+        """Return all of them."""
+        return {
+            kind: {record_id: self.record(kind, record_id) for record_id in part}
+            for kind, part in self.parts.items()
+        }
+
+    def preference(self, kind: Kind, record_id: UUID) -> tuple[bool, UUID]:
+        """Return what runs that have the same record are ordered by."""
+        return self.parts[kind][record_id]["status"] is Status.UNKNOWN, self.root_plan_id
+
+    def is_of(self, subject: str) -> bool:
+        """Return whether it is one of a subject's runs."""
+        return self.fields.get("subject") == storable(subject)
+
+    def as_run(self) -> Run:
+        """Return the run with what it shows of its records."""
+        root_plan = self.parts[Kind.PLAN].get(self.root_plan_id, {})
+        shown = {name: root_plan[name] for name in FROM_ROOT_PLAN if name in root_plan}
+        totals = totals_of(self.parts)
+        if root_plan:
+            shown["abandoned_at"] = self.abandoned_at(root_plan)
+        return Run(root_plan_id=self.root_plan_id, **shown, **totals, **self.fields)
+
+    def put(self, changes: Changes) -> None:
+        """Apply the changes of a projection to the run and its records."""
+        if not changes.are_visible:
+            return
+        revision = self.fields["revision"] = self.fields["revision"] + 1
+        if changes.run is not None:
+            requests = (self.fields.get("cancel_requested_at"), changes.run["cancel_requested_at"])
+            self.fields |= changes.run
+            self.fields["cancel_requested_at"] = min((at for at in requests if at), default=None)
+        self.is_agent_work = changes.is_agent_work
+        for kind, changed in changes.changed.items():
+            part = self.parts[kind]
+            for record_id, (fields, recorded_at) in changed.items():
+                born = {"project_id": self.fields["project_id"], "recorded_at": recorded_at}
+                part[record_id] = {**born, **part.get(record_id, {}), **fields}
+                part[record_id]["revision"] = revision
+        for kind, record_id in changes.removed:
+            del self.parts[kind][record_id]
+            self.removed[kind, record_id] = revision
+
+
+def is_unfinished(fields: Fields) -> bool:
+    """Return whether a record is abandoned if its recorder is dead."""
+    return fields["status"] in (Status.PENDING, Status.RUNNING)
+
+
+def why_no_events(kept: KeptRun | None) -> str | None:
+    """Return the code with which a run refuses events; None: it takes them."""
+    if kept is None:
+        return None
+    return "run_deleted" if kept.is_deleted else "run_of_spans" if kept.is_of_spans else None
+
+
+def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str | None:
+    """Return the code with which a run refuses the spans of a trace; None if it takes them."""
+    if kept is not None and kept.is_deleted:
+        return "run_deleted"
+    spans = KeptSpans() if kept is None else kept.spans
+    return "run_too_large" if spans.exceeds(trace, max_bytes) else None
+
+
+def delete_runs(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
+    """Replace runs by tombstones, and count the deleted runs, records and spans."""
+    for kept in chosen:
+        runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
+    return Erasure(
+        len(chosen),
+        sum(len(part) for kept in chosen for part in kept.parts.values()),
+        sum(kept.spans.count for kept in chosen),
+    )

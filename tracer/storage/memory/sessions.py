@@ -1,0 +1,50 @@
+"""Session states in memory, gone with the process: nothing is masked, since nothing is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from tracer.records.sessions import (
+    MAX_SESSION_RUNS,
+    Change,
+    State,
+    apply,
+    state_from,
+    state_text,
+    stored_session_id,
+)
+
+
+class MemorySessions:
+    """`tracer.records.sessions.SessionStates` over a dictionary."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, str] = {}  # as text: nobody can change what is kept
+        self._runs: dict[str, list[UUID]] = {}
+
+    async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
+        """Return a session's state; see `SessionStates.read_state`."""
+        kept = self._states.get(stored_session_id(session_id))
+        return state_from(state_text(initial) if kept is None else kept)
+
+    async def change_state(
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+    ) -> State:
+        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        # Without an await in between, nobody else gets to run.
+        kept = self._states.get(stored_session_id(session_id))
+        state = apply(state_from(state_text(initial) if kept is None else kept), changes)
+        self._states[stored_session_id(session_id)] = state_text(state)
+        return state
+
+    async def add_run(
+        self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
+    ) -> list[UUID]:
+        """Append a run to a session; see `SessionStates.add_run`."""
+        session = stored_session_id(session_id)
+        self._states.setdefault(session, state_text(initial))
+        runs = [*self._runs.get(session, ()), root_plan_id][-MAX_SESSION_RUNS:]
+        self._runs[session] = runs
+        return runs[:-1]

@@ -1,0 +1,176 @@
+"""The spans of a run in memory, and their projection. `Projector` does the same in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tracer.otel.otlp.blocks import TraceSpans, block_key, spans_of
+from tracer.otel.otlp.spans import Span
+from tracer.otel.projection.project import (
+    RUN_FIELDS,
+    TOTALS,
+    ProjectedRun,
+    fields_of,
+    fields_of_run,
+    project_run,
+)
+from tracer.records.merge import Fields, Key, Reduced
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
+from tracer.records.record_json import LEAST, merged_whole
+from tracer.storage.run_changes import Removed
+from tracer.storage.store_rules import LATEST
+
+QUIET = timedelta(milliseconds=100)
+"""A run is due if no span of it has arrived for that long, or ..."""
+
+LONGEST_WAIT = timedelta(seconds=1)
+"""... if the oldest of its pending spans has waited for that long.
+
+The pause after a projection, ten times its duration, is left out: a projection in memory takes no
+time by the store's clock.
+"""
+
+OWN_FIELDS = tuple(
+    name for name in RUN_FIELDS if name not in (*FROM_ROOT_PLAN, *TOTALS, "is_agent_work")
+)
+"""The projected fields of a run that are not derived from its records."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """The spans of one run that arrived together."""
+
+    message: bytes
+    spans: int
+    recorded_at: datetime
+    seen_at: datetime | None
+    """When they arrived, by the clock of the leases. None if an import brought them: that is no
+    sign of life, and they are projected at once."""
+
+
+@dataclass
+class KeptSpans:
+    """The spans of one run."""
+
+    blocks: dict[bytes, Block] = field(default_factory=dict)
+    """By key, in the order of their arrival."""
+    size: int = 0
+    """The bytes of all messages."""
+    pending: list[Block] = field(default_factory=list)
+    """The blocks that no projection has read yet."""
+    projected: ProjectedRun | None = None
+    """The last projection."""
+
+    def add(
+        self, trace: TraceSpans, recorded_at: datetime, seen_at: datetime | None, *, pends: bool
+    ) -> None:
+        """Store a message, unless it is stored already.
+
+        Args:
+            trace: The message.
+            recorded_at: When it arrived.
+            seen_at: As in `Block`.
+            pends: Whether a projection has to read it.
+        """
+        key = block_key(trace.message)
+        if key not in self.blocks:
+            block = self.blocks[key] = Block(trace.message, trace.count, recorded_at, seen_at)
+            self.size += len(trace.message)
+            if pends:
+                self.pending.append(block)
+
+    def exceeds(self, trace: TraceSpans, max_bytes: int) -> bool:
+        """Return whether a message is new and does not fit into what the run may have."""
+        is_new = block_key(trace.message) not in self.blocks
+        return is_new and self.size + len(trace.message) > max_bytes
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether pending spans are to be projected at this time."""
+        times = [block.seen_at for block in self.pending if block.seen_at is not None]
+        return bool(times) and now >= min(times[-1] + QUIET, times[0] + LONGEST_WAIT)
+
+    def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
+        """Return one version of each of the spans, or of all, by (start, span id)."""
+        found = spans_of(block.message for block in self.blocks.values())
+        return [span for span in found if span_ids is None or span.span_id in span_ids]
+
+    @property
+    def count(self) -> int:
+        """The number of spans as they arrived: a span counts in each message that holds it."""
+        return sum(block.spans for block in self.blocks.values())
+
+
+@dataclass(frozen=True)
+class Changes:
+    """How a projection differs from the one before."""
+
+    run: Fields | None
+    """The run's own fields; None if nothing has changed that the run shows."""
+    is_agent_work: bool
+    changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]]
+    """The rows that are new or differ, and when the span of each arrived first."""
+    removed: list[Removed]
+
+    @property
+    def are_visible(self) -> bool:
+        """Whether a reader can see any of it."""
+        return self.run is not None or any(self.changed.values()) or bool(self.removed)
+
+
+def project_blocks(spans: KeptSpans) -> Changes:
+    """Project all blocks of a run and return the changes since the last projection.
+
+    Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of
+    an import stays on a record until its projected row changes.
+
+    Args:
+        spans: The spans of the run, at least one block.
+    """
+    blocks = list(spans.blocks.values())
+    before, after = spans.projected, project_run(block.message for block in blocks)
+    spans.projected, spans.pending = after, []
+    changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]] = {}
+    removed: list[Removed] = []
+    for kind in RECORDS:
+        old = {} if before is None else before.rows[kind]
+        changed[kind] = {
+            UUID(bytes=record_id): (
+                fields_of(kind, row),
+                blocks[after.later.get(record_id, 0)].recorded_at,
+            )
+            for record_id, row in after.rows[kind].items()
+            if old.get(record_id) != row
+        }
+        removed += [(kind, UUID(bytes=each)) for each in old.keys() - after.rows[kind].keys()]
+    run = fields_of_run(after.run)
+    has_changed = before is None or before.run != after.run
+    return Changes(
+        {name: run[name] for name in OWN_FIELDS} if has_changed else None,
+        run["is_agent_work"],
+        changed,
+        removed,
+    )
+
+
+def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datetime) -> Fields:
+    """Return a run or a record with the fields of an export that no span holds (`LEAST`).
+
+    Args:
+        kind: Its kind.
+        key: The run's id and its own.
+        fields: Its fields.
+        exported: The exported records of the run.
+        now: When it was recorded, unless the export or an earlier arrival is older.
+    """
+    version = {"recorded_at": now} | {
+        name: value
+        for name, value in exported[kind].get(key, {}).items()
+        if name in LEAST[kind] and value is not None
+    }
+    if fields["recorded_at"] == now:
+        # Its spans are new here. The export's time counts, also if it is later than `now`.
+        fields = {**fields, "recorded_at": LATEST}
+    return merged_whole(kind, fields, version)

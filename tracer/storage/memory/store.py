@@ -1,0 +1,495 @@
+"""A store in memory: writer and reader over dictionaries, gone with the process.
+
+It keeps every promise of `tracer.store` within the process, and is the plain reading of them: the
+contract tests hold the Postgres store to the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from tracer.clock import Clock, utc_now
+from tracer.errors import RecordNotFound, RunNotActive
+from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.span_fields import root_plan_id, run_ids_like
+from tracer.otel.otlp.spans import Span
+from tracer.records.events import Event
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.records.merge import Fields, Reduced, merge_records, merged, partial_records
+from tracer.records.pages import Page
+from tracer.records.record_classes import (
+    RECORDS,
+    ActToolInfo,
+    Kind,
+    PlanExecutionRecord,
+    Run,
+    ThinkActRecord,
+)
+from tracer.records.record_json import ExportedRecord, dead_recorders, merged_whole, reduce_records
+from tracer.records.status import Status
+from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
+from tracer.storage.ancestors import path_down_to
+from tracer.storage.memory.leases import MemoryLeases, mark_dead
+from tracer.storage.memory.lists import page, run_is_wanted, tool_call_is_wanted, tool_call_preview
+from tracer.storage.memory.runs import KeptRun, delete_runs, why_no_events, why_no_spans
+from tracer.storage.memory.spans import project_blocks, restored
+from tracer.storage.memory.stats import stats_of_tools, tool_history
+from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
+from tracer.storage.run_changes import changes_between
+from tracer.storage.store_rules import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
+from tracer.storage.write_redaction import Admission
+from tracer.store import (
+    MAX_RUN_BYTES,
+    AnyRecord,
+    Behind,
+    Erasure,
+    Exchange,
+    PlanWithOpener,
+    Refusal,
+    RunChanges,
+    RunFilter,
+    ToolCallFilter,
+    ToolCallInPlace,
+    ToolCallPreview,
+    WholeRun,
+    WriteAnswer,
+)
+
+W = TypeVar("W", Event, ExportedRecord)
+
+Merge = Callable[[Kind, Fields, Fields], Fields]
+"""How two versions of a record become one."""
+
+
+class MemoryStore:
+    """A store over dictionaries.
+
+    Implements `TraceWriter`, `TraceReader`, `TraceRestorer`, `SpanProjection` and `LeaseKeeping`.
+    """
+
+    def __init__(
+        self,
+        project_id: int = DEFAULT_PROJECT_ID,
+        clock: Clock = utc_now,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        lease_clock: Clock = utc_now,
+        admission: Admission | None = None,
+        *,
+        lags: bool = False,
+        max_run_bytes: int = MAX_RUN_BYTES,
+    ) -> None:
+        """Create an empty store.
+
+        Args:
+            project_id: The project that it belongs to.
+            clock: When something is recorded.
+            terms: How long leases last.
+            lease_clock: When recorders and runs show signs of life, and when runs are due.
+            admission: Masks secrets; None: the standard one.
+            lags: Whether spans wait for `project_due` or `catch_up`. If not, `write_spans`
+                projects them before it returns.
+            max_run_bytes: The most bytes of spans that a run may have.
+        """
+        self._project_id = project_id
+        self._clock = clock
+        self._leases = MemoryLeases(terms)
+        self._lease_clock = lease_clock
+        self._admission = admission or Admission()
+        self._lags = lags
+        self._max_run_bytes = max_run_bytes
+        self._runs: dict[UUID, KeptRun] = {}
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; see `TraceWriter.write`."""
+        accepted, refused = self._divided(self._admission.events(events))
+        reduced = merge_records(partial_records(accepted))
+        for event in accepted:
+            reduced[Kind.RUN].setdefault((event.root_plan_id, event.root_plan_id), {})
+        self._write(reduced, merged)
+        self._leases.note(events, self._lease_clock())
+        return WriteAnswer.without(refused, events)
+
+    async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
+        """Bring exported records back; see `TraceRestorer.restore`."""
+        accepted, refused = self._divided(self._admission.records(records))
+        reduced = reduce_records(accepted)
+        self._write(reduced, merged_whole)
+        self._mark_dead(reduced)
+        return WriteAnswer.without(refused, records)
+
+    def _divided(self, written: Sequence[W]) -> tuple[list[W], list[Refusal]]:
+        """Return what is taken, and why the rest is not."""
+        codes = [why_no_events(self._runs.get(each.root_plan_id)) for each in written]
+        return [each for each, code in zip(written, codes, strict=True) if code is None], [
+            Refusal(index, code, REFUSED_RUNS[code])
+            for index, code in enumerate(codes)
+            if code is not None
+        ]
+
+    def _write(self, reduced: Reduced, merge: Merge) -> None:
+        now = self._clock()
+        for (run_id, _), version in reduced[Kind.RUN].items():
+            self._touch(run_id, version, now, merge)
+        for kind in RECORDS:
+            for (run_id, record_id), version in reduced[kind].items():
+                self._merge(self._runs[run_id], kind, record_id, version, now, merge)
+
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store spans; see `TraceWriter.write_spans`."""
+        answer = self._accept(traces, self._clock(), self._lease_clock())
+        if not self._lags:
+            self._project_all()
+        return answer
+
+    async def restore_spans(
+        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
+    ) -> WriteAnswer:
+        """Store spans whose records are as old as they were; see `TraceRestorer`."""
+        now = self._clock()
+        answer = self._accept(traces, now, None)
+        exported = reduce_records(records)
+        for run_id in {root_plan_id(trace.trace_id) for trace in traces}:
+            run = self._runs.get(run_id)
+            if run is not None and run.is_of_spans and not run.is_deleted:
+                self._project(run)
+                self._restore(run, exported, now)
+        self._mark_dead(exported)
+        return answer
+
+    def _mark_dead(self, exported: Reduced) -> None:
+        """Mark recorders as dead in runs if their exported records are abandoned."""
+        for run_id, recorder_id, abandoned_at in dead_recorders(exported):
+            run = self._runs.get(run_id)
+            if run is not None and not run.is_deleted:
+                mark_dead(run, recorder_id, abandoned_at)
+
+    def _accept(
+        self, traces: Sequence[TraceSpans], now: datetime, seen_at: datetime | None
+    ) -> WriteAnswer:
+        refused: list[Refusal] = []
+        count = 0
+        for trace in self._admission.traces(traces):
+            run_id = root_plan_id(trace.trace_id)
+            code = why_no_spans(self._runs.get(run_id), trace, self._max_run_bytes)
+            places = range(count, count + trace.count)
+            count = places.stop
+            if code is not None:
+                refused += [Refusal(index, code, REFUSED_SPANS[code]) for index in places]
+                continue
+            if run_id not in self._runs:
+                run = self._new_run(run_id, now)
+                run.fields["revision"] = 1
+                # Unknown before the first projection.
+                run.is_of_spans, run.is_agent_work = True, False
+            run = self._runs[run_id]
+            run.spans.add(trace, now, seen_at, pends=run.is_of_spans)
+        return WriteAnswer.without(refused, range(count))
+
+    async def project_due(self, now: datetime | None = None) -> int:
+        """Project the runs that are due; see `SpanProjection.project_due`."""
+        now = now or self._lease_clock()
+        due = [run for run in self._open_runs() if run.spans.is_due(now)]
+        for run in due:
+            self._project(run)
+        return len(due)
+
+    async def catch_up(
+        self, kind: Kind, record_id: UUID, *, seconds: float = 2.0, any_size: bool = False
+    ) -> Behind | None:
+        """Project the run of a record at once; see `SpanProjection.catch_up`."""
+        for run in self._open_runs():
+            # The ids of records that are made from spans begin like the trace id.
+            if run.root_plan_id.bytes[:6] == record_id.bytes[:6] or (
+                kind is not Kind.RUN and record_id in run.parts[kind]
+            ):
+                self._project(run)
+        return None
+
+    def _project_all(self) -> None:
+        for run in self._open_runs():
+            self._project(run)
+
+    def _project(self, run: KeptRun) -> None:
+        """Project the pending blocks of a run, if there are any."""
+        pending = run.spans.pending
+        if not pending:
+            return
+        run.put(project_blocks(run.spans))
+        for seen_at in [block.seen_at for block in pending if block.seen_at is not None][-1:]:
+            self._leases.renew_run(run.root_plan_id, seen_at)
+
+    def _restore(self, run: KeptRun, exported: Reduced, now: datetime) -> None:
+        """Merge the fields of an export that no span holds into a run and its records."""
+        run_id, revision = run.root_plan_id, run.fields["revision"] + 1
+        before, has_changed = run.fields, False
+        run.fields = restored(Kind.RUN, (run_id, run_id), before, exported, now)
+        for kind, part in run.parts.items():
+            for record_id, fields in part.items():
+                changed = restored(kind, (run_id, record_id), fields, exported, now)
+                if changed != fields:
+                    part[record_id] = {**changed, "revision": revision}
+                    has_changed = True
+        if has_changed or run.fields != before:
+            run.fields["revision"] = revision
+
+    def _new_run(self, run_id: UUID, recorded_at: datetime) -> KeptRun:
+        fields = {"project_id": self._project_id, "recorded_at": recorded_at}
+        run = self._runs[run_id] = KeptRun(run_id, {**fields, "revision": 0, "tags": []})
+        return run
+
+    def _touch(self, run_id: UUID, version: Fields, now: datetime, merge: Merge) -> None:
+        kept = self._runs.get(run_id)
+        if kept is None:
+            kept = self._new_run(run_id, version.get("recorded_at") or now)
+        kept.fields = merge(Kind.RUN, kept.fields, version)
+        kept.fields["revision"] += 1
+
+    def _merge(
+        self,
+        run: KeptRun,
+        kind: Kind,
+        record_id: UUID,
+        version: Fields,
+        now: datetime,
+        merge: Merge,
+    ) -> None:
+        part = run.parts[kind]
+        kept = part.get(record_id)
+        changed = merge(kind, kept or {}, version)
+        changed.pop("abandoned_at", None)
+        if kept is None:
+            first = version.get("recorded_at") or now
+            born = {"project_id": self._project_id, "recorded_at": first}
+            part[record_id] = {**changed, **born, "revision": run.fields["revision"]}
+        elif changed != kept:
+            changed["revision"] = run.fields["revision"]
+            part[record_id] = changed
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        return self._leases.renew(recorder_id, self._lease_clock())
+
+    async def now(self) -> datetime:
+        """Return what time it is; see `LeaseKeeping.now`."""
+        return self._lease_clock()
+
+    async def look_after_leases(self, since: datetime) -> None:
+        """Judge the dead and clear who came back; see `LeaseKeeping.look_after_leases`."""
+        self._leases.look_after(self._open_runs(), since, self._lease_clock())
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        delete_runs(self._runs, [self._open_run(root_plan_id)])
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        kept_as = self._admission.subject(subject)
+        self._project_all()  # else it is not known whom the newest runs are about
+        return delete_runs(self._runs, [kept for kept in self._open_runs() if kept.is_of(kept_as)])
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        kept = self._open_run(root_plan_id)
+        if kept.as_run().status.is_ending:
+            raise RunNotActive()
+        if kept.fields.get("cancel_requested_at") is None:
+            kept.fields["cancel_requested_at"] = self._clock()
+            kept.fields["revision"] += 1
+        return kept.as_run()
+
+    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+        """Return a page of runs; see `TraceReader.list_runs`."""
+        check_status(wanted.status)
+        runs = [
+            run
+            for kept in self._open_runs()
+            for run in [kept.as_run()]
+            if kept.is_agent_work or wanted.other_traces
+            if run_is_wanted(run, kept.records(), wanted)
+        ]
+        return page(runs, "root_plan_id", limit, cursor, by_start=wanted.is_ranged)
+
+    async def list_tool_calls(
+        self, wanted: ToolCallFilter, limit: int, cursor: str | None
+    ) -> Page[ToolCallPreview]:
+        """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
+        check_status(wanted.status)
+        calls = [
+            tool_call_preview(call)
+            for kept in self._open_runs()
+            for call_id in kept.parts[Kind.TOOL_CALL]
+            for call in [kept.record(Kind.TOOL_CALL, call_id)]
+            if tool_call_is_wanted(call, wanted)
+        ]
+        return page(calls, "tool_call_id", limit, cursor, by_start=True)
+
+    async def read_run(self, root_plan_id: UUID) -> Run:
+        """Return a run with its totals; see `TraceReader.read_run`."""
+        return self._open_run(root_plan_id).as_run()
+
+    async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
+        """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
+        kept = self._find(Kind.PLAN, plan_id)
+        plan: PlanExecutionRecord = kept.record(Kind.PLAN, plan_id)
+        if plan.tool_call_id is None:
+            return PlanWithOpener(plan, None)
+        return PlanWithOpener(plan, kept.record(Kind.TOOL_CALL, plan.tool_call_id))
+
+    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+        """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
+        kept = self._find(Kind.PLAN, plan_id)
+        return tree_rows(kept.records(), plan_id, payloads, _revision(kept))
+
+    async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
+        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        kept = self._runs.get(root_plan_id)
+        rounds = kept.parts[Kind.THINK_ACT] if kept else {}
+        return {
+            think_act_id: fields["messages"]
+            for think_act_id, fields in rounds.items()
+            if fields.get("messages") is not None
+        }
+
+    async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
+        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        kept = self._open_run(record_id) if kind is Kind.RUN else self._find(kind, record_id)
+        return _revision(kept)
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        return {
+            kept.root_plan_id: kept.fields["revision"]
+            for kept in self._open_runs()
+            if kept.root_plan_id in root_plan_ids
+        }
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        """Return what changed in a run; see `TraceReader.read_changes`."""
+        kept = self._open_run(root_plan_id)
+        changed = changed_rows(kept.records(), after)
+        removed = [place for place, revision in kept.removed.items() if revision > after]
+        in_id_order = sorted(removed, key=lambda place: place[1])
+        return changes_between(after, kept.fields["revision"], changed, in_id_order, limit)
+
+    async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
+        """Return a round whole; see `TraceReader.read_think_act`."""
+        kept = self._find(Kind.THINK_ACT, think_act_id)
+        think_act: ThinkActRecord = kept.record(Kind.THINK_ACT, think_act_id)
+        return think_act
+
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+        """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
+        records = self._find(Kind.TOOL_CALL, tool_call_id).records()
+        call = records[Kind.TOOL_CALL][tool_call_id]
+        assert isinstance(call, ActToolInfo)
+        by_place: dict[tuple[Kind, UUID], AnyRecord] = {
+            (kind, record_id): record
+            for kind, part in records.items()
+            for record_id, record in part.items()
+        }
+        opened = [
+            plan
+            for plan in records[Kind.PLAN].values()
+            if isinstance(plan, PlanExecutionRecord) and plan.tool_call_id == tool_call_id
+        ]
+        return ToolCallInPlace(call, path_down_to(call, by_place), in_order(Kind.PLAN, opened))
+
+    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
+        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        kept = self._open_run(root_plan_id)
+        return WholeRun(
+            run=kept.as_run(),
+            source="spans" if kept.is_of_spans else "events",
+            is_agent_work=kept.is_agent_work,
+            records={
+                kind: [part[record_id] for record_id in sorted(part)]
+                for kind, part in kept.records().items()
+            },
+            spans=await self.read_spans(root_plan_id),
+        )
+
+    async def find_runs_like(self, record_id: UUID) -> list[UUID]:
+        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        first, last = run_ids_like(record_id)
+        return sorted(
+            run.root_plan_id
+            for run in self._open_runs()
+            if run.is_of_spans and first <= run.root_plan_id <= last
+        )[:10]
+
+    async def read_spans(
+        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
+    ) -> list[Span]:
+        """Return spans kept under a run; see `TraceReader.read_spans`."""
+        return self._open_run(root_plan_id).spans.by_start(span_ids)
+
+    async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
+        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        return self._leases.of_run(self._open_run(root_plan_id))
+
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
+        return ToolStatsPage(stats_of_tools(self._all_records(), within, name))
+
+    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        return tool_history(self._all_records(), name, within)
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        runs = {kept.root_plan_id: kept for kept in self._open_runs()}
+        plans = [
+            runs[run_id].record(Kind.PLAN, run_id)
+            for run_id in root_plan_ids
+            if run_id in runs and run_id in runs[run_id].parts[Kind.PLAN]
+        ]
+        return [
+            Exchange(
+                plan.root_plan_id,
+                plan.user_request,
+                plan.summary if plan.status is Status.SUCCEEDED else None,
+            )
+            for plan in plans
+            if plan.status.is_ending and plan.user_request is not None
+        ]
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
+        return {
+            run_id
+            for run_id in root_plan_ids
+            for kept in [self._runs.get(run_id)]
+            if kept and (kept.is_deleted or kept.fields.get("cancel_requested_at") is not None)
+        }
+
+    async def check(self) -> None:
+        """Return: memory always serves."""
+
+    def _all_records(self) -> list[Records]:
+        return [kept.records() for kept in self._open_runs()]
+
+    def _open_runs(self) -> Iterator[KeptRun]:
+        return (kept for kept in self._runs.values() if not kept.is_deleted)
+
+    def _open_run(self, root_plan_id: UUID) -> KeptRun:
+        kept = self._runs.get(root_plan_id)
+        if kept is None or kept.is_deleted:
+            raise RecordNotFound("run", root_plan_id)
+        return kept
+
+    def _find(self, kind: Kind, record_id: UUID) -> KeptRun:
+        """Return the run with a record; where several have it, the first with no placeholder."""
+        found = [kept for kept in self._runs.values() if record_id in kept.parts[kind]]
+        if not found:
+            raise RecordNotFound(KIND_WORDS[kind], record_id)
+        return min(found, key=lambda kept: kept.preference(kind, record_id))
+
+
+def _revision(kept: KeptRun) -> Revision:
+    fields = kept.fields
+    return Revision(kept.root_plan_id, fields["revision"], fields["recorded_at"], kept.spans.size)

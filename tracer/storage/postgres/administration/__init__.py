@@ -1,0 +1,1 @@
+"""Migrations, views, and the roles of analysts."""

@@ -1,0 +1,250 @@
+"""Migrations: bringing a database's schema to the version that this code needs.
+
+The scripts are in `migrations/`; a wheel carries them beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import SetColumnComment, SetTableComment
+
+from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable
+from tracer.storage.postgres.administration.analysts import allow_analysts, end_analyst_sessions
+from tracer.storage.postgres.administration.views import create_views, drop_views
+from tracer.storage.postgres.connection import citus
+from tracer.storage.postgres.connection.pool import PoolConnection, connection_options, store_errors
+from tracer.storage.postgres.connection.row_security import raise_wall
+from tracer.storage.postgres.schema.tables import METADATA
+
+MINIMUM_SERVER_VERSION = 180_000
+
+LOCK_SECONDS = 60.0
+"""How long a migration waits for a lock, by default."""
+
+
+def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS) -> None:
+    """Migrate up to `revision`, in one transaction; several servers may do so at once.
+
+    Args:
+        url: The database.
+        revision: The revision to reach.
+        lock_seconds: How long to wait for each lock.
+
+    Raises:
+        StoreUnavailable: The database does not answer, or other sessions held a lock for too long.
+            The message names them.
+        ConfigurationError: It is older than PostgreSQL 18, or its user may not do it.
+    """
+    with _locked(url, lock_seconds) as (connection, config):
+        before = MigrationContext.configure(connection).get_current_revision()
+        grants = _without_views(connection) if before != head() else []
+        command.upgrade(config, revision)
+        after = MigrationContext.configure(connection).get_current_revision()
+        if after == head():
+            is_spread = citus.spread(connection)
+            raise_wall(connection)
+            if after != before or is_spread:
+                _comment(connection)
+                create_views(connection, grants)
+            if citus.is_there(connection):
+                citus.let_program_in(connection)
+            else:  # Citus takes no policy that looks into another table
+                allow_analysts(connection)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Migrate down to `revision` and drop the views; `base` also drops all records."""
+    with _locked(url) as (connection, config):
+        _without_views(connection)
+        command.downgrade(config, revision)
+
+
+def _without_views(connection: Connection) -> list[str]:
+    """Drop the views, and return statements that restore the rights on them."""
+    end_analyst_sessions(connection)
+    return drop_views(connection)
+
+
+async def check_schema(connection: PoolConnection) -> None:
+    """Return if the database has the schema that this code needs.
+
+    Raises:
+        SchemaOutOfDate: It has another, or none.
+    """
+    cursor = await connection.execute("SELECT to_regclass('alembic_version') IS NOT NULL")
+    if await cursor.fetchone() != (True,):
+        raise SchemaOutOfDate()
+    cursor = await connection.execute("SELECT version_num FROM alembic_version")
+    if await cursor.fetchall() != [(head(),)]:
+        raise SchemaOutOfDate()
+
+
+def _comment(connection: Connection) -> None:
+    """Give tables and columns the docstrings as comments: analysts read them in psql."""
+    for table in METADATA.sorted_tables:
+        connection.execute(SetTableComment(table))
+        for column in table.columns:
+            if column.comment:
+                connection.execute(SetColumnComment(column))
+
+
+@cache
+def head() -> str:
+    """Return the revision that this code needs."""
+    newest = ScriptDirectory.from_config(_config()).get_current_head()
+    if newest is None:
+        raise ConfigurationError(f"There are no migrations in {_scripts()}.")
+    return newest
+
+
+def _scripts() -> Path:
+    in_wheel = Path(__file__).with_name("migrations")
+    return in_wheel if in_wheel.is_dir() else Path(__file__).parents[4] / "migrations"
+
+
+def _config() -> Config:
+    config = Config()
+    # A percent sign in a path is no interpolation.
+    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
+    return config
+
+
+@contextmanager
+def _locked(url: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[tuple[Connection, Config]]:
+    with (
+        store_errors(),
+        migrating_connection(url) as connection,
+        _holders_named(connection, lock_seconds),
+        connection.begin(),
+    ):
+        version = connection.scalar(text("SHOW server_version_num"))
+        if int(str(version)) < MINIMUM_SERVER_VERSION:
+            raise ConfigurationError(
+                f"Tracer needs PostgreSQL 18 or newer; the server's version is {version}."
+            )
+        config = _config()
+        config.attributes["connection"] = connection
+        with _rights_told():
+            _lock(connection, lock_seconds)
+            yield connection, config
+
+
+def _lock(connection: Connection, lock_seconds: float) -> None:
+    """Wait for other migrations to end, and keep them out until the end of the transaction.
+
+    No advisory lock: every role that can connect may take and keep one. In this mode a table can
+    be locked only by a role that may write to it. A role without rights can lock it in the modes of
+    reading and writing, by PREPARE; these do not conflict.
+    """
+    timeout = {"timeout": f"{max(1, round(lock_seconds * 1000))}ms"}
+    connection.execute(text("SELECT set_config('lock_timeout', :timeout, true)"), timeout)
+    if connection.scalar(text("SELECT to_regclass('alembic_version') IS NULL")):
+        try:
+            with connection.begin_nested():
+                connection.execute(text(_VERSION_TABLE))
+        except IntegrityError:
+            pass  # another server created it first, and has committed
+    connection.execute(text("LOCK TABLE alembic_version IN SHARE UPDATE EXCLUSIVE MODE"))
+
+
+@contextmanager
+def _holders_named(connection: Connection, lock_seconds: float) -> Iterator[None]:
+    """Name the sessions that hold the lock if waiting for one takes too long.
+
+    Raises:
+        StoreUnavailable: It does.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.LockNotAvailable):
+            raise
+        found = connection.execute(text(_HOLDERS), {"seconds": lock_seconds}).fetchall()
+        of_migrations = [holder for holder in found if holder.migrates]
+        names = ", ".join(
+            f"process {each.pid} (user {each.usename}, application {each.application_name!r})"
+            for each in of_migrations or found
+        )
+        raise StoreUnavailable(
+            f"The migration waited {lock_seconds:g} s for a lock and was rolled back. "
+            f"{names or 'A session that has ended'} held locks in this database. End those "
+            "transactions, for example with SELECT pg_terminate_backend(…), and run "
+            "`tracer migrate` again."
+        ) from error
+
+
+# As Alembic creates it.
+_VERSION_TABLE = """
+CREATE TABLE alembic_version (
+    version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY
+)"""
+
+# A holder of the lock is older than the wait for it. The age of other users' transactions is
+# visible to superusers and members of `pg_read_all_stats` only.
+_HOLDERS = """
+SELECT pid, usename, application_name, bool_or(
+    relation = to_regclass('alembic_version')
+    AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+) AS migrates
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE granted AND locktype = 'relation' AND relation >= 16384  -- no catalog
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND pid <> pg_backend_pid()
+    AND coalesce(xact_start <= now() - make_interval(secs => :seconds), true)
+GROUP BY pid, usename, application_name, xact_start ORDER BY migrates DESC, xact_start LIMIT 5"""
+
+
+@contextmanager
+def _rights_told() -> Iterator[None]:
+    """Say what to do where the database's user lacks a right.
+
+    Raises:
+        ConfigurationError: It does.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
+            raise
+        raise ConfigurationError(
+            f"The database's user may not migrate: {error.orig.diag.message_primary}. Let it own "
+            "the database (ALTER DATABASE … OWNER TO …), or GRANT CREATE ON DATABASE … and "
+            "ON SCHEMA public TO it. Nothing was changed."
+        ) from error
+
+
+@contextmanager
+def migrating_connection(url: str) -> Iterator[Connection]:
+    """Give SQLAlchemy's view of a connection to the database at `url`.
+
+    Raises:
+        ConfigurationError: `url` is no address of a Postgres.
+        StoreUnavailable: It does not let anybody in.
+    """
+    # libpq reads the address: SQLAlchemy's reading of sockets and options differs.
+    options = connection_options(url) | {"autocommit": False}
+    creator = partial(psycopg.connect, **options)
+    engine = create_engine("postgresql+psycopg://", creator=creator, poolclass=NullPool)
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(engine.connect())
+        except OperationalError as error:
+            # Who migrates has the address: let them know which, and what is wrong with it.
+            why = " ".join(str(error.orig).split())
+            raise StoreUnavailable(
+                f"The database can't be reached: {why.rstrip('.')}. Check TRACER_DATABASE_URL, and "
+                "that it runs."
+            ) from error
+        yield connection

@@ -1,0 +1,724 @@
+-- The views for analysts. `make data` adds new fields of records, and brings the comments of fields
+-- up to date with the docstrings in tracer/records/record_classes.py and tracer/storage/*tables.py. Columns keep
+-- their names and meanings; new ones come at the end.
+--
+-- Conditions are spelled as the indexes spell them. No condition may keep an analyst's condition from
+-- an index, or reach beyond one run: on Citus that would be beyond one shard. `recorded_at >
+-- '-infinity'` is always true; it lets a join use the index of the records of a run.
+
+-- A condition would not be pushed into a recursive query over all runs, and Citus supports such a
+-- query only if its own conditions name the run.
+CREATE FUNCTION trace.lineage_of(run uuid) RETURNS TABLE (
+    project_id integer, root_plan_id uuid, plan_id uuid, depth integer, titles text[],
+    agents text[], tools text[], plan_ids uuid[], tool_call_ids uuid[]
+) LANGUAGE sql STABLE BEGIN ATOMIC
+    WITH RECURSIVE walk AS (
+        SELECT plan.project_id, plan.plan_id, 0 AS depth, ARRAY[plan.title] AS titles,
+            ARRAY[plan.agent_name] AS agents, '{}'::text[] AS tools,
+            ARRAY[plan.plan_id] AS plan_ids, '{}'::uuid[] AS tool_call_ids
+        FROM plan_execution_record AS plan
+        WHERE plan.root_plan_id = lineage_of.run AND plan.plan_id = lineage_of.run
+        UNION ALL
+        SELECT plan.project_id, plan.plan_id, walk.depth + 1, walk.titles || plan.title,
+            walk.agents || plan.agent_name, walk.tools || call.name,
+            walk.plan_ids || plan.plan_id, walk.tool_call_ids || plan.tool_call_id
+        FROM walk
+        JOIN plan_execution_record AS plan ON plan.root_plan_id = lineage_of.run
+            AND plan.project_id = walk.project_id AND plan.parent_plan_id = walk.plan_id
+        LEFT JOIN act_tool_info AS call ON call.root_plan_id = lineage_of.run
+            AND call.project_id = plan.project_id AND call.tool_call_id = plan.tool_call_id
+    )
+    SELECT project_id, lineage_of.run, plan_id, depth, titles, agents, tools, plan_ids,
+        tool_call_ids
+    FROM walk;
+END;
+COMMENT ON FUNCTION trace.lineage_of(uuid) IS
+    'The plans of one run with their paths from the root: `trace.lineage` for one run.';
+COMMENT ON SCHEMA trace IS 'Views for people who ask Postgres; the columns keep their names.';
+
+CREATE VIEW trace.runs WITH (security_invoker) AS
+SELECT
+    run.project_id,
+    run.root_plan_id,
+    run.title,
+    run.agent_name,
+    run.session_id,
+    run.subject,
+    coalesce(run.tags, '{}') AS tags,
+    run.traceparent,
+    (CASE WHEN run.started_at IS NOT NULL THEN run.started_at ELSE run.recorded_at END) AS began_at,
+    CASE WHEN CASE WHEN run.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(run.recorder_id, run.root_plan_id) ELSE run.root_plan_id END WHERE its_run.project_id = run.project_id AND its_run.root_plan_id = run.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE run.status::text END AS status,
+    run.status < 'cancelled' AS is_open,
+    run.status = 'failed' AS is_failed,
+    run.reason,
+    run.started_at,
+    run.finished_at,
+    (extract(epoch FROM run.finished_at - run.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN run.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(run.recorder_id, run.root_plan_id) ELSE run.root_plan_id END WHERE its_run.project_id = run.project_id AND its_run.root_plan_id = run.root_plan_id) END AS abandoned_at,
+    run.recorder_id,
+    run.recorded_at,
+    coalesce(run.masked, '{}') AS masked,
+    run.input_tokens,
+    run.output_tokens,
+    run.cost_usd,
+    run.tool_calls,
+    run.failures,
+    run.cancel_requested_at,
+    run.source,
+    run.is_agent_work
+FROM run WHERE run.deleted_at IS NULL;
+COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over everything below it.';
+COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.runs.title IS 'The root plan''s title.';
+COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that the root plan was given to.';
+COMMENT ON COLUMN trace.runs.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.runs.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.runs.tags IS 'Labels given at the start, sorted.';
+COMMENT ON COLUMN trace.runs.traceparent IS 'The W3C trace context that the request came with.';
+COMMENT ON COLUMN trace.runs.began_at IS 'When it started, or else was recorded: ranges of this go along an index.';
+COMMENT ON COLUMN trace.runs.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.runs.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.runs.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.runs.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.runs.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.runs.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.runs.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.runs.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.runs.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.runs.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.runs.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.runs.input_tokens IS 'Tokens that models were given.';
+COMMENT ON COLUMN trace.runs.output_tokens IS 'Tokens that models answered with.';
+COMMENT ON COLUMN trace.runs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
+COMMENT ON COLUMN trace.runs.tool_calls IS 'Tool calls, items of batches included.';
+COMMENT ON COLUMN trace.runs.failures IS 'Think-acts and tool calls that ended `failed`.';
+COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When somebody asked for the run to be cancelled.';
+COMMENT ON COLUMN trace.runs.source IS 'Where the records come from: `events`, or `spans` that they are projected from.';
+COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without any agent, model or tool: it is listed only on request.';
+
+CREATE VIEW trace.plans WITH (security_invoker) AS
+SELECT
+    plan.project_id,
+    plan.root_plan_id,
+    plan.plan_id,
+    plan.parent_plan_id,
+    plan.tool_call_id,
+    plan.opened_by_step_id,
+    plan.position,
+    plan.depth,
+    plan.title,
+    plan.agent_name,
+    plan.user_request,
+    plan.summary,
+    plan.template,
+    plan.template_version,
+    (CASE WHEN plan.started_at IS NOT NULL THEN plan.started_at ELSE plan.recorded_at END) AS began_at,
+    CASE WHEN CASE WHEN plan.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(plan.recorder_id, plan.root_plan_id) ELSE plan.root_plan_id END WHERE its_run.project_id = plan.project_id AND its_run.root_plan_id = plan.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE plan.status::text END AS status,
+    plan.status < 'cancelled' AS is_open,
+    plan.status = 'failed' AS is_failed,
+    plan.reason,
+    plan.started_at,
+    plan.finished_at,
+    (extract(epoch FROM plan.finished_at - plan.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN plan.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(plan.recorder_id, plan.root_plan_id) ELSE plan.root_plan_id END WHERE its_run.project_id = plan.project_id AND its_run.root_plan_id = plan.root_plan_id) END AS abandoned_at,
+    plan.recorder_id,
+    plan.recorded_at,
+    coalesce(plan.masked, '{}') AS masked,
+    plan.error_type,
+    plan.error_message,
+    plan.error_stack,
+    plan.inferred,
+    plan.inferred_from,
+    run.session_id,
+    run.subject
+FROM plan_execution_record AS plan
+JOIN run ON run.project_id = plan.project_id
+    AND run.root_plan_id = plan.root_plan_id
+    AND run.deleted_at IS NULL
+    AND plan.recorded_at > '-infinity';
+COMMENT ON VIEW trace.plans IS 'Plans: root plans and sub-plans.';
+COMMENT ON COLUMN trace.plans.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plans.plan_id IS 'The plan''s own id; that of a root plan is the run''s.';
+COMMENT ON COLUMN trace.plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
+COMMENT ON COLUMN trace.plans.tool_call_id IS 'The tool call that opened this sub-plan.';
+COMMENT ON COLUMN trace.plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
+COMMENT ON COLUMN trace.plans.position IS 'The place among the sub-plans of one opener, from 0.';
+COMMENT ON COLUMN trace.plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
+COMMENT ON COLUMN trace.plans.title IS 'What it is called where plans are listed.';
+COMMENT ON COLUMN trace.plans.agent_name IS 'The agent that the plan was given to.';
+COMMENT ON COLUMN trace.plans.user_request IS 'What was asked, in the words that were used.';
+COMMENT ON COLUMN trace.plans.summary IS 'What came of it.';
+COMMENT ON COLUMN trace.plans.template IS 'The plan template that it was made from.';
+COMMENT ON COLUMN trace.plans.template_version IS 'Which version of the template.';
+COMMENT ON COLUMN trace.plans.began_at IS 'When it started, or else was recorded: ranges of this, with tool_call_id IS NOT NULL, go along an index.';
+COMMENT ON COLUMN trace.plans.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.plans.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.plans.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.plans.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.plans.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.plans.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.plans.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.plans.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.plans.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.plans.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.plans.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.plans.error_type IS 'The error''s class or code.';
+COMMENT ON COLUMN trace.plans.error_message IS 'What it says.';
+COMMENT ON COLUMN trace.plans.error_stack IS 'Its stack, where there is one.';
+COMMENT ON COLUMN trace.plans.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence that it was reconstructed from.';
+COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.plans.subject IS 'Whom the run is about: the person whose data it holds.';
+
+CREATE VIEW trace.sub_plans WITH (security_invoker) AS
+SELECT
+    plan.project_id,
+    plan.root_plan_id,
+    plan.plan_id,
+    plan.parent_plan_id,
+    plan.tool_call_id,
+    plan.opened_by_step_id,
+    plan.position,
+    plan.depth,
+    plan.title,
+    plan.agent_name,
+    plan.user_request,
+    plan.summary,
+    plan.template,
+    plan.template_version,
+    (CASE WHEN plan.started_at IS NOT NULL THEN plan.started_at ELSE plan.recorded_at END) AS began_at,
+    CASE WHEN CASE WHEN plan.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(plan.recorder_id, plan.root_plan_id) ELSE plan.root_plan_id END WHERE its_run.project_id = plan.project_id AND its_run.root_plan_id = plan.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE plan.status::text END AS status,
+    plan.status < 'cancelled' AS is_open,
+    plan.status = 'failed' AS is_failed,
+    plan.reason,
+    plan.started_at,
+    plan.finished_at,
+    (extract(epoch FROM plan.finished_at - plan.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN plan.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(plan.recorder_id, plan.root_plan_id) ELSE plan.root_plan_id END WHERE its_run.project_id = plan.project_id AND its_run.root_plan_id = plan.root_plan_id) END AS abandoned_at,
+    plan.recorder_id,
+    plan.recorded_at,
+    coalesce(plan.masked, '{}') AS masked,
+    plan.error_type,
+    plan.error_message,
+    plan.error_stack,
+    plan.inferred,
+    plan.inferred_from,
+    run.session_id,
+    run.subject,
+    CASE WHEN plan.tool_call_id IS NOT NULL THEN 'tool call' WHEN plan.opened_by_step_id IS NOT NULL THEN 'hand-off' END AS opened_by,
+    call.name AS tool_name,
+    call.arguments AS tool_arguments,
+    CASE WHEN CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE call.status::text END AS tool_status,
+    (extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8 AS tool_duration_ms,
+    step.agent_name AS opener_agent_name
+FROM plan_execution_record AS plan
+JOIN run ON run.project_id = plan.project_id
+    AND run.root_plan_id = plan.root_plan_id
+    AND run.deleted_at IS NULL
+    AND plan.recorded_at > '-infinity'
+LEFT JOIN act_tool_info AS call ON call.project_id = plan.project_id
+    AND call.root_plan_id = plan.root_plan_id
+    AND call.tool_call_id = plan.tool_call_id
+LEFT JOIN agent_execution_record AS step ON step.project_id = plan.project_id
+    AND step.root_plan_id = plan.root_plan_id
+    AND step.step_id = coalesce(call.step_id, plan.opened_by_step_id)
+WHERE plan.plan_id <> plan.root_plan_id;
+COMMENT ON VIEW trace.sub_plans IS 'Sub-plans, each with the tool call that opened it.';
+COMMENT ON COLUMN trace.sub_plans.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.sub_plans.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.sub_plans.plan_id IS 'The plan''s own id; that of a root plan is the run''s.';
+COMMENT ON COLUMN trace.sub_plans.parent_plan_id IS 'The plan whose tool call or step opened this one; null for the root plan.';
+COMMENT ON COLUMN trace.sub_plans.tool_call_id IS 'The tool call that opened this sub-plan.';
+COMMENT ON COLUMN trace.sub_plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
+COMMENT ON COLUMN trace.sub_plans.position IS 'The place among the sub-plans of one opener, from 0.';
+COMMENT ON COLUMN trace.sub_plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
+COMMENT ON COLUMN trace.sub_plans.title IS 'What it is called where plans are listed.';
+COMMENT ON COLUMN trace.sub_plans.agent_name IS 'The agent that the plan was given to.';
+COMMENT ON COLUMN trace.sub_plans.user_request IS 'What was asked, in the words that were used.';
+COMMENT ON COLUMN trace.sub_plans.summary IS 'What came of it.';
+COMMENT ON COLUMN trace.sub_plans.template IS 'The plan template that it was made from.';
+COMMENT ON COLUMN trace.sub_plans.template_version IS 'Which version of the template.';
+COMMENT ON COLUMN trace.sub_plans.began_at IS 'When it started, or else was recorded: ranges of this, with tool_call_id IS NOT NULL, go along an index.';
+COMMENT ON COLUMN trace.sub_plans.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.sub_plans.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.sub_plans.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.sub_plans.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.sub_plans.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.sub_plans.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.sub_plans.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.sub_plans.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.sub_plans.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.sub_plans.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.sub_plans.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.sub_plans.error_type IS 'The error''s class or code.';
+COMMENT ON COLUMN trace.sub_plans.error_message IS 'What it says.';
+COMMENT ON COLUMN trace.sub_plans.error_stack IS 'Its stack, where there is one.';
+COMMENT ON COLUMN trace.sub_plans.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.sub_plans.inferred_from IS 'The evidence that it was reconstructed from.';
+COMMENT ON COLUMN trace.sub_plans.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.sub_plans.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.sub_plans.opened_by IS 'What opened it: `tool call`, or `hand-off` where a step did without one.';
+COMMENT ON COLUMN trace.sub_plans.tool_name IS 'The tool that was called to open it.';
+COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call, as text.';
+COMMENT ON COLUMN trace.sub_plans.tool_status IS 'How far that call has come, as it is shown.';
+COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'How long that call took, in milliseconds.';
+COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call, or handed off.';
+
+CREATE VIEW trace.steps WITH (security_invoker) AS
+SELECT
+    step.project_id,
+    step.root_plan_id,
+    step.step_id,
+    step.plan_id,
+    step.position,
+    step.agent_name,
+    step.request,
+    step.result,
+    CASE WHEN CASE WHEN step.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(step.recorder_id, step.root_plan_id) ELSE step.root_plan_id END WHERE its_run.project_id = step.project_id AND its_run.root_plan_id = step.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE step.status::text END AS status,
+    step.status < 'cancelled' AS is_open,
+    step.status = 'failed' AS is_failed,
+    step.reason,
+    step.started_at,
+    step.finished_at,
+    (extract(epoch FROM step.finished_at - step.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN step.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(step.recorder_id, step.root_plan_id) ELSE step.root_plan_id END WHERE its_run.project_id = step.project_id AND its_run.root_plan_id = step.root_plan_id) END AS abandoned_at,
+    step.recorder_id,
+    step.recorded_at,
+    coalesce(step.masked, '{}') AS masked,
+    step.error_type,
+    step.error_message,
+    step.error_stack,
+    plan.depth,
+    run.session_id,
+    run.subject
+FROM agent_execution_record AS step
+JOIN run ON run.project_id = step.project_id
+    AND run.root_plan_id = step.root_plan_id
+    AND run.deleted_at IS NULL
+    AND step.recorded_at > '-infinity'
+LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
+    AND plan.root_plan_id = step.root_plan_id
+    AND plan.plan_id = step.plan_id;
+COMMENT ON VIEW trace.steps IS 'Steps: the items of plans, each carried out by one agent.';
+COMMENT ON COLUMN trace.steps.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.steps.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.steps.step_id IS 'The step''s own id.';
+COMMENT ON COLUMN trace.steps.plan_id IS 'The plan that it is a step of; null while only its id is known.';
+COMMENT ON COLUMN trace.steps.position IS 'The place among the plan''s steps, from 0.';
+COMMENT ON COLUMN trace.steps.agent_name IS 'The agent that carries it out.';
+COMMENT ON COLUMN trace.steps.request IS 'What the agent was asked to do.';
+COMMENT ON COLUMN trace.steps.result IS 'The agent''s final answer.';
+COMMENT ON COLUMN trace.steps.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.steps.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.steps.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.steps.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.steps.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.steps.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.steps.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.steps.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.steps.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.steps.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.steps.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.steps.error_type IS 'The error''s class or code.';
+COMMENT ON COLUMN trace.steps.error_message IS 'What it says.';
+COMMENT ON COLUMN trace.steps.error_stack IS 'Its stack, where there is one.';
+COMMENT ON COLUMN trace.steps.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.steps.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.steps.subject IS 'Whom the run is about: the person whose data it holds.';
+
+CREATE VIEW trace.think_acts WITH (security_invoker) AS
+SELECT
+    round.project_id,
+    round.root_plan_id,
+    round.think_act_id,
+    round.step_id,
+    round.position,
+    round.requested_model,
+    round.model,
+    round.thought,
+    round.messages,
+    round.input_tokens,
+    round.output_tokens,
+    round.cost_usd,
+    CASE WHEN CASE WHEN round.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(round.recorder_id, round.root_plan_id) ELSE round.root_plan_id END WHERE its_run.project_id = round.project_id AND its_run.root_plan_id = round.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE round.status::text END AS status,
+    round.status < 'cancelled' AS is_open,
+    round.status = 'failed' AS is_failed,
+    round.reason,
+    round.started_at,
+    round.finished_at,
+    (extract(epoch FROM round.finished_at - round.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN round.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(round.recorder_id, round.root_plan_id) ELSE round.root_plan_id END WHERE its_run.project_id = round.project_id AND its_run.root_plan_id = round.root_plan_id) END AS abandoned_at,
+    round.recorder_id,
+    round.recorded_at,
+    coalesce(round.masked, '{}') AS masked,
+    round.error_type,
+    round.error_message,
+    round.error_stack,
+    step.agent_name,
+    step.plan_id,
+    plan.depth,
+    run.session_id,
+    run.subject
+FROM think_act_record AS round
+JOIN run ON run.project_id = round.project_id
+    AND run.root_plan_id = round.root_plan_id
+    AND run.deleted_at IS NULL
+    AND round.recorded_at > '-infinity'
+LEFT JOIN agent_execution_record AS step ON step.project_id = round.project_id
+    AND step.root_plan_id = round.root_plan_id
+    AND step.step_id = round.step_id
+LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
+    AND plan.root_plan_id = step.root_plan_id
+    AND plan.plan_id = step.plan_id;
+COMMENT ON VIEW trace.think_acts IS 'Think-acts: the rounds in which a model thinks and chooses tools.';
+COMMENT ON COLUMN trace.think_acts.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.think_acts.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.think_acts.think_act_id IS 'The round''s own id.';
+COMMENT ON COLUMN trace.think_acts.step_id IS 'The step that it is a round of; null while only its id is known.';
+COMMENT ON COLUMN trace.think_acts.position IS 'The round''s number within the step, from 0.';
+COMMENT ON COLUMN trace.think_acts.requested_model IS 'The model asked, as it was asked for.';
+COMMENT ON COLUMN trace.think_acts.model IS 'The model that answered, as the provider names it.';
+COMMENT ON COLUMN trace.think_acts.thought IS 'The text that the model answered with.';
+COMMENT ON COLUMN trace.think_acts.messages IS 'The messages that the model was given, as the text of a JSON array.';
+COMMENT ON COLUMN trace.think_acts.input_tokens IS 'Tokens that the model was given.';
+COMMENT ON COLUMN trace.think_acts.output_tokens IS 'Tokens that it answered with.';
+COMMENT ON COLUMN trace.think_acts.cost_usd IS 'The cost reported, or else computed from the price list, in US dollars.';
+COMMENT ON COLUMN trace.think_acts.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.think_acts.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.think_acts.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.think_acts.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.think_acts.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.think_acts.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.think_acts.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.think_acts.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.think_acts.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.think_acts.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.think_acts.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.think_acts.error_type IS 'The error''s class or code.';
+COMMENT ON COLUMN trace.think_acts.error_message IS 'What it says.';
+COMMENT ON COLUMN trace.think_acts.error_stack IS 'Its stack, where there is one.';
+COMMENT ON COLUMN trace.think_acts.agent_name IS 'The agent whose step it belongs to.';
+COMMENT ON COLUMN trace.think_acts.plan_id IS 'The plan that its step belongs to.';
+COMMENT ON COLUMN trace.think_acts.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.think_acts.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.think_acts.subject IS 'Whom the run is about: the person whose data it holds.';
+
+CREATE VIEW trace.tool_calls WITH (security_invoker) AS
+SELECT
+    call.project_id,
+    call.root_plan_id,
+    call.tool_call_id,
+    call.step_id,
+    call.think_act_id,
+    call.parent_tool_call_id,
+    call.position,
+    call.name,
+    call.tool_type,
+    call.provider_call_id,
+    call.arguments,
+    CASE WHEN call.arguments_fit THEN call.arguments::jsonb END AS arguments_json,
+    call.effective_arguments,
+    call.result,
+    CASE WHEN call.result_fit THEN call.result::jsonb END AS result_json,
+    (CASE WHEN call.started_at IS NOT NULL THEN call.started_at ELSE call.recorded_at END) AS began_at,
+    CASE WHEN CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE call.status::text END AS status,
+    call.status < 'cancelled' AS is_open,
+    call.status = 'failed' AS is_failed,
+    call.reason,
+    call.started_at,
+    call.finished_at,
+    (extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8 AS duration_ms,
+    CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END AS abandoned_at,
+    call.recorder_id,
+    call.recorded_at,
+    coalesce(call.masked, '{}') AS masked,
+    call.error_type,
+    call.error_message,
+    call.error_stack,
+    call.attempt AS attempts,
+    greatest(coalesce(call.attempt, 1) - 1, 0) AS retries,
+    coalesce(call.forged_arguments, '{}') AS forged_arguments,
+    call.short_circuited_by,
+    call.state_changes,
+    call.still_running,
+    call.late_finished_at,
+    call.late_status::text AS late_status,
+    call.late_result,
+    call.inferred,
+    call.inferred_from,
+    step.agent_name,
+    step.plan_id,
+    plan.depth,
+    run.session_id,
+    run.subject
+FROM act_tool_info AS call
+JOIN run ON run.project_id = call.project_id
+    AND run.root_plan_id = call.root_plan_id
+    AND run.deleted_at IS NULL
+    AND call.recorded_at > '-infinity'
+LEFT JOIN agent_execution_record AS step ON step.project_id = call.project_id
+    AND step.root_plan_id = call.root_plan_id
+    AND step.step_id = call.step_id
+LEFT JOIN plan_execution_record AS plan ON plan.project_id = step.project_id
+    AND plan.root_plan_id = step.root_plan_id
+    AND plan.plan_id = step.plan_id;
+COMMENT ON VIEW trace.tool_calls IS 'Tool calls, the items of batches included; one row for a call, however often it was tried.';
+COMMENT ON COLUMN trace.tool_calls.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.tool_calls.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.tool_calls.tool_call_id IS 'The call''s own id.';
+COMMENT ON COLUMN trace.tool_calls.step_id IS 'The step that made it; null while only its id is known.';
+COMMENT ON COLUMN trace.tool_calls.think_act_id IS 'The round whose model chose it; null for calls made outside any.';
+COMMENT ON COLUMN trace.tool_calls.parent_tool_call_id IS 'The batch call that this call is an item of.';
+COMMENT ON COLUMN trace.tool_calls.position IS 'The place in the round, or in the batch, from 0.';
+COMMENT ON COLUMN trace.tool_calls.name IS 'The tool''s name as the model called it.';
+COMMENT ON COLUMN trace.tool_calls.tool_type IS 'The kind of tool, such as `STATELESS` or `SUBPLAN`.';
+COMMENT ON COLUMN trace.tool_calls.provider_call_id IS 'The id that the model''s provider gave; repeats, may be empty.';
+COMMENT ON COLUMN trace.tool_calls.arguments IS 'The arguments as the text that they were, usually JSON.';
+COMMENT ON COLUMN trace.tool_calls.arguments_json IS 'The arguments as `jsonb`; null if Postgres cannot cast them.';
+COMMENT ON COLUMN trace.tool_calls.effective_arguments IS 'What the latest attempt was called with, where hooks changed the arguments.';
+COMMENT ON COLUMN trace.tool_calls.result IS 'The result as the text that it was, usually JSON.';
+COMMENT ON COLUMN trace.tool_calls.result_json IS 'The result as `jsonb`; null if Postgres cannot cast it.';
+COMMENT ON COLUMN trace.tool_calls.began_at IS 'When it started, or else was recorded: ranges of this go along an index.';
+COMMENT ON COLUMN trace.tool_calls.status IS 'How far it has come, as it is shown: `unknown` (named by another record only), `pending`, `running`, `cancelled`, `failed`, `succeeded`, or `abandoned` (open when its recorder was heard no more).';
+COMMENT ON COLUMN trace.tool_calls.is_open IS 'Whether it has not ended. Chooses an index.';
+COMMENT ON COLUMN trace.tool_calls.is_failed IS 'Whether it failed. Chooses an index.';
+COMMENT ON COLUMN trace.tool_calls.reason IS 'Which kind of ending it was, such as `timed_out` or `round_limit`.';
+COMMENT ON COLUMN trace.tool_calls.started_at IS 'When it began, by the recording process''s clock.';
+COMMENT ON COLUMN trace.tool_calls.finished_at IS 'When it ended, by the recording process''s clock.';
+COMMENT ON COLUMN trace.tool_calls.duration_ms IS 'Milliseconds from start to end; null while it is open.';
+COMMENT ON COLUMN trace.tool_calls.abandoned_at IS 'When its recorder''s lease ran out while it was open.';
+COMMENT ON COLUMN trace.tool_calls.recorder_id IS 'The youngest recorder that wrote it.';
+COMMENT ON COLUMN trace.tool_calls.recorded_at IS 'When the server first stored it.';
+COMMENT ON COLUMN trace.tool_calls.masked IS 'Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.';
+COMMENT ON COLUMN trace.tool_calls.error_type IS 'The error''s class or code.';
+COMMENT ON COLUMN trace.tool_calls.error_message IS 'What it says.';
+COMMENT ON COLUMN trace.tool_calls.error_stack IS 'Its stack, where there is one.';
+COMMENT ON COLUMN trace.tool_calls.attempts IS 'How many times it was tried, the latest included, from 1.';
+COMMENT ON COLUMN trace.tool_calls.retries IS 'How many times it was tried again.';
+COMMENT ON COLUMN trace.tool_calls.forged_arguments IS 'The hidden parameters that somebody but the runtime tried to give: their names, sorted.';
+COMMENT ON COLUMN trace.tool_calls.short_circuited_by IS 'The hook that answered in the tool''s place.';
+COMMENT ON COLUMN trace.tool_calls.state_changes IS 'What it changed in the session''s state, as the text of a JSON array.';
+COMMENT ON COLUMN trace.tool_calls.still_running IS 'True where it was given up on and its tool went on regardless; else null.';
+COMMENT ON COLUMN trace.tool_calls.late_finished_at IS 'When a call that was recorded as timed out ended after all.';
+COMMENT ON COLUMN trace.tool_calls.late_status IS 'How it ended then.';
+COMMENT ON COLUMN trace.tool_calls.late_result IS 'What it returned then, or the error that it raised.';
+COMMENT ON COLUMN trace.tool_calls.inferred IS 'Whether what it hangs under was reconstructed rather than recorded.';
+COMMENT ON COLUMN trace.tool_calls.inferred_from IS 'The evidence that it was reconstructed from.';
+COMMENT ON COLUMN trace.tool_calls.agent_name IS 'The agent whose step it belongs to.';
+COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan that its step belongs to.';
+COMMENT ON COLUMN trace.tool_calls.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
+COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
+COMMENT ON COLUMN trace.tool_calls.subject IS 'Whom the run is about: the person whose data it holds.';
+
+CREATE VIEW trace.lineage WITH (security_invoker) AS
+SELECT
+    run.project_id,
+    run.root_plan_id,
+    walk.plan_id,
+    walk.depth,
+    walk.titles,
+    walk.agents,
+    walk.tools,
+    walk.plan_ids,
+    walk.tool_call_ids
+FROM run JOIN LATERAL trace.lineage_of(run.root_plan_id) AS walk ON walk.project_id = run.project_id
+WHERE run.deleted_at IS NULL;
+COMMENT ON VIEW trace.lineage IS 'The path from the root to each plan that is reached from there. Ask for one root_plan_id, or for few: each run is walked by itself. On Citus ask trace.lineage_of(''…'') instead.';
+COMMENT ON COLUMN trace.lineage.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.lineage.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.lineage.plan_id IS 'The plan that the path leads to.';
+COMMENT ON COLUMN trace.lineage.depth IS 'How many sub-plans lie above it, by the path: 0 for the root.';
+COMMENT ON COLUMN trace.lineage.titles IS 'The titles of the plans on the path, from the root on.';
+COMMENT ON COLUMN trace.lineage.agents IS 'The agents that these plans were given to.';
+COMMENT ON COLUMN trace.lineage.tools IS 'The tools that opened the sub-plans on the path: one fewer than plans; null where a hand-off did.';
+COMMENT ON COLUMN trace.lineage.plan_ids IS 'The plans on the path, itself the last.';
+COMMENT ON COLUMN trace.lineage.tool_call_ids IS 'The tool calls that opened them, as in `tools`.';
+
+CREATE VIEW trace.plan_costs WITH (security_invoker) AS
+SELECT
+    part.project_id,
+    part.root_plan_id,
+    part.plan_id,
+    sum(part.think_acts)::bigint AS think_acts,
+    sum(part.tool_calls)::bigint AS tool_calls,
+    sum(part.failures)::bigint AS failures,
+    sum(part.input_tokens)::bigint AS input_tokens,
+    sum(part.output_tokens)::bigint AS output_tokens,
+    sum(part.cost_usd) AS cost_usd,
+    sum(part.model_ms) AS model_ms,
+    sum(part.tool_ms) AS tool_ms
+FROM (
+    SELECT each.project_id, each.root_plan_id, step.plan_id, 1 AS think_acts, 0 AS tool_calls,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
+        coalesce(each.input_tokens, 0) AS input_tokens,
+        coalesce(each.output_tokens, 0) AS output_tokens,
+        coalesce(each.cost_usd, 0) AS cost_usd,
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0) AS model_ms,
+        0::float8 AS tool_ms
+    FROM think_act_record AS each
+    JOIN run ON run.project_id = each.project_id
+        AND run.root_plan_id = each.root_plan_id
+        AND run.deleted_at IS NULL
+        AND each.recorded_at > '-infinity'
+    LEFT JOIN agent_execution_record AS step ON step.project_id = each.project_id
+        AND step.root_plan_id = each.root_plan_id
+        AND step.step_id = each.step_id
+    UNION ALL
+    SELECT each.project_id, each.root_plan_id, step.plan_id, 0, 1,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END, 0, 0, 0, 0,
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0)
+    FROM act_tool_info AS each
+    JOIN run ON run.project_id = each.project_id
+        AND run.root_plan_id = each.root_plan_id
+        AND run.deleted_at IS NULL
+        AND each.recorded_at > '-infinity'
+    LEFT JOIN agent_execution_record AS step ON step.project_id = each.project_id
+        AND step.root_plan_id = each.root_plan_id
+        AND step.step_id = each.step_id
+) AS part GROUP BY part.project_id, part.root_plan_id, part.plan_id;
+COMMENT ON VIEW trace.plan_costs IS 'What each plan took by itself, without its sub-plans; trace.runs has what a whole run took.';
+COMMENT ON COLUMN trace.plan_costs.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.plan_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.plan_costs.plan_id IS 'The plan; null for what hangs under none that is known.';
+COMMENT ON COLUMN trace.plan_costs.think_acts IS 'Rounds that were taken.';
+COMMENT ON COLUMN trace.plan_costs.tool_calls IS 'Tool calls that were made.';
+COMMENT ON COLUMN trace.plan_costs.failures IS 'How many of both failed.';
+COMMENT ON COLUMN trace.plan_costs.input_tokens IS 'Tokens that models were given.';
+COMMENT ON COLUMN trace.plan_costs.output_tokens IS 'Tokens that models answered with.';
+COMMENT ON COLUMN trace.plan_costs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
+COMMENT ON COLUMN trace.plan_costs.model_ms IS 'How long models were waited for, in milliseconds.';
+COMMENT ON COLUMN trace.plan_costs.tool_ms IS 'How long tools took, in milliseconds, added up: calls that ran at the same time, and what sub-plans took within the calls that opened them, count in full.';
+
+CREATE VIEW trace.agent_costs WITH (security_invoker) AS
+SELECT
+    part.project_id,
+    part.root_plan_id,
+    part.agent_name,
+    sum(part.think_acts)::bigint AS think_acts,
+    sum(part.tool_calls)::bigint AS tool_calls,
+    sum(part.failures)::bigint AS failures,
+    sum(part.input_tokens)::bigint AS input_tokens,
+    sum(part.output_tokens)::bigint AS output_tokens,
+    sum(part.cost_usd) AS cost_usd,
+    sum(part.model_ms) AS model_ms,
+    sum(part.tool_ms) AS tool_ms
+FROM (
+    SELECT each.project_id, each.root_plan_id, step.agent_name, 1 AS think_acts, 0 AS tool_calls,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END AS failures,
+        coalesce(each.input_tokens, 0) AS input_tokens,
+        coalesce(each.output_tokens, 0) AS output_tokens,
+        coalesce(each.cost_usd, 0) AS cost_usd,
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0) AS model_ms,
+        0::float8 AS tool_ms
+    FROM think_act_record AS each
+    JOIN run ON run.project_id = each.project_id
+        AND run.root_plan_id = each.root_plan_id
+        AND run.deleted_at IS NULL
+        AND each.recorded_at > '-infinity'
+    LEFT JOIN agent_execution_record AS step ON step.project_id = each.project_id
+        AND step.root_plan_id = each.root_plan_id
+        AND step.step_id = each.step_id
+    UNION ALL
+    SELECT each.project_id, each.root_plan_id, step.agent_name, 0, 1,
+        CASE WHEN each.status = 'failed' THEN 1 ELSE 0 END, 0, 0, 0, 0,
+        coalesce((extract(epoch FROM each.finished_at - each.started_at) * 1000)::float8, 0)
+    FROM act_tool_info AS each
+    JOIN run ON run.project_id = each.project_id
+        AND run.root_plan_id = each.root_plan_id
+        AND run.deleted_at IS NULL
+        AND each.recorded_at > '-infinity'
+    LEFT JOIN agent_execution_record AS step ON step.project_id = each.project_id
+        AND step.root_plan_id = each.root_plan_id
+        AND step.step_id = each.step_id
+) AS part GROUP BY part.project_id, part.root_plan_id, part.agent_name;
+COMMENT ON VIEW trace.agent_costs IS 'What each agent took in each run, in all its plans, without what it delegated.';
+COMMENT ON COLUMN trace.agent_costs.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.agent_costs.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.agent_costs.agent_name IS 'The agent; null for what hangs under none that is known.';
+COMMENT ON COLUMN trace.agent_costs.think_acts IS 'Rounds that were taken.';
+COMMENT ON COLUMN trace.agent_costs.tool_calls IS 'Tool calls that were made.';
+COMMENT ON COLUMN trace.agent_costs.failures IS 'How many of both failed.';
+COMMENT ON COLUMN trace.agent_costs.input_tokens IS 'Tokens that models were given.';
+COMMENT ON COLUMN trace.agent_costs.output_tokens IS 'Tokens that models answered with.';
+COMMENT ON COLUMN trace.agent_costs.cost_usd IS 'What the models cost, in US dollars: the sum of the costs that are known.';
+COMMENT ON COLUMN trace.agent_costs.model_ms IS 'How long models were waited for, in milliseconds.';
+COMMENT ON COLUMN trace.agent_costs.tool_ms IS 'How long tools took, in milliseconds, added up: calls that ran at the same time, and what sub-plans took within the calls that opened them, count in full.';
+
+CREATE VIEW trace.tool_stats WITH (security_invoker) AS
+SELECT
+    call.project_id,
+    call.name,
+    count(*) AS calls,
+    count(*) FILTER (WHERE call.status = 'succeeded') AS succeeded,
+    count(*) FILTER (WHERE call.status = 'failed') AS failed,
+    count(*) FILTER (WHERE call.status = 'cancelled') AS cancelled,
+    count(*) FILTER (WHERE call.status = 'abandoned') AS abandoned,
+    count(*) FILTER (WHERE call.retries > 0) AS retried,
+    percentile_disc(0.5) WITHIN GROUP (ORDER BY call.duration_ms) AS p50_ms,
+    percentile_disc(0.95) WITHIN GROUP (ORDER BY call.duration_ms) AS p95_ms,
+    percentile_disc(0.99) WITHIN GROUP (ORDER BY call.duration_ms) AS p99_ms,
+    sum(call.duration_ms) AS total_ms,
+    min(call.began_at) AS first_at,
+    max(call.began_at) AS latest_at
+FROM trace.tool_calls AS call GROUP BY call.project_id, call.name;
+COMMENT ON VIEW trace.tool_stats IS 'How the calls of each tool went, over all time; narrow it as docs/queries.md shows.';
+COMMENT ON COLUMN trace.tool_stats.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.tool_stats.name IS 'The tool.';
+COMMENT ON COLUMN trace.tool_stats.calls IS 'How often it was called.';
+COMMENT ON COLUMN trace.tool_stats.succeeded IS 'How many succeeded.';
+COMMENT ON COLUMN trace.tool_stats.failed IS 'How many failed.';
+COMMENT ON COLUMN trace.tool_stats.cancelled IS 'How many were cancelled.';
+COMMENT ON COLUMN trace.tool_stats.abandoned IS 'How many are abandoned.';
+COMMENT ON COLUMN trace.tool_stats.retried IS 'How many were tried again.';
+COMMENT ON COLUMN trace.tool_stats.p50_ms IS 'Of those that ended 50 in 100 took no longer, in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.p95_ms IS 'Of those that ended 95 in 100 took no longer, in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.p99_ms IS 'Of those that ended 99 in 100 took no longer, in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.total_ms IS 'How long they took together, in milliseconds.';
+COMMENT ON COLUMN trace.tool_stats.first_at IS 'When the first call began.';
+COMMENT ON COLUMN trace.tool_stats.latest_at IS 'When the latest call began.';
+
+CREATE VIEW trace.blocks WITH (security_invoker) AS
+SELECT
+    block.project_id,
+    block.root_plan_id,
+    block.spans,
+    block.size AS bytes,
+    octet_length(block.body)::bigint AS stored_bytes,
+    block.recorded_at AS arrived_at
+FROM otel_block AS block
+JOIN run ON run.project_id = block.project_id
+    AND run.root_plan_id = block.root_plan_id
+    AND run.deleted_at IS NULL;
+COMMENT ON VIEW trace.blocks IS 'Blocks: the OpenTelemetry spans of one run that arrived together, compressed. `GET /api/runs/{id}/spans` returns single spans.';
+COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans in the message. One span may occur in several blocks.';
+COMMENT ON COLUMN trace.blocks.bytes IS 'Their uncompressed size in bytes.';
+COMMENT ON COLUMN trace.blocks.stored_bytes IS 'Their compressed size in bytes.';
+COMMENT ON COLUMN trace.blocks.arrived_at IS 'When the server stored the first of them.';
+
+CREATE VIEW trace.behind WITH (security_invoker) AS
+SELECT
+    pending.project_id,
+    pending.root_plan_id,
+    pending.spans,
+    pending.size AS bytes,
+    pending.since,
+    pending.due_at,
+    pending.attempts,
+    coalesce(run.projection_error, pending.failure) AS error
+FROM pending_run AS pending
+JOIN run ON run.project_id = pending.project_id
+    AND run.root_plan_id = pending.root_plan_id
+    AND run.deleted_at IS NULL;
+COMMENT ON VIEW trace.behind IS 'Runs with spans that are not projected yet: their records lack what these spans say.';
+COMMENT ON COLUMN trace.behind.project_id IS 'The project that the record belongs to.';
+COMMENT ON COLUMN trace.behind.root_plan_id IS 'The run: the id of its root plan.';
+COMMENT ON COLUMN trace.behind.spans IS 'The number of spans in the blocks that are pending.';
+COMMENT ON COLUMN trace.behind.bytes IS 'The uncompressed size of the blocks that are pending, in bytes.';
+COMMENT ON COLUMN trace.behind.since IS 'When the first of the pending blocks arrived.';
+COMMENT ON COLUMN trace.behind.due_at IS 'When to project the run. `infinity` if its projection failed too often.';
+COMMENT ON COLUMN trace.behind.attempts IS 'How many projections began and did not commit since the last one that did.';
+COMMENT ON COLUMN trace.behind.error IS 'Why the last projection failed; null if none did, or if it did not say.';

@@ -1,0 +1,1 @@
+"""Connections, row-level security, Citus, and the errors of Postgres."""

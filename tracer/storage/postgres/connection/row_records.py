@@ -1,0 +1,46 @@
+"""Rows of the tables as records."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from psycopg.rows import dict_row
+
+from tracer.records.merge import RULES
+from tracer.records.record_classes import ALL_RECORDS, Kind, Record
+from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.schema.lease_tables import abandoned_at
+from tracer.storage.postgres.schema.tables import TABLES
+
+R = TypeVar("R", bound=Record)
+
+
+def columns(record: type[Record]) -> str:
+    """Return what fills the fields of a record, as SQL, from its table under its own name."""
+    return named(expressions(_KINDS[record]))
+
+
+def expressions(kind: Kind) -> dict[str, str]:
+    """Return the SQL of each field of a record."""
+    return (
+        {name: name for name in ALL_RECORDS[kind].model_fields}
+        | {"abandoned_at": abandoned_at(TABLES[kind])}
+        | {name: f"coalesce({name}, '{{}}')" for name in RULES[kind].union}
+    )
+
+
+def named(columns: dict[str, str]) -> str:
+    """Return SQL expressions as the columns of a query."""
+    return ", ".join(f"{expression} AS {name}" for name, expression in columns.items())
+
+
+_KINDS = {record: kind for kind, record in ALL_RECORDS.items()}
+
+
+async def select(
+    connection: PoolConnection, record: type[R], query: str, given: dict[str, Any]
+) -> list[R]:
+    """Return the records that a query finds."""
+    cursor = connection.cursor(row_factory=dict_row)
+    await cursor.execute(query, given)
+    return [record(**row) for row in await cursor.fetchall()]

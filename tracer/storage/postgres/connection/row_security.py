@@ -1,0 +1,200 @@
+"""The second wall between projects: a role that row-level security holds to one of them.
+
+The wall is raised from the tables' definitions after every migration, so that a new table with a
+`project_id` is behind it by itself. It stands for everybody but the tables' owner, who becomes
+`tracer_program` for each transaction (`tracer.storage.postgres.connection.project_session`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import psycopg
+from sqlalchemy import Connection, Table, text
+from sqlalchemy.exc import DBAPIError
+
+from tracer.logs import get_logger
+from tracer.storage.postgres.connection.pool import PoolConnection, SyncConnection
+from tracer.storage.postgres.schema.tables import METADATA
+
+PROGRAM_ROLE = "tracer_program"
+POLICY = "of_its_project"
+
+ANALYSTS_POLICY = "for_analysts"
+"""The policy that shows analysts the rows of their project."""
+
+VIEWS_SCHEMA = "trace"
+"""The schema of the views for analysts."""
+
+HOW_TO_MEND = (
+    "Row-level security does not hold: the database's user owns the tables and can't become"
+    f" {PROGRAM_ROLE}. As a superuser: CREATE ROLE {PROGRAM_ROLE} NOLOGIN (unless it exists);"
+    f" GRANT {PROGRAM_ROLE} TO the user WITH INHERIT FALSE. Then run `tracer migrate`."
+)
+
+_RIGHTS = {
+    "analyst": "SELECT",
+    "api_key": (
+        "SELECT (key_id, project_id, name, scopes, created_at, last_used_at, revoked_at),"
+        " INSERT, UPDATE (revoked_at)"
+    ),
+    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, summed_at)",
+}
+"""What the role may do where that is less than reading and writing rows."""
+
+_EVERY_RIGHT = "SELECT, INSERT, UPDATE, DELETE"
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a connection stands to the wall."""
+
+    is_walled: bool
+    """Whether its user can become the role that policies hold."""
+    is_spread: bool
+    """Whether there is Citus: its workers have to be told of the role and the project."""
+
+
+_standings: WeakKeyDictionary[PoolConnection | SyncConnection, Standing] = WeakKeyDictionary()
+
+STANDING = f"""
+SELECT coalesce((
+    SELECT pg_has_role(role.oid, 'SET') AND NOT role.rolsuper AND NOT role.rolbypassrls
+        AND run.relrowsecurity AND has_table_privilege(role.oid, run.oid, 'INSERT')
+    FROM pg_roles AS role, pg_class AS run
+    WHERE role.rolname = '{PROGRAM_ROLE}' AND run.oid = to_regclass('run')
+), false), EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"""
+
+
+async def standing_of(connection: PoolConnection) -> Standing:
+    """Return how a connection stands to the wall.
+
+    Asked once where its user can become the role, so that mending it needs no restart.
+    """
+    standing = _standings.get(connection)
+    if standing is None:
+        [found] = await (await connection.execute(STANDING)).fetchall()
+        standing = _remembered(connection, Standing(*found))
+    return standing
+
+
+def standing_of_sync(connection: SyncConnection) -> Standing:
+    """Return the same for a synchronous connection."""
+    standing = _standings.get(connection)
+    if standing is None:
+        [found] = connection.execute(STANDING).fetchall()
+        standing = _remembered(connection, Standing(*found))
+    return standing
+
+
+def _remembered(connection: PoolConnection | SyncConnection, standing: Standing) -> Standing:
+    if standing.is_walled:
+        _standings[connection] = standing
+    return standing
+
+
+def role_of(standing: Standing) -> str:
+    """Return the role of a project's transactions, for `SET ROLE`. `none` is the owner."""
+    return PROGRAM_ROLE if standing.is_walled else "none"
+
+
+def entering(standing: Standing, project_id: int | None) -> list[str]:
+    """Return the statements that restrict the rest of a transaction to a project, in order.
+
+    They contain their values: Citus passes on to its workers only what `SET LOCAL` sets, and that
+    takes no parameters.
+
+    Args:
+        standing: That of the connection.
+        project_id: The project; None: none, as the owner of the tables again.
+    """
+    if project_id is None:
+        return ["SET LOCAL ROLE none"]
+    return [
+        f"SET LOCAL ROLE {role_of(standing)}",
+        f"SET LOCAL tracer.project_id TO {int(project_id)}",
+    ]
+
+
+def raise_wall(connection: Connection) -> None:
+    """Raise what is missing of the wall, in the caller's transaction.
+
+    Args:
+        connection: As the owner of the tables, which are all there.
+    """
+    if not _ensure_role(connection):
+        log.warning("row_level_security_off", detail=HOW_TO_MEND)
+        return
+    schema = connection.scalar(text("SELECT quote_ident(current_schema)"))
+    connection.execute(text(f"GRANT USAGE ON SCHEMA {schema} TO {PROGRAM_ROLE}"))
+    secured = secured_tables(connection, POLICY)
+    for table in METADATA.sorted_tables:
+        if "project_id" in table.columns:
+            if table.name not in secured:
+                _secure(connection, table)
+            elif PROGRAM_ROLE not in secured[table.name]:  # it was everybody's until 0011
+                connection.execute(text(f"ALTER POLICY {POLICY} ON {table.name} TO {PROGRAM_ROLE}"))
+            rights = _RIGHTS.get(table.name, _EVERY_RIGHT)
+            connection.execute(text(f"GRANT {rights} ON {table.name} TO {PROGRAM_ROLE}"))
+
+
+def secured_tables(connection: Connection, policy: str) -> dict[str, list[str]]:
+    """Return the tables that have a policy, and whom it is for: none for everybody."""
+    found = connection.execute(
+        text(
+            "SELECT polrelid::regclass::text, ARRAY(SELECT rolname::text FROM pg_roles"
+            " WHERE oid = ANY(polroles)) FROM pg_policy WHERE polname = :policy"
+        ),
+        {"policy": policy},
+    )
+    return {row[0]: row[1] for row in found}
+
+
+def _secure(connection: Connection, table: Table) -> None:
+    connection.execute(text(f"ALTER TABLE {table.name} ENABLE ROW LEVEL SECURITY"))
+    connection.execute(
+        text(
+            f"CREATE POLICY {POLICY} ON {table.name} TO {PROGRAM_ROLE}"
+            " USING (project_id = current_setting('tracer.project_id')::integer)"
+        )
+    )
+
+
+def make_role(connection: Connection, name: str) -> bool:
+    """Return whether there is a role, which is made where it may be made."""
+    is_there = text(f"SELECT to_regrole('{name}') IS NOT NULL")
+    if not connection.scalar(is_there):
+        _try(connection, f"CREATE ROLE {name} NOLOGIN NOINHERIT")
+    return bool(connection.scalar(is_there))
+
+
+def _ensure_role(connection: Connection) -> bool:
+    """Return whether the user can become the role, which is made where it may be made."""
+    make_role(connection, PROGRAM_ROLE)
+    can_become = text(
+        f"SELECT coalesce(pg_has_role(to_regrole('{PROGRAM_ROLE}')::oid, 'SET'), false)"
+    )
+    if not connection.scalar(can_become):
+        _try(connection, f"GRANT {PROGRAM_ROLE} TO CURRENT_USER WITH INHERIT FALSE, SET TRUE")
+    return bool(connection.scalar(can_become))
+
+
+def _try(connection: Connection, statement: str) -> None:
+    """Execute a statement that the user may not be allowed, or another server may be ahead with."""
+    try:
+        with connection.begin_nested():
+            connection.execute(text(statement))
+    except DBAPIError as error:
+        if not isinstance(
+            error.orig,
+            (
+                psycopg.errors.InsufficientPrivilege,
+                psycopg.errors.DuplicateObject,
+                psycopg.errors.UniqueViolation,
+                psycopg.errors.UndefinedObject,
+            ),
+        ):
+            raise

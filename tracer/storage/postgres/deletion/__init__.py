@@ -1,0 +1,1 @@
+"""Soft deletion and purge of runs."""

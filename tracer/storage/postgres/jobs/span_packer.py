@@ -1,0 +1,51 @@
+"""The background job that packs and merges stored spans. Every server runs one."""
+
+from __future__ import annotations
+
+import time
+from contextlib import aclosing
+
+from tracer.clock import Clock
+from tracer.storage.postgres.connection.pool import Pool
+from tracer.storage.postgres.connection.project_session import ProjectPool
+from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
+from tracer.storage.postgres.spans.packing import SpanPacking
+
+LOOK_SECONDS = 60.0
+"""How long it waits between one look and the next."""
+
+
+class SpanPacker(Looker):
+    """Packs and merges the spans of all projects while inside. Enter it with `async with`."""
+
+    trouble = "spans_not_packed"
+
+    def __init__(
+        self, pool: Pool, look_seconds: float = LOOK_SECONDS, clock: Clock | None = None
+    ) -> None:
+        """Connect to the database.
+
+        Args:
+            pool: Its connections, which see all projects.
+            look_seconds: How long to wait between one look and the next.
+            clock: Says which runs are due to be merged; None: the database's own clock.
+        """
+        super().__init__(look_seconds)
+        self._pool = pool
+        self._clock = clock
+
+    async def look(self) -> None:
+        """Pack and merge all runs that can be, and rest after each as long as it took.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Runs that were done stay so.
+        """
+        await look_after_each(self._pool, self._look_after, "spans_of_project_not_packed")
+
+    async def _look_after(self, project: ProjectPool) -> None:
+        packing = SpanPacking(project, self._clock)
+        began = time.monotonic()
+        for work in (packing.merge(), packing.pack()):
+            async with aclosing(work) as runs:
+                async for _ in runs:
+                    began = await rested(began)

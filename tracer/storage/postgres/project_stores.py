@@ -1,0 +1,218 @@
+"""The stores of the projects: each made when it is first asked for, and kept.
+
+Their number is bounded by that of the projects, which nobody makes over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from tracer.errors import SchemaOutOfDate, StoreUnavailable
+from tracer.logs import get_logger
+from tracer.records.access import NewKey
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.redaction import Redaction
+from tracer.storage.postgres.connection.notifications import Notify, notifications
+from tracer.storage.postgres.connection.pool import Pool, store_errors
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
+from tracer.storage.postgres.connection.row_security import HOW_TO_MEND
+from tracer.storage.postgres.projects.api_keys import ApiKeys, closed_by_first_key, make_first_key
+from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.postgres.read.run_watch import RunWatch
+from tracer.storage.postgres.reader import PostgresReader
+from tracer.storage.postgres.spans.catch_up import LocalProjectors, PostgresProjection
+from tracer.storage.postgres.spans.reprojection import Reprojection
+from tracer.storage.postgres.write.leases import LeaseCounts, count_leases
+from tracer.storage.postgres.writer import OnCommit, PostgresWriter
+from tracer.storage.write_redaction import Admission
+from tracer.store import SpanProjection, TraceReader, TraceWriter
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class ProjectStore:
+    """What one project has."""
+
+    reader: TraceReader
+    writer: TraceWriter
+    recorder_writer: TraceWriter
+    """For a recorder of this process; see `PostgresWriter.for_recorder`."""
+    watch: RunWatch
+    keys: ApiKeys
+    settings: SettingsOfProject
+    projection: SpanProjection | None = None
+    """Projects pending spans before they are read; None: reads show what is projected."""
+
+
+@dataclass(frozen=True)
+class StoreFigures:
+    """How the stores of all projects are doing in this process."""
+
+    pool: Mapping[str, int]
+    """What the pool of connections says of itself."""
+    writes_waiting: int
+    watchers: int
+    """How many watch a run."""
+
+
+class ProjectStores:
+    """Gives each project its store. To be entered with `async with`."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        project_pool: Callable[[Pool, int], ProjectPool] = ProjectPool,
+        redaction: Redaction | None = None,
+        projectors: LocalProjectors | None = None,
+        url: str | None = None,
+        on_commit: OnCommit = lambda _written, _seconds, _items: None,
+    ) -> None:
+        """Take a pool that all projects share.
+
+        Args:
+            pool: The database.
+            terms: How long recorders' leases last.
+            project_pool: How one project sees the database.
+            redaction: What masks secrets; None: the standard.
+            projectors: Project runs that are read; None: reads show what is projected.
+            url: The same database, for notifications of other processes; None: sends none.
+            on_commit: Is called after each batch of writes.
+        """
+        self._pool = pool
+        self._terms = terms
+        self._redaction = redaction
+        self._project_pool = project_pool
+        self._projectors = projectors
+        self._stores: dict[int, ProjectStore] = {}
+        self._writers: list[PostgresWriter] = []
+        self._opening = asyncio.Lock()
+        self._entered = AsyncExitStack()
+        self._is_watched = asyncio.Event()
+        self._url = url
+        self._on_commit = on_commit
+        self.notify = Notify(written=self.wake, accepted=lambda _: None)
+        """Callbacks for the runs of all projects; they notify other processes while entered."""
+
+    async def __aenter__(self) -> Self:
+        if self._url is not None:
+            notifying = notifications(self._pool, self._url, self)
+            self.notify = await self._entered.enter_async_context(notifying)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._entered.aclose()
+
+    async def of(self, project_id: int) -> ProjectStore:
+        """Return a project's store."""
+        if project_id not in self._stores:
+            async with self._opening:
+                if project_id not in self._stores:
+                    self._stores[project_id] = await self._open(project_id)
+        return self._stores[project_id]
+
+    async def is_walled(self) -> bool:
+        """Return whether row-level security holds, besides the conditions of the queries.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+            SchemaOutOfDate: It lacks migrations.
+        """
+        project = self._project_pool(self._pool, DEFAULT_PROJECT_ID)
+        with store_errors():
+            async with in_project(project) as connection:
+                cursor = await connection.execute("SELECT row_security_active('run')")
+                return await cursor.fetchone() == (True,)
+
+    async def tell_of_wall(self) -> None:
+        """Log it where row-level security does not hold."""
+        try:
+            is_walled = await self.is_walled()
+        except (StoreUnavailable, SchemaOutOfDate):
+            return  # `/readyz` says so, and then this
+        if not is_walled:
+            log.warning("row_level_security_off", detail=HOW_TO_MEND)
+
+    async def closed_by_first_key(self, project: str) -> list[str] | None:
+        """Return the projects that a first key in `project` closes; None if there was a key."""
+        return await closed_by_first_key(self._pool, project)
+
+    async def make_first_key(self, project_id: int) -> NewKey | None:
+        """Make a key for everything in a project where there never was any key, else None."""
+        return await make_first_key(self._pool, project_id)
+
+    def figures(self) -> StoreFigures:
+        """Return how the stores are doing."""
+        return StoreFigures(
+            pool=self._pool.get_stats(),
+            writes_waiting=sum(writer.waiting for writer in self._writers),
+            watchers=sum(store.watch.watchers for store in self._stores.values()),
+        )
+
+    async def count_leases(self) -> LeaseCounts:
+        """Count the leases of all projects.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        with store_errors():
+            return await count_leases(self._pool)
+
+    def wake(self, root_plan_ids: Collection[UUID]) -> None:
+        """Wake those who watch any of the runs; two projects may have a run of the same id."""
+        for store in self._stores.values():
+            store.watch.wake(root_plan_ids)
+
+    async def until_watched(self) -> None:
+        """Return as soon as somebody watches a run."""
+        await self._is_watched.wait()
+
+    def end(self) -> None:
+        """Let all who watch leave: the server ends."""
+        for store in self._stores.values():
+            store.watch.end()
+
+    async def _open(self, project_id: int) -> ProjectStore:
+        project = self._project_pool(self._pool, project_id)
+        reader = PostgresReader(project)
+        watch = RunWatch(reader, on_watched=self._is_watched.set)
+        await self._entered.enter_async_context(watch)
+        settings = SettingsOfProject(project)
+        projectors = self._projectors
+        reprojection = Reprojection(
+            project, None if projectors is None else projectors.project_untried
+        )
+        writer = PostgresWriter(
+            project,
+            on_written=self.notify.written,
+            on_accepted=self.notify.accepted,
+            terms=self._terms,
+            on_commit=self._on_commit,
+            admission=Admission(self._redaction),
+            settings=settings,
+            settle=reprojection.settle if projectors else None,
+        )
+        self._writers.append(writer)
+        projection = None if projectors is None else PostgresProjection(project, projectors)
+        return ProjectStore(
+            reader,
+            writer,
+            writer.for_recorder(),
+            watch,
+            ApiKeys(project),
+            settings,
+            projection,
+        )

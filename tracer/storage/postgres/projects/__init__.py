@@ -1,0 +1,1 @@
+"""Projects, their keys, and who sent a request."""

@@ -1,0 +1,1 @@
+"""Trees, lists, changes and whole runs."""

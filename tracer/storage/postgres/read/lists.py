@@ -1,0 +1,261 @@
+"""The lists, in SQL.
+
+A list goes along an index, newest first, and looks at a bounded number of rows for those that are
+wanted: what it costs does not grow with the table, even where nothing is found. What a list is
+often narrowed to has an index of its own, and nothing more to look for in it. The runs of a session
+or a subject, and the calls with a provider's id, are taken out of an index, whose order is another,
+and sorted, unless they are very many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from tracer.records.pages import Cursor, Page
+from tracer.records.record_classes import Run
+from tracer.records.status import ABANDONED, Status
+from tracer.storage.postgres.connection.citus import is_spread_by
+from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.connection.row_records import select
+from tracer.storage.postgres.schema.lease_tables import abandoned_at
+from tracer.storage.postgres.schema.tables import (
+    ALWAYS,
+    IS_FAILED,
+    IS_OPEN,
+    NOT_DELETED,
+    RUN_NOT_DELETED,
+    START,
+    TABLES,
+    is_text,
+)
+from tracer.storage.store_rules import SEARCHED, check_status, moment_of
+from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
+from tracer.text import storable
+
+L = TypeVar("L", Run, ToolCallPreview)
+
+MOST_SORTED = 10_000
+"""How many rows a page takes out of an index to sort them; more it would look through instead."""
+
+
+@dataclass
+class Where:
+    """Conditions that all hold, and the values that they name."""
+
+    conditions: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, condition: str, **values: Any) -> None:
+        """Add a condition unless its values are None."""
+        if None not in values.values():
+            self.conditions.append(condition)
+            self.values |= values
+
+    def __str__(self) -> str:
+        return " AND ".join(f"({condition})" for condition in self.conditions)
+
+
+@dataclass
+class Listing:
+    """Which rows a list goes along, and which of them it shows."""
+
+    table: str
+    id_field: str
+    by_start: bool
+    """Whether it goes by when things started, rather than by when they were recorded."""
+    looked_at: int
+    """At how many rows a page looks, at most, for those that are wanted."""
+    among: Where = field(default_factory=Where)
+    """What an index answers in an order of its own."""
+    along: Where = field(default_factory=Where)
+    """What an index answers."""
+    wanted: Where = field(default_factory=Where)
+    """What has to be looked for, row by row."""
+
+    @property
+    def moment(self) -> str:
+        """What it goes by, as SQL."""
+        return START if self.by_start else "recorded_at"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that the conditions name."""
+        return self.gone_along | self.wanted.values
+
+    @property
+    def gone_along(self) -> dict[str, Any]:
+        """The values that `rows` names."""
+        return self.among.values | self.along.values
+
+    @property
+    def searched(self) -> Listing:
+        """The same, where what is `among` has to be looked for."""
+        conditions = [*self.among.conditions, *self.wanted.conditions]
+        wanted = Where(conditions, self.among.values | self.wanted.values)
+        return replace(self, among=Where(), wanted=wanted)
+
+    @property
+    def rows(self) -> str:
+        """The rows that it goes along, as the end of a query."""
+        source = self.table
+        if self.among.conditions:
+            # Apart, or the planner may go along the whole list in its order and leave out nearly
+            # all: how many there are of each it guesses, and not where they are.
+            source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
+        return f"""FROM {source} WHERE {self.along}
+            ORDER BY {self.moment} DESC, {self.id_field} DESC"""
+
+
+def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return how runs are listed; the table is named `run`."""
+    listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add(RUN_NOT_DELETED)
+    _add_among(listing, session_id=wanted.session, subject=wanted.subject)
+    _add_range(listing, wanted, cursor)
+    # The runs with a status have an index by when they were recorded.
+    _add_status(listing, listing.wanted if listing.by_start else listing.along, wanted.status)
+    looked_for = listing.wanted
+    if not wanted.other_traces:
+        # So have those of agents, which may be few among other traces.
+        is_indexed = not listing.by_start and wanted.status is None
+        (listing.along if is_indexed else looked_for).add("is_agent_work")
+    looked_for.add(
+        f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
+        f" OR {_in_run('agent_execution_record', 'agent_name = %(agent)s')}",
+        agent=_stored(wanted.agent),
+    )
+    looked_for.add(_in_run("act_tool_info", "name = %(tool)s"), tool=_stored(wanted.tool))
+    looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
+    looked_for.add(
+        " OR ".join(
+            _in_run(TABLES[kind], " OR ".join(f"{column} ILIKE %(q)s" for column in columns))
+            for kind, columns in SEARCHED.items()
+        ),
+        q=_anywhere(wanted.q),
+    )
+    return listing
+
+
+def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
+    """Return how tool calls are listed."""
+    listing = Listing("act_tool_info", "tool_call_id", by_start=True, looked_at=5_000)
+    listing.along.add("project_id = %(project_id)s", project_id=project_id)
+    listing.along.add(NOT_DELETED)
+    _add_range(listing, wanted, cursor)
+    _add_status(listing, listing.along, wanted.status)
+    listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)
+    listing.along.add(is_text("name", "name"), name=_stored(wanted.name))
+    _add_among(listing, provider_call_id=wanted.provider_call_id)
+    return listing
+
+
+async def read_page(
+    connection: PoolConnection, kind: type[L], columns: str, listing: Listing, limit: int
+) -> Page[L]:
+    """Return a page of a list.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        kind: What it is a list of.
+        columns: What to read of each, as SQL.
+        listing: Which.
+        limit: How many at most.
+    """
+    if listing.among.conditions:
+        more = f"SELECT FROM {listing.table} WHERE {listing.among} LIMIT 1 OFFSET {MOST_SORTED}"
+        found = await connection.execute(more, listing.gone_along)
+        if await found.fetchone() is not None:
+            listing = listing.searched
+    query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
+    if listing.wanted.conditions:
+        query = f"""SELECT {columns} FROM (
+            SELECT *, {listing.moment} AS at {listing.rows} LIMIT {listing.looked_at}
+        ) AS {listing.table} WHERE {listing.wanted}
+        ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+        if await is_spread_by(connection):  # which looks below the runs where these are
+            query = f"""SELECT {columns} FROM {listing.table}
+            WHERE (root_plan_id, {listing.id_field}) IN (
+                SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.looked_at}
+            ) AND {listing.wanted}
+            ORDER BY {listing.moment} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+    items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
+    if len(items) > limit:
+        last = items[limit - 1]
+        edge = Cursor(moment_of(last, listing.by_start), getattr(last, listing.id_field))
+        return Page(items[:limit], edge.encode())
+    if listing.wanted.conditions:
+        last_looked_at = f"""SELECT {listing.moment}, {listing.id_field} {listing.rows}
+            LIMIT 1 OFFSET {listing.looked_at - 1}"""
+        cursor = await connection.execute(last_looked_at, listing.gone_along)
+        if row := await cursor.fetchone():
+            edge = Cursor(*row)
+            return Page(items, edge.encode(), searched_back_to=edge.moment)
+    return Page(items, None)
+
+
+def _in_run(table: str, condition: str) -> str:
+    return (
+        f"EXISTS (SELECT FROM {table} AS part WHERE part.project_id = run.project_id"
+        f" AND part.root_plan_id = run.root_plan_id AND part.{ALWAYS} AND ({condition})"
+        # Keeps the planner from reading the whole table once, instead of each run.
+        " OFFSET 0)"
+    )
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def _anywhere(text: str | None) -> str | None:
+    """Return the pattern that finds `text` itself within longer text."""
+    if text is None:
+        return None
+    literal = storable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return f"%{literal}%"
+
+
+def _add_among(listing: Listing, **texts: str | None) -> None:
+    """Narrow a list to the rows with these texts, each of which has an index."""
+    for column, value in texts.items():
+        listing.among.add(
+            f"project_id = %(project_id)s AND {is_text(column, column)}",
+            **{column: _stored(value)},
+        )
+
+
+def _add_status(listing: Listing, indexed: Where, shown: str | None) -> None:
+    """Narrow a list to what is shown with a status.
+
+    Args:
+        listing: The list.
+        indexed: Gets what has an index.
+        shown: The status; None: all.
+    """
+    check_status(shown)
+    if shown is None:
+        return
+    is_abandoned = f"{abandoned_at(listing.table)} IS NOT NULL"
+    if shown == Status.FAILED:
+        indexed.add(IS_FAILED)
+    elif shown == ABANDONED:
+        indexed.add(IS_OPEN)
+        listing.wanted.add(is_abandoned)
+    else:
+        if not Status(shown).is_ending:
+            indexed.add(IS_OPEN)
+        listing.wanted.add(f"status = %(status)s AND NOT ({is_abandoned})", status=shown)
+
+
+def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str | None) -> None:
+    """Narrow a list to a range of time, and to what comes after a cursor."""
+    listing.along.add(f"{START} >= %(since)s", since=wanted.since)
+    listing.along.add(f"{START} < %(until)s", until=wanted.until)
+    if cursor is not None:
+        after = Cursor.decode(cursor)
+        listing.along.add(
+            f"({listing.moment}, {listing.id_field}) < (%(after_moment)s, %(after_id)s)",
+            after_moment=after.moment,
+            after_id=after.record_id,
+        )

@@ -1,0 +1,252 @@
+"""Reading a tree's rows from Postgres: five queries, and one more below a sub-plan.
+
+Runs in a worker thread (`project_pool.read_many`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+from uuid import UUID
+
+from psycopg.rows import args_row
+from sqlalchemy import Enum, Uuid
+
+from tracer.errors import RecordNotFound
+from tracer.lineage.nodes import NODES, PAYLOAD_FIELDS, ROWS, Row
+from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.records.merge import RULES
+from tracer.records.record_classes import Kind
+from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
+from tracer.storage.postgres.connection.pool import SyncConnection
+from tracer.storage.postgres.schema.lease_tables import abandoned_at
+from tracer.storage.postgres.schema.tables import ALWAYS, METADATA, NOT_DELETED, TABLES
+from tracer.text import PREVIEW_BYTES, preview
+
+_ERROR_TEXTS = ("error_message", "error_stack")
+
+SomeRow = TypeVar("SomeRow", bound=Row)
+
+# The first characters hold at least the first bytes; `preview` cuts between characters. Postgres
+# would count the characters of short strings too.
+_SHOWN = {
+    Payloads.PREVIEW: f"CASE WHEN octet_length({{0}}) <= {PREVIEW_BYTES} THEN {{0}}"
+    f" ELSE left({{0}}, {PREVIEW_BYTES}) END",
+    Payloads.FULL: "{}",
+    Payloads.DIGEST: "encode(sha256(convert_to({}, 'UTF8')), 'hex')",
+}
+# As it was before the project's policy cut it, which the text itself says. To compare arrays costs
+# more than the size, and most places have no text.
+_SIZE = (
+    "CASE WHEN {0} IS NULL THEN NULL WHEN coalesce(cardinality(masked), 0) = 0"
+    " THEN octet_length({0})"
+    f" ELSE coalesce(substring(right({{0}}, {MARK_CHARACTERS})"
+    f" from '{NOT_KEPT.replace('{', '{{').replace('}', '}}')}')::bigint,"
+    " octet_length({0})) END"
+)
+_CUT = {
+    Payloads.NONE: "{} <> ''",
+    Payloads.PREVIEW: f"octet_length({{}}) > {PREVIEW_BYTES}",
+    Payloads.FULL: "false",
+    Payloads.DIGEST: "{} <> ''",
+}
+
+
+def read_tree(
+    connection: SyncConnection, project_id: int, plan_id: UUID, payloads: Payloads
+) -> TreeRows:
+    """Return the rows of a plan and of everything below it.
+
+    Args:
+        connection: In a transaction in which every query sees the same state, and in a pipeline.
+        project_id: The project whose plan it is.
+        plan_id: The plan. If runs share the id, the first that is no placeholder.
+        payloads: How much of the long strings to read.
+
+    Raises:
+        RecordNotFound: The plan does not exist.
+    """
+    given: dict[str, Any] = {"project_id": project_id, "plan": plan_id}
+    found = connection.execute(_FIND, given, prepare=True).fetchone()
+    if found is None:
+        raise RecordNotFound("plan", plan_id)
+    run_id, opener_id, number, recorded_at = found
+    given |= {"run": run_id, "opener": opener_id}
+    if run_id != plan_id:
+        below = connection.execute(_PLANS_BELOW, given).fetchall()
+        given["plans"] = [each for (each,) in below]
+    queries = (_OF_RUN if run_id == plan_id else _OF_SUB_PLAN)[payloads]
+    rows = read_rows(connection, NODES, queries, given, payloads)
+    tree = TreeRows(
+        plans=rows[Kind.PLAN],
+        steps=rows[Kind.STEP],
+        think_acts=rows[Kind.THINK_ACT],
+        tool_calls=rows[Kind.TOOL_CALL],
+        revision=Revision(run_id, number, recorded_at),
+    )
+    if opener_id is not None:
+        _take_opener_out(tree, str(opener_id))
+    return tree
+
+
+def _take_opener_out(tree: TreeRows, opener_id: str) -> None:
+    """Move the opener out of the tool calls, unless it lies below the plan itself as well."""
+    steps = {step.step_id for step in tree.steps}
+    for place, call in enumerate(tree.tool_calls):
+        if call.tool_call_id == opener_id:
+            tree.opener = call
+            if call.step_id not in steps:
+                del tree.tool_calls[place]
+            return
+
+
+def read_rows(
+    connection: SyncConnection,
+    classes: Mapping[Kind, type[SomeRow]],
+    queries: Mapping[Kind, str],
+    given: dict[str, Any],
+    payloads: Payloads,
+) -> dict[Kind, list[Any]]:
+    """Return the rows of queries of `rows_query` in the order of a tree: by (position, id).
+
+    Args:
+        connection: In a pipeline: all queries are sent before the first answer is read.
+        classes: The class of each kind's rows.
+        queries: The query of each kind.
+        given: Their parameters.
+        payloads: How much of the long strings they read.
+    """
+    cursors = {}
+    for kind, query in queries.items():
+        cursors[kind] = connection.cursor(row_factory=args_row(classes[kind]), binary=True)
+        cursors[kind].execute(query, given, prepare=True)
+    found = {kind: cursor.fetchall() for kind, cursor in cursors.items()}
+    for kind, rows in found.items():
+        # Postgres would sort by moving whole rows, and takes longer than for all the rest.
+        rows.sort(key=attrgetter(RULES[kind].id_field))
+        rows.sort(key=lambda row: _LAST if row.position is None else row.position)
+        if payloads is Payloads.PREVIEW:
+            _cut(kind, rows)
+    return found
+
+
+_LAST = 2**31
+"""After every position."""
+
+
+def _cut(kind: Kind, rows: Sequence[Row]) -> None:
+    """Cut what SQL left a little long."""
+    for field in PAYLOAD_FIELDS[kind]:
+        is_cut = attrgetter(f"{field}_truncated")
+        for row in filter(is_cut, rows):
+            setattr(row, field, preview(getattr(row, field)))
+    for row in rows:
+        if error := row.error:
+            for name in ("message", "stack"):
+                if text := error[name]:
+                    error[name] = preview(text)
+
+
+def _row(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return the SQL that makes each field of a row, in their order."""
+    columns = METADATA.tables[TABLES[kind]].columns
+    texts = payload_expressions(kind, payloads)
+    message, stack = (texts.get(field, "NULL") for field in _ERROR_TEXTS)
+    made = texts | {
+        "abandoned_at": "abandoned_at",
+        "status": "CASE WHEN abandoned_at IS NULL THEN status::text ELSE 'abandoned' END",
+        "cost_usd": "cost_usd::float8",
+        "duration_ms": _DURATION,
+        "masked": "nullif(masked, '{}')",  # earlier programs stored empty lists
+        "forged_arguments": "coalesce(forged_arguments, '{}')",
+        "error": "CASE WHEN error_type IS NOT NULL THEN"
+        f" json_build_object('type', error_type, 'message', {message}, 'stack', {stack}) END",
+    }
+    row = {}
+    for field in ROWS[kind].__struct_fields__:
+        if field in made:
+            row[field] = made[field]
+        elif field in PAYLOAD_FIELDS[kind]:
+            row[field] = "NULL"
+        elif isinstance(columns[field].type, (Uuid, Enum)):
+            row[field] = f"{field}::text"
+        else:
+            row[field] = field
+    return row
+
+
+# In whole microseconds: as numbers of any length, which `extract` gives, it takes much longer.
+_DURATION = "round(date_part('epoch', finished_at - started_at) * 1e6) / 1e3"
+
+
+def payload_expressions(kind: Kind, payloads: Payloads) -> dict[str, str]:
+    """Return the SQL of each long string (left a little long), its size, and whether it is cut."""
+    row = {}
+    if payloads is not Payloads.NONE:
+        for field in (*_ERROR_TEXTS, *PAYLOAD_FIELDS[kind]):
+            row[field] = _SHOWN[payloads].format(field)
+    for field in PAYLOAD_FIELDS[kind]:
+        row[f"{field}_bytes"] = _SIZE.format(field)
+        row[f"{field}_truncated"] = f"coalesce({_CUT[payloads].format(field)}, false)"
+    return row
+
+
+_IN_RUN = f"project_id = %(project_id)s AND root_plan_id = %(run)s AND {ALWAYS}"
+
+_FIND = f"""
+SELECT plan.root_plan_id, plan.tool_call_id, run.revision, run.recorded_at
+FROM plan_execution_record AS plan
+JOIN run ON run.project_id = plan.project_id AND run.root_plan_id = plan.root_plan_id
+WHERE plan.plan_id = %(plan)s AND plan.project_id = %(project_id)s AND plan.{NOT_DELETED}
+ORDER BY plan.status = 'unknown', plan.root_plan_id LIMIT 1"""
+
+_PLANS_BELOW = """
+WITH RECURSIVE below AS (
+    SELECT plan_id FROM plan_execution_record
+    WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND plan_id = %(plan)s
+    UNION
+    SELECT plan.plan_id
+    FROM below JOIN plan_execution_record AS plan ON plan.parent_plan_id = below.plan_id
+    WHERE plan.project_id = %(project_id)s AND plan.root_plan_id = %(run)s
+)
+SELECT plan_id FROM below"""
+"""The ids of a sub-plan and of the plans below it. UNION ends on circles."""
+
+_STEPS_BELOW = (
+    f"SELECT step_id FROM agent_execution_record WHERE {_IN_RUN} AND plan_id = ANY(%(plans)s)"
+)
+
+_BELOW = {
+    Kind.PLAN: "plan_id = ANY(%(plans)s)",
+    Kind.STEP: "plan_id = ANY(%(plans)s)",
+    Kind.THINK_ACT: f"step_id IN ({_STEPS_BELOW})",
+    Kind.TOOL_CALL: f"(step_id IN ({_STEPS_BELOW}) OR tool_call_id = %(opener)s)",
+}
+"""Which rows lie in the plans that were found; with the call that opened the first."""
+
+
+def rows_query(kind: Kind, payloads: Payloads, condition: str) -> str:
+    """Return the query for the rows of one kind in the run `%(run)s`, for `read_rows`.
+
+    Its columns are the fields of the kind's row, in their order.
+
+    Args:
+        kind: The kind of record.
+        payloads: How much of the long strings to read.
+        condition: Which of the run's rows.
+    """
+    row = ", ".join(f'{sql} AS "{name}"' for name, sql in _row(kind, payloads).items())
+    table = TABLES[kind]
+    # OFFSET: evaluated once for both columns that need it.
+    recorder = f"LATERAL (SELECT {abandoned_at(table)} AS abandoned_at OFFSET 0) AS recorder"
+    return f"SELECT {row} FROM {table}, {recorder} WHERE {_IN_RUN} AND {condition}"
+
+
+_OF_RUN = {
+    payloads: {kind: rows_query(kind, payloads, "true") for kind in _BELOW} for payloads in Payloads
+}
+_OF_SUB_PLAN = {
+    payloads: {kind: rows_query(kind, payloads, condition) for kind, condition in _BELOW.items()}
+    for payloads in Payloads
+}

@@ -1,0 +1,95 @@
+"""Reading a run whole from Postgres: its records as they are, and its spans as they came."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeVar
+from uuid import UUID
+
+from psycopg.rows import dict_row
+
+from tracer.errors import RecordNotFound
+from tracer.otel.otlp.blocks import spans_of
+from tracer.otel.otlp.spans import Span
+from tracer.records.merge import RULES
+from tracer.records.record_classes import RECORDS, Record, Run
+from tracer.storage.postgres.connection.pool import SyncConnection
+from tracer.storage.postgres.connection.row_records import columns
+from tracer.storage.postgres.schema.tables import ALWAYS, RUN_NOT_DELETED, TABLES
+from tracer.storage.postgres.spans.blocks import messages_of
+from tracer.store import WholeRun
+
+R = TypeVar("R", bound=Record)
+
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+_RUN = f"SELECT {columns(Run)} FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_KIND_OF_RUN = f"SELECT source, is_agent_work FROM run WHERE {_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_RECORDS = {
+    kind: f"SELECT {columns(record)} FROM {TABLES[kind]} WHERE {_IN_RUN} AND {ALWAYS}"
+    f" ORDER BY {RULES[kind].id_field}"
+    for kind, record in RECORDS.items()
+}
+
+
+def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> WholeRun:
+    """Return everything of a run; see `TraceReader.read_whole_run`.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+    """
+    given = {"project_id": project_id, "run": root_plan_id}
+    source, is_agent_work = _kind_of_run(connection, given)
+    [run] = _records(connection, Run, _RUN, given)
+    records = {
+        kind: _records(connection, record, _RECORDS[kind], given)
+        for kind, record in RECORDS.items()
+    }
+    spans = spans_of(messages_of(connection, project_id, root_plan_id))
+    return WholeRun(run, source, is_agent_work, records, spans)
+
+
+def read_spans(
+    connection: SyncConnection,
+    project_id: int,
+    root_plan_id: UUID,
+    span_ids: Collection[bytes] | None,
+) -> list[Span]:
+    """Return the spans of a run; see `TraceReader.read_spans`.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+        span_ids: Which spans; None: all.
+    """
+    _kind_of_run(connection, {"project_id": project_id, "run": root_plan_id})
+    spans = spans_of(messages_of(connection, project_id, root_plan_id))
+    if span_ids is None:
+        return spans
+    wanted = frozenset(span_ids)
+    return [span for span in spans if span.span_id in wanted]
+
+
+def _records(
+    connection: SyncConnection, record: type[R], query: str, given: dict[str, Any]
+) -> list[R]:
+    rows = connection.cursor(row_factory=dict_row).execute(query, given).fetchall()
+    return [record(**row) for row in rows]
+
+
+def _kind_of_run(connection: SyncConnection, given: dict[str, Any]) -> tuple[str, bool]:
+    """Return where a run's records come from, and whether it is an agent's.
+
+    Raises:
+        RecordNotFound: The run does not exist.
+    """
+    row = connection.execute(_KIND_OF_RUN, given).fetchone()
+    if row is None:
+        raise RecordNotFound("run", given["run"])
+    source, is_agent_work = row
+    return source, is_agent_work

@@ -1,0 +1,354 @@
+"""Reading from Postgres: records, lists and lineage; the tree is in `postgres_tree`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from tracer.errors import RecordNotFound, StoreUnavailable
+from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.span_fields import run_ids_like
+from tracer.otel.otlp.spans import Span
+from tracer.records.leases import Lease
+from tracer.records.merge import RULES
+from tracer.records.pages import Page
+from tracer.records.record_classes import (
+    RECORDS,
+    ActToolInfo,
+    Kind,
+    PlanExecutionRecord,
+    Record,
+    Run,
+    ThinkActRecord,
+)
+from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
+from tracer.storage.ancestors import Place, path_down_to
+from tracer.storage.postgres.administration.migrate import check_schema
+from tracer.storage.postgres.connection.citus import check_workers
+from tracer.storage.postgres.connection.pool import (
+    ANSWER_SECONDS,
+    PoolConnection,
+    borrowed,
+    store_errors,
+)
+from tracer.storage.postgres.connection.project_session import (
+    ProjectPool,
+    read_many,
+    reading,
+    snapshot,
+)
+from tracer.storage.postgres.connection.row_records import columns, expressions, named, select
+from tracer.storage.postgres.read.changes import (
+    read_run_changes,
+    read_run_revision,
+    read_run_revisions,
+)
+from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
+from tracer.storage.postgres.read.tree import payload_expressions, read_tree
+from tracer.storage.postgres.read.whole_runs import read_spans, read_whole_run
+from tracer.storage.postgres.schema.tables import ALWAYS, NOT_DELETED, RUN_NOT_DELETED, TABLES
+from tracer.storage.postgres.stats.stats import read_history_of_tool, read_stats_of_tools
+from tracer.storage.postgres.write.leases import read_leases
+from tracer.storage.store_rules import KIND_WORDS
+from tracer.store import (
+    AnyRecord,
+    Exchange,
+    PlanWithOpener,
+    RunChanges,
+    RunFilter,
+    ToolCallFilter,
+    ToolCallInPlace,
+    ToolCallPreview,
+    WholeRun,
+)
+
+R = TypeVar("R", bound=Record)
+P = TypeVar("P", bound=AnyRecord)
+
+
+class PostgresReader:
+    """`tracer.store.TraceReader` over a project's connections."""
+
+    def __init__(self, project: ProjectPool) -> None:
+        self._project = project
+        self._project_id = project.project_id
+        self._given_up: set[asyncio.Task[None]] = set()
+
+    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+        """Return a page of runs; see `TraceReader.list_runs`."""
+        listing = list_of_runs(wanted, self._project_id, cursor)
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_page(connection, Run, columns(Run), listing, limit)
+
+    async def list_tool_calls(
+        self, wanted: ToolCallFilter, limit: int, cursor: str | None
+    ) -> Page[ToolCallPreview]:
+        """Return a page of tool calls; see `TraceReader.list_tool_calls`."""
+        listing = list_of_tool_calls(wanted, self._project_id, cursor)
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_page(connection, ToolCallPreview, _PREVIEW, listing, limit)
+
+    async def read_run(self, root_plan_id: UUID) -> Run:
+        """Return a run with its totals; see `TraceReader.read_run`."""
+        query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
+            AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
+        given = {"project_id": self._project_id, "run": root_plan_id}
+        with store_errors():
+            async with reading(self._project) as connection:
+                found = await select(connection, Run, query, given)
+        return _only("run", root_plan_id, found)
+
+    async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
+        """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                plan = await self._one(connection, PlanExecutionRecord, Kind.PLAN, plan_id)
+                opener = await self._in_run(
+                    connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id]
+                )
+        return PlanWithOpener(plan, opener[0] if opener else None)
+
+    async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
+        """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""
+        with store_errors():
+            return await read_many(
+                self._project, lambda c: read_tree(c, self._project_id, plan_id, payloads)
+            )
+
+    async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
+        """Return the messages of a run's rounds; see `TraceReader.read_messages`."""
+        query = f"""SELECT think_act_id, messages FROM think_act_record
+            WHERE {_IN_RUN} AND {ALWAYS} AND messages IS NOT NULL AND {NOT_DELETED}"""
+        given = {"project_id": self._project_id, "run": root_plan_id}
+        with store_errors():
+            async with reading(self._project) as connection:
+                return dict(await (await connection.execute(query, given)).fetchall())
+
+    async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
+        """Return the revision of a record's run; see `TraceReader.read_revision`."""
+        with store_errors():
+            async with reading(self._project) as connection:
+                return await read_run_revision(connection, self._project_id, kind, record_id)
+
+    async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
+        """Return the revisions of runs; see `TraceReader.read_revisions`."""
+        with store_errors():
+            async with reading(self._project) as connection:
+                return await read_run_revisions(connection, self._project_id, list(root_plan_ids))
+
+    async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
+        """Return what changed in a run; see `TraceReader.read_changes`."""
+        with store_errors():
+            return await read_many(
+                self._project,
+                lambda c: read_run_changes(c, self._project_id, root_plan_id, after, limit),
+            )
+
+    async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
+        """Return a round whole; see `TraceReader.read_think_act`."""
+        with store_errors():
+            async with reading(self._project) as connection:
+                return await self._one(connection, ThinkActRecord, Kind.THINK_ACT, think_act_id)
+
+    async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
+        """Return a call whole, in its place; see `TraceReader.read_tool_call`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                call = await self._one(connection, ActToolInfo, Kind.TOOL_CALL, tool_call_id)
+                given = {
+                    "project_id": self._project_id,
+                    "run": call.root_plan_id,
+                    "call": tool_call_id,
+                }
+                above = await self._read_above(connection, given)
+                sub_plans = await select(
+                    connection,
+                    PlanExecutionRecord,
+                    f"""SELECT {columns(PlanExecutionRecord)} FROM plan_execution_record
+                    WHERE {_IN_RUN} AND tool_call_id = %(call)s ORDER BY position, plan_id""",
+                    given,
+                )
+        return ToolCallInPlace(call, path_down_to(call, above), sub_plans)
+
+    async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
+        """Return everything of a run; see `TraceReader.read_whole_run`."""
+        with store_errors():
+            return await read_many(
+                self._project, lambda c: read_whole_run(c, self._project_id, root_plan_id)
+            )
+
+    async def find_runs_like(self, record_id: UUID) -> list[UUID]:
+        """Return runs by the beginning of a record id; see `TraceReader.find_runs_like`."""
+        query = f"""
+SELECT root_plan_id FROM run
+WHERE project_id = %s AND root_plan_id BETWEEN %s AND %s AND source = 'spans'
+    AND {RUN_NOT_DELETED}
+ORDER BY root_plan_id LIMIT 10"""
+        with store_errors():
+            async with reading(self._project) as connection:
+                cursor = await connection.execute(
+                    query, [self._project_id, *run_ids_like(record_id)]
+                )
+                return [run_id for (run_id,) in await cursor.fetchall()]
+
+    async def read_spans(
+        self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
+    ) -> list[Span]:
+        """Return spans kept under a run; see `TraceReader.read_spans`."""
+        with store_errors():
+            return await read_many(
+                self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
+            )
+
+    async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
+        """Return the leases of those who left something open; see `TraceReader.read_leases`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                await read_run_revision(connection, self._project_id, Kind.RUN, root_plan_id)
+                return await read_leases(connection, self._project_id, root_plan_id)
+
+    async def read_tool_stats(self, within: TimeRange, name: str | None = None) -> ToolStatsPage:
+        """Return the statistics of each tool; see `TraceReader.read_tool_stats`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_stats_of_tools(connection, self._project_id, within, name)
+
+    async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
+        """Return what is to be said of a tool; see `TraceReader.read_tool_history`."""
+        with store_errors():
+            async with snapshot(self._project) as connection:
+                return await read_history_of_tool(connection, self._project_id, name, within)
+
+    async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
+        """Return the exchanges of runs; see `TraceReader.list_exchanges`."""
+        given = {"project_id": self._project_id, "runs": list(root_plan_ids)}
+        with store_errors():
+            async with reading(self._project) as connection:
+                rows = await (await connection.execute(_EXCHANGES, given)).fetchall()
+        found = {row[0]: Exchange(*row) for row in rows}
+        return [found[run_id] for run_id in root_plan_ids if run_id in found]
+
+    async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
+        """Return the runs to be cancelled; see `TraceReader.find_cancel_requests`."""
+        with store_errors():
+            async with reading(self._project) as connection:
+                cursor = await connection.execute(
+                    "SELECT root_plan_id FROM run"
+                    " WHERE project_id = %s AND root_plan_id = ANY(%s)"
+                    " AND (cancel_requested_at IS NOT NULL OR deleted_at IS NOT NULL)",
+                    [self._project_id, list(root_plan_ids)],
+                )
+                return {root_plan_id async for (root_plan_id,) in cursor}
+
+    async def check(self) -> None:
+        """Return if the database can serve; see `TraceReader.check`."""
+        checking = asyncio.create_task(self._check())
+        # Not `asyncio.timeout`: the driver waits for a frozen server even when it is cancelled.
+        await asyncio.wait({checking}, timeout=2 * ANSWER_SECONDS)
+        if not checking.done():
+            self._given_up.add(checking)
+            checking.add_done_callback(self._given_up.discard)
+            checking.cancel()
+            raise StoreUnavailable()
+        checking.result()
+
+    async def _check(self) -> None:
+        with store_errors():
+            async with borrowed(self._project.pool) as connection:
+                await check_schema(connection)
+                await check_workers(connection)
+
+    async def _one(
+        self, connection: PoolConnection, record: type[R], kind: Kind, record_id: UUID
+    ) -> R:
+        """Return the record with an id; where runs share it, the first that is no placeholder."""
+        id_field = ID_FIELDS[kind]
+        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
+            WHERE {id_field} = %(id)s AND project_id = %(project_id)s AND {NOT_DELETED}
+            ORDER BY status = 'unknown', root_plan_id LIMIT 1"""
+        given = {"id": record_id, "project_id": self._project_id}
+        return _only(KIND_WORDS[kind], record_id, await select(connection, record, query, given))
+
+    async def _in_run(
+        self,
+        connection: PoolConnection,
+        record: type[P],
+        run_id: UUID,
+        record_ids: Sequence[UUID | None],
+    ) -> list[P]:
+        """Return those of the records that the run has."""
+        kind = KINDS[record]
+        query = f"""SELECT {columns(record)} FROM {TABLES[kind]}
+            WHERE {_IN_RUN} AND {ID_FIELDS[kind]} = ANY(%(ids)s)"""
+        given = {"project_id": self._project_id, "run": run_id, "ids": list(record_ids)}
+        return await select(connection, record, query, given)
+
+    async def _read_above(
+        self, connection: PoolConnection, given: dict[str, Any]
+    ) -> dict[Place, AnyRecord]:
+        """Return every record above a call: one query for the ids, and one per kind."""
+        cursor = await connection.execute(_ABOVE, given)
+        ids: dict[Kind, list[UUID]] = {kind: [] for kind in KINDS.values()}
+        for kind, record_id in await cursor.fetchall():
+            ids[Kind(kind)].append(record_id)
+        found: dict[Place, AnyRecord] = {}
+        for record, kind in KINDS.items():
+            for each in await self._in_run(connection, record, given["run"], ids[kind]):
+                found[kind, getattr(each, ID_FIELDS[kind])] = each
+        return found
+
+
+KINDS = {record: kind for kind, record in RECORDS.items()}
+ID_FIELDS = {kind: RULES[kind].id_field for kind in KINDS.values()}
+
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+# UNION leaves out what was found before, so that it ends on circles.
+_ABOVE = f"""
+WITH RECURSIVE above (kind, id) AS (
+    SELECT 'toolCall', %(call)s::uuid
+    UNION
+    SELECT parent.* FROM above, LATERAL (
+        SELECT CASE
+            WHEN parent_tool_call_id IS NOT NULL THEN 'toolCall'
+            WHEN think_act_id IS NOT NULL THEN 'thinkAct' ELSE 'step' END,
+            coalesce(parent_tool_call_id, think_act_id, step_id)
+        FROM act_tool_info WHERE above.kind = 'toolCall' AND tool_call_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'step', step_id
+        FROM think_act_record
+        WHERE above.kind = 'thinkAct' AND think_act_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT 'plan', plan_id
+        FROM agent_execution_record
+        WHERE above.kind = 'step' AND step_id = above.id AND {_IN_RUN}
+        UNION ALL
+        SELECT CASE WHEN tool_call_id IS NOT NULL THEN 'toolCall' ELSE 'step' END,
+            coalesce(tool_call_id, opened_by_step_id)
+        FROM plan_execution_record
+        WHERE above.kind = 'plan' AND plan_id = above.id AND {_IN_RUN}
+    ) AS parent (kind, id)
+    WHERE parent.id IS NOT NULL
+)
+SELECT kind, id FROM above"""
+
+
+_EXCHANGES = f"""
+SELECT root_plan_id, user_request, CASE WHEN status = 'succeeded' THEN summary END
+FROM plan_execution_record
+WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s) AND plan_id = root_plan_id
+    AND status >= 'cancelled' AND user_request IS NOT NULL AND {NOT_DELETED}"""
+
+_PREVIEW = named(
+    expressions(Kind.TOOL_CALL) | payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)
+)
+
+
+def _only(words: str, record_id: UUID, found: list[R]) -> R:
+    if not found:
+        raise RecordNotFound(words, record_id)
+    return found[0]

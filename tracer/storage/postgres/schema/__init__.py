@@ -1,0 +1,1 @@
+"""Tables, and the SQL fragments that follow from them."""

@@ -1,0 +1,108 @@
+"""The tables of recorders: their leases, and the runs that they recorded.
+
+Whether a recorder is dead in a run is stored once, in `recorder_run.abandoned_at`. Records do not
+repeat it: `abandoned_at` and `shown_status` look it up.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKeyConstraint, Index, PrimaryKeyConstraint
+from sqlmodel import Field
+
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.storage.postgres.schema.columns import TableRow
+
+
+class RecorderLeaseRow(TableRow, table=True):
+    """How long a recorder counts as alive; deleted with its last row in `recorder_run`."""
+
+    __tablename__ = "recorder_lease"
+    __table_args__ = (
+        PrimaryKeyConstraint("recorder_id", "project_id"),
+        CheckConstraint("length > '0'", name="lease_has_a_length"),
+        Index("recorder_lease_by_due_at", "due_at"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that it records to."""
+    recorder_id: UUID = Field(primary_key=True)
+    """The recorder; the run itself, for spans and for events that name no recorder."""
+    seen_at: datetime
+    """The time of its last heartbeat or record, by the database's clock."""
+    length: timedelta
+    """How long a heartbeat counts."""
+    lag: timedelta | None = None
+    """The least time between an event and its arrival; events that took longer were spooled."""
+    due_at: datetime
+    """When the reaper looks at it next."""
+
+
+class RecorderRunRow(TableRow, table=True):
+    """A run that a recorder wrote to, and whether the recorder is dead in it."""
+
+    __tablename__ = "recorder_run"
+    __table_args__ = (
+        PrimaryKeyConstraint("recorder_id", "root_plan_id", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="recorder_run_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        Index("recorder_run_by_root_plan_id", "root_plan_id", "project_id"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    recorder_id: UUID = Field(primary_key=True)
+    """The recorder; the run itself, for spans and for events that name no recorder."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    abandoned_at: datetime | None = None
+    """When its lease expired: its open records in the run are abandoned. Null while it lives."""
+
+
+def whose(row: str, run: str) -> str:
+    """Return the `recorder_run.recorder_id` that a record belongs to, as SQL.
+
+    In a run of spans it is the run's id: its records may name recorders that wrote elsewhere.
+
+    Args:
+        row: The record's row.
+        run: The row of its run.
+    """
+    return (
+        f"CASE {run}.source WHEN 'events' THEN coalesce({row}.recorder_id, {row}.root_plan_id)"
+        f" ELSE {row}.root_plan_id END"
+    )
+
+
+def is_unfinished(row: str) -> str:
+    """Return whether a record is abandoned if its recorder is dead, as SQL."""
+    return f"{row}.status IN ('pending', 'running')"
+
+
+def abandoned_at(row: str) -> str:
+    """Return when a record's recorder was found dead in its run, as SQL; null if it was not.
+
+    A subquery, since the CASE evaluates it for unfinished records only.
+
+    Args:
+        row: The row of a record or of a run.
+    """
+    return f"""CASE WHEN {is_unfinished(row)} THEN (
+        SELECT recorder.abandoned_at FROM run AS its_run
+        JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id
+            AND recorder.root_plan_id = its_run.root_plan_id
+            AND recorder.recorder_id = {whose(row, "its_run")}
+        WHERE its_run.project_id = {row}.project_id AND its_run.root_plan_id = {row}.root_plan_id
+    ) END"""
+
+
+def shown_status(row: str) -> str:
+    """Return a record's status as it is shown, as SQL: `abandoned` if its recorder is dead."""
+    return f"CASE WHEN {abandoned_at(row)} IS NOT NULL THEN 'abandoned' ELSE {row}.status::text END"

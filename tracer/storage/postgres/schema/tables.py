@@ -1,0 +1,454 @@
+"""The tables: one per kind of record, spans, removed records.
+
+Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
+reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
+session has a locality of its own, by `session_id`, and so has a recorder's lease;
+`tracer.storage.postgres.schema.access_tables` are the same for all), no trigger and no sequence:
+the schema is fit for Citus. The foreign keys are deferred, because a batch writes its records kind
+by kind and plans, steps and calls refer to each other in a circle.
+
+`migrations/` makes these tables; a test compares both in the catalog.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+from pydantic import BaseModel
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    ForeignKeyConstraint,
+    Index,
+    PrimaryKeyConstraint,
+    text,
+)
+from sqlalchemy.engine import URL
+from sqlmodel import Field, SQLModel
+
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.record_classes import (
+    ActToolInfo,
+    AgentExecutionRecord,
+    Int64,
+    Kind,
+    PlanExecutionRecord,
+    Run,
+    ThinkActRecord,
+)
+from tracer.storage.postgres.schema.access_tables import (
+    AnalystRow,
+    ApiKeyRow,
+    ProjectRow,
+    SignInRow,
+)
+from tracer.storage.postgres.schema.block_tables import BlockRow, PendingRunRow
+from tracer.storage.postgres.schema.columns import TableRow
+from tracer.storage.postgres.schema.lease_tables import RecorderLeaseRow, RecorderRunRow
+from tracer.storage.postgres.schema.removal_tables import RemovedRecordRow
+from tracer.storage.postgres.schema.rollup_tables import RunGroupRow, ToolHourRow
+from tracer.storage.postgres.schema.session_tables import SessionStateRow
+
+TABLES: dict[Kind, str] = {
+    Kind.RUN: "run",
+    Kind.PLAN: "plan_execution_record",
+    Kind.STEP: "agent_execution_record",
+    Kind.THINK_ACT: "think_act_record",
+    Kind.TOOL_CALL: "act_tool_info",
+}
+"""The table of each kind of record."""
+
+
+def _reference(
+    column: str, table: str, key: str, *, in_a_circle: bool = False
+) -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["project_id", "root_plan_id", column],
+        [f"{table}.{name}" for name in ("project_id", "root_plan_id", key)],
+        name=f"{column}_refers_to_{table}",
+        deferrable=True,
+        initially="DEFERRED",
+        use_alter=in_a_circle,
+    )
+
+
+# While a table has no statistics, the planner takes any index whose leading columns are the
+# project and the run for as good as the primary key, and each check of a foreign key would then
+# read the whole run. So ids lead, and the indexes where they cannot have a condition: always true,
+# but nothing that a check implies.
+ALWAYS = "recorded_at > '-infinity'"
+
+# No `coalesce`: Postgres does not take that for leakproof, and would not use an index of it behind
+# a policy. In lines as Postgres prints it, for the comparison with the catalog.
+START = """(
+CASE
+    WHEN started_at IS NOT NULL THEN started_at
+    ELSE recorded_at
+END)"""
+"""When a record started, or else was recorded, as SQL."""
+
+
+def start_of(row: str) -> str:
+    """Return the same of the row that has this name."""
+    return f"coalesce({row}.started_at, {row}.recorded_at)"
+
+
+IS_OPEN = "status < 'cancelled'"
+IS_FAILED = "status = 'failed'"
+
+RUN_NOT_DELETED = "deleted_at IS NULL"
+"""The condition of every reader that reads rows of `run`: a deleted run stays as a tombstone."""
+
+IS_TOMBSTONE = "deleted_at IS NOT NULL AND swept_at IS NULL"
+"""The run is deleted, and some of its rows may still exist."""
+
+NOT_DELETED = (
+    "root_plan_id <> ALL(ARRAY(SELECT root_plan_id FROM run"
+    f" WHERE project_id = %(project_id)s AND {IS_TOMBSTONE}))"
+)
+"""The condition of every reader that finds records without their run.
+
+The rows of a deleted run remain until they are purged. Postgres makes the array once per query,
+from an index that is nearly always empty; a join with `run` would cost every row that is read.
+"""
+
+
+def _by_run(table: str) -> Index:
+    """Index the rows of each run, those that changed last at the end."""
+    columns = ("project_id", "root_plan_id", "revision")
+    return Index(f"{table}_by_run", *columns, postgresql_where=text(ALWAYS))
+
+
+def _by(table: str, column: str, *, partly: bool = False) -> Index:
+    """Index a link, for the descent, and for the check when its target goes."""
+    where = text(f"{column} IS NOT NULL") if partly else None
+    return Index(f"{table}_by_{column}", column, "root_plan_id", postgresql_where=where)
+
+
+def _along(name: str, id_field: str, moment: str, where: str | None, *leading: str) -> Index:
+    """Index what a list goes along, backwards: by `leading`, then by a moment, then by id."""
+    columns = map(text, (*leading, moment))
+    condition = None if where is None else text(where)
+    return Index(name, "project_id", *columns, id_field, postgresql_where=condition)
+
+
+def is_text(column: str, value: str) -> str:
+    """Return the condition that a text is the value of this name: an index has its beginning."""
+    return f"{column}::name = %({value})s::text::name AND {column} = %({value})s"
+
+
+def _by_text(table: str, column: str, *then: str) -> Index:
+    """Index rows by a text: as with the names of tools, by its first 63 bytes."""
+    beginning, where = text(f"({column}::name)"), text(f"{column} IS NOT NULL")
+    return Index(f"{table}_by_{column}", "project_id", beginning, *then, postgresql_where=where)
+
+
+def _key(column: str) -> PrimaryKeyConstraint:
+    return PrimaryKeyConstraint(column, "root_plan_id", "project_id")
+
+
+# For rows that are copied in, which may be done as the owner alone: they name no project.
+_OF_THE_TRANSACTION = text("current_setting('tracer.project_id')::integer")
+
+
+class _Stored(TableRow):
+    # `recorder_run` has it, once per recorder and run.
+    abandoned_at: ClassVar[None] = None
+
+    project_id: int = Field(
+        default=DEFAULT_PROJECT_ID,
+        primary_key=True,
+        sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
+    )
+
+    root_plan_id: UUID = Field(primary_key=True)
+    recorded_at: datetime
+
+
+class _Projectable(_Stored):
+    digest: Int64 | None = None
+    """64 bits of BLAKE2b over the columns that a projection wrote; null if none did, or before."""
+
+
+class RunRow(_Stored, Run, table=True):
+    """One root plan and everything below it, with running totals."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        CheckConstraint(
+            "input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0"
+            " AND tool_calls >= 0 AND failures >= 0",
+            name="run_totals_are_counts",
+        ),
+        CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
+        _along("run_by_recorded_at", "root_plan_id", "recorded_at", RUN_NOT_DELETED),
+        _along(
+            "run_of_agents", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND is_agent_work"
+        ),
+        _along("run_by_start", "root_plan_id", START, RUN_NOT_DELETED),
+        # Behind a policy a status can be a condition of an index, and no column: to compare
+        # enumerations is not leakproof.
+        _along("run_open", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
+        _along("run_failed", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
+        _by_text("run", "session_id"),
+        _by_text("run", "subject", "root_plan_id"),
+        Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
+        Index(
+            "run_to_sum_up",
+            "project_id",
+            "recorded_at",
+            "root_plan_id",
+            postgresql_where=text("NOT is_summed"),
+        ),
+        Index("run_to_purge", "project_id", "root_plan_id", postgresql_where=text(IS_TOMBSTONE)),
+        Index(
+            "run_by_swept_at",
+            "project_id",
+            "swept_at",
+            postgresql_where=text("swept_at IS NOT NULL"),
+        ),
+    )
+
+    source: str = "events"
+    """Where the records come from: `events`, or `spans` that they are projected from."""
+    is_agent_work: bool = True
+    """False for a trace without any agent, model or tool: it is listed only on request."""
+    deleted_at: datetime | None = None
+    """When it was deleted; the row stays as a tombstone, which refuses late events."""
+    swept_at: datetime | None = None
+    """When the last row below a deleted run was gone; till then nobody is shown what is left."""
+    projected: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The value of `pending_run.arrived` that the last projection read; 0 before the first one."""
+    projection_version: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The version of the program's projection that made the records."""
+    projection_error: str | None = None
+    """Why the newest spans are not projected; null if they are, or will be shortly."""
+    next_projection_at: datetime | None = None
+    """Before this the run is not projected again: ten times the duration of the last projection
+    has to pass."""
+    span_bytes: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The uncompressed size of its blocks in bytes, without those that are pending."""
+    settle_at: datetime | None = None
+    """When to merge its blocks; null if there is nothing to merge."""
+    summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """The revision that `run_group` contains."""
+    is_summed: bool = Field(
+        default=False,
+        sa_column=Column(
+            Boolean, Computed("revision <= summed_revision", persisted=True), nullable=False
+        ),
+    )
+    """Whether `run_group` contains the newest revision."""
+
+
+class PlanRow(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+    """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
+
+    __tablename__ = "plan_execution_record"
+    __table_args__ = (
+        _key("plan_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="root_plan_id_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        _reference("parent_plan_id", "plan_execution_record", "plan_id"),
+        _reference("tool_call_id", "act_tool_info", "tool_call_id", in_a_circle=True),
+        _reference("opened_by_step_id", "agent_execution_record", "step_id", in_a_circle=True),
+        CheckConstraint(
+            "started_at IS NULL OR plan_id = root_plan_id OR (parent_plan_id IS NOT NULL"
+            " AND (tool_call_id IS NOT NULL OR opened_by_step_id IS NOT NULL))",
+            name="plan_started_has_links",
+        ),
+        CheckConstraint(
+            "plan_id <> root_plan_id OR (parent_plan_id IS NULL AND tool_call_id IS NULL"
+            " AND opened_by_step_id IS NULL)",
+            name="plan_at_the_root_has_no_parent",
+        ),
+        CheckConstraint("parent_plan_id <> plan_id", name="plan_is_not_its_own_parent"),
+        CheckConstraint("position >= 0 AND depth >= 0", name="plan_has_counts"),
+        # Without a condition, for the check when an old tombstone goes. Led by the run alone it is
+        # never as good as the primary key.
+        Index("plan_execution_record_by_run", "root_plan_id", "revision"),
+        _by("plan_execution_record", "parent_plan_id", partly=True),
+        _by("plan_execution_record", "tool_call_id", partly=True),
+        _by("plan_execution_record", "opened_by_step_id", partly=True),
+        Index(
+            "plan_execution_record_by_start",
+            "project_id",
+            text(START),
+            postgresql_where=text("tool_call_id IS NOT NULL"),
+        ),
+    )
+
+    plan_id: UUID = Field(primary_key=True)
+
+
+class StepRow(_Projectable, AgentExecutionRecord, table=True):
+    """A step: one item of a plan, carried out by one agent."""
+
+    __tablename__ = "agent_execution_record"
+    __table_args__ = (
+        _key("step_id"),
+        _reference("plan_id", "plan_execution_record", "plan_id"),
+        CheckConstraint("status = 'unknown' OR plan_id IS NOT NULL", name="step_has_links"),
+        CheckConstraint("position >= 0", name="step_has_counts"),
+        _by_run("agent_execution_record"),
+        _by("agent_execution_record", "plan_id"),
+    )
+
+    step_id: UUID = Field(primary_key=True)
+
+
+class ThinkActRow(_Projectable, ThinkActRecord, table=True):
+    """One round of an agent: the model thinks, then chooses tools."""
+
+    __tablename__ = "think_act_record"
+    __table_args__ = (
+        _key("think_act_id"),
+        _reference("step_id", "agent_execution_record", "step_id"),
+        CheckConstraint("status = 'unknown' OR step_id IS NOT NULL", name="think_act_has_links"),
+        CheckConstraint(
+            "position >= 0 AND input_tokens >= 0 AND output_tokens >= 0 AND cost_usd >= 0",
+            name="think_act_has_counts",
+        ),
+        _by_run("think_act_record"),
+        _by("think_act_record", "step_id"),
+    )
+
+    think_act_id: UUID = Field(primary_key=True)
+
+
+class ToolCallRow(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+    """One tool call: one request to run one tool."""
+
+    __tablename__ = "act_tool_info"
+    __table_args__ = (
+        _key("tool_call_id"),
+        _reference("step_id", "agent_execution_record", "step_id"),
+        _reference("think_act_id", "think_act_record", "think_act_id"),
+        _reference("parent_tool_call_id", "act_tool_info", "tool_call_id"),
+        CheckConstraint("status = 'unknown' OR step_id IS NOT NULL", name="tool_call_has_links"),
+        CheckConstraint(
+            "parent_tool_call_id <> tool_call_id", name="tool_call_is_not_its_own_parent"
+        ),
+        CheckConstraint("position >= 0 AND attempt >= 1", name="tool_call_has_counts"),
+        _by_run("act_tool_info"),
+        _by("act_tool_info", "step_id"),
+        _by("act_tool_info", "think_act_id", partly=True),
+        _by("act_tool_info", "parent_tool_call_id", partly=True),
+        # Without a condition, so that the planner has statistics of when calls started.
+        _along("act_tool_info_by_start", "tool_call_id", START, None),
+        _along("act_tool_info_open", "tool_call_id", START, IS_OPEN),
+        _along("act_tool_info_failed", "tool_call_id", START, IS_FAILED),
+        # Of a text its first 63 bytes: an index entry has room for 2,700, and a name may have
+        # megabytes. Unlike `left` the cast is leakproof, as only what may be asked behind a policy.
+        _along("act_tool_info_by_name", "tool_call_id", START, "name IS NOT NULL", "(name::name)"),
+        _along(
+            "act_tool_info_failed_by_name",
+            "tool_call_id",
+            START,
+            f"name IS NOT NULL AND {IS_FAILED}",
+            "(name::name)",
+        ),
+        # In no order: few calls share the id, and each row has an entry.
+        _by_text("act_tool_info", "provider_call_id"),
+    )
+
+    tool_call_id: UUID = Field(primary_key=True)
+    arguments_fit: bool = False
+    """Whether Postgres can cast the arguments to `jsonb`."""
+    result_fit: bool = False
+    """Whether Postgres can cast the result to `jsonb`."""
+
+
+class SpanRow(TableRow, table=True):
+    """An OpenTelemetry span as it came; the records of its run are projected from all of them."""
+
+    __tablename__ = "otel_span"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "span_id", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="span_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        CheckConstraint("octet_length(span_id) = 8", name="span_has_an_id"),
+        CheckConstraint("start_time >= 0 AND end_time >= 0", name="span_has_times"),
+    )
+
+    project_id: int = Field(
+        default=DEFAULT_PROJECT_ID,
+        primary_key=True,
+        sa_column_kwargs={"server_default": _OF_THE_TRANSACTION},
+    )
+    """The project that the span belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run: the trace id."""
+    span_id: bytes = Field(primary_key=True)
+    """The span's own id, within its trace."""
+    parent_span_id: bytes | None = None
+    """The span that it names as its parent, whether that has come or not."""
+    name: str
+    """What its program calls it."""
+    start_time: Int64
+    """Nanoseconds since 1970."""
+    end_time: Int64
+    """Nanoseconds since 1970; 0 while it has not ended."""
+    body: bytes
+    """The span with its resource and scope: a serialized OTLP `ResourceSpans` with it alone."""
+    recorded_at: datetime
+    """When the server first stored it."""
+
+
+def _comment(row_class: type[SQLModel]) -> None:
+    """Give the table and its columns the docstrings as comments: analysts read them in psql."""
+    table = SQLModel.metadata.tables[str(row_class.__tablename__)]
+    table.comment = (row_class.__doc__ or "").strip()
+    for parent in reversed(row_class.__mro__):
+        if issubclass(parent, BaseModel):
+            for name, field in parent.model_fields.items():
+                if field.description and name in table.columns:
+                    table.columns[name].comment = field.description
+
+
+for _row_class in (
+    RunRow,
+    PlanRow,
+    StepRow,
+    ThinkActRow,
+    ToolCallRow,
+    SpanRow,
+    BlockRow,
+    PendingRunRow,
+    RemovedRecordRow,
+    SessionStateRow,
+    RecorderLeaseRow,
+    RecorderRunRow,
+    RunGroupRow,
+    ToolHourRow,
+    ProjectRow,
+    ApiKeyRow,
+    SignInRow,
+    AnalystRow,
+):
+    _comment(_row_class)
+
+METADATA = SQLModel.metadata
+"""What the migrations have to end in."""
+
+_DIALECT = URL.create("postgresql+psycopg").get_dialect()()
+
+
+def column_type(table: str, column: str) -> str:
+    """Return the SQL type of a table's column."""
+    found: Column[object] = METADATA.tables[table].columns[column]
+    return found.type.compile(_DIALECT)

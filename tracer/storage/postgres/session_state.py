@@ -1,0 +1,103 @@
+"""Session states in Postgres: each a row, which is locked while it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from tracer.clock import Clock, utc_now
+from tracer.records.sessions import (
+    MAX_SESSION_RUNS,
+    Change,
+    State,
+    apply,
+    state_from,
+    state_text,
+    stored_session_id,
+)
+from tracer.storage.postgres.connection.pool import store_errors
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
+from tracer.storage.write_redaction import Admission
+
+
+class PostgresSessions:
+    """`tracer.records.sessions.SessionStates` over a project's connections."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock = utc_now,
+        admission: Admission | None = None,
+    ) -> None:
+        self._project = project
+        self._clock = clock
+        self._admission = admission or Admission()
+
+    async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
+        """Return a session's state; see `SessionStates.read_state`."""
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_READ, self._given(session_id))
+                found = await cursor.fetchone()
+        return state_from(state_text(initial) if found is None else found[0])
+
+    async def change_state(
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+    ) -> State:
+        """Apply changes to a session's state; see `SessionStates.change_state`."""
+        first = self._admission.state(state_text(initial))
+        given = self._given(session_id) | {"state": first, "now": self._clock()}
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_MAKE_OR_LOCK, given)
+                [(text,)] = await cursor.fetchall()
+                state = apply(state_from(text), changes)
+                kept = self._admission.state(state_text(state))
+                await connection.execute(_KEEP, given | {"state": kept})
+        return state_from(kept)
+
+    async def add_run(
+        self, session_id: str, initial: Mapping[str, Any], root_plan_id: UUID
+    ) -> list[UUID]:
+        """Append a run to a session; see `SessionStates.add_run`."""
+        given = self._given(session_id) | {
+            "state": self._admission.state(state_text(initial)),
+            "now": self._clock(),
+            "run": root_plan_id,
+            "earlier": MAX_SESSION_RUNS - 1,
+        }
+        with store_errors():
+            async with in_project(self._project) as connection:
+                cursor = await connection.execute(_ADD_RUN, given)
+                [(runs,)] = await cursor.fetchall()
+        return list(runs[:-1])
+
+    def _given(self, session_id: str) -> dict[str, Any]:
+        session = self._admission.conversation(stored_session_id(session_id))
+        return {"project_id": self._project.project_id, "session": session}
+
+
+_THE_SESSION = "session_id = %(session)s AND project_id = %(project_id)s"
+
+_READ = f"SELECT state::text FROM session_state WHERE {_THE_SESSION}"
+
+# One statement, so that a session of which nothing is kept yet can be locked as well. What it
+# writes goes again when a change does not fit.
+_MAKE_OR_LOCK = """
+INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at)
+VALUES (%(project_id)s, %(session)s, %(state)s, 1, %(now)s)
+ON CONFLICT (session_id, project_id)
+    DO UPDATE SET revision = kept.revision + 1, updated_at = excluded.updated_at
+RETURNING state::text"""
+
+# The slice takes the newest of the runs before; one that begins below 1 takes all.
+_ADD_RUN = """
+INSERT INTO session_state AS kept (project_id, session_id, state, revision, updated_at, run_ids)
+VALUES (%(project_id)s, %(session)s, %(state)s, 0, %(now)s, ARRAY[%(run)s::uuid])
+ON CONFLICT (session_id, project_id) DO UPDATE SET
+    run_ids = kept.run_ids[cardinality(kept.run_ids) - %(earlier)s + 1 :] || excluded.run_ids,
+    updated_at = excluded.updated_at
+RETURNING run_ids"""
+
+_KEEP = f"UPDATE session_state SET state = %(state)s WHERE {_THE_SESSION}"

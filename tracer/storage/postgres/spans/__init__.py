@@ -1,0 +1,1 @@
+"""Spans to blocks, and blocks to records."""

@@ -1,0 +1,83 @@
+"""Stored spans: reading those of a run, and storing them in fewer, larger blocks.
+
+Spans are in `otel_block`. Until all of them are packed, spans that arrived before migration 0015
+are in `otel_span`, one per row. Readers take both tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from tracer.otel.otlp.blocks import unpack_block
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.repacking import Block
+from tracer.storage.postgres.connection.pool import SyncConnection
+
+BLOCK_BYTES = 4_000_000
+"""The largest uncompressed size of a block that combines others. One larger span exceeds it."""
+
+RUN_LOCK_KEY = "hashtextextended(root_plan_id::text, project_id)"
+"""The key of a run's advisory lock, over the columns of that name. Who rewrites the blocks of a run
+or projects it takes this lock first, and leaves the run to the holder if it is taken."""
+
+CLAIM_RUN = f"""
+SELECT pg_try_advisory_xact_lock({RUN_LOCK_KEY})
+FROM (VALUES (%(run)s::uuid, %(project_id)s::integer)) AS run (root_plan_id, project_id)"""
+"""Takes the advisory lock of a run until the end of the transaction, if nobody has it."""
+
+LOCK_RUN = """
+SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+    AND deleted_at IS NULL
+FOR NO KEY UPDATE"""
+"""Locks the row of a run that is not deleted."""
+
+INSERT_BLOCK = """
+INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
+VALUES (%(project_id)s, %(run)s, %(key)s, %(spans)s, %(size)s, %(recorded_at)s, %(body)s)
+ON CONFLICT DO NOTHING"""
+
+_BLOCKS = """
+SELECT body FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+ORDER BY recorded_at, key"""
+
+_SPAN_ROWS = """
+SELECT body FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+ORDER BY span_id"""
+
+_ROWS_IN_A_MESSAGE = 500
+"""Bounds how long decoding one message holds the interpreter."""
+
+
+def values_of(block: Block, project_id: int, root_plan_id: UUID) -> dict[str, Any]:
+    """Return the parameters of `INSERT_BLOCK`."""
+    return {**asdict(block), "project_id": project_id, "run": root_plan_id}
+
+
+def span_message(bodies: Iterable[bytes]) -> bytes:
+    """Return one `TracesData` message with spans of `otel_span`, by their bodies."""
+    return b"".join(bytes_field(1, body) for body in bodies)
+
+
+def messages_of(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[bytes]:
+    """Return the spans of a run as serialized `TracesData` messages, in any number of versions.
+
+    Args:
+        connection: In a transaction of the project whose statements see one snapshot.
+        project_id: The project.
+        root_plan_id: The run. A run without spans has no messages.
+
+    Raises:
+        UnreadableBlock: A block is damaged, or a newer version of the program wrote it.
+    """
+    given = {"project_id": project_id, "run": root_plan_id}
+    blocks, rows = [
+        [body for (body,) in connection.execute(query, given, binary=True).fetchall()]
+        for query in (_BLOCKS, _SPAN_ROWS)
+    ]
+    messages = [unpack_block(block) for block in blocks]
+    for begin in range(0, len(rows), _ROWS_IN_A_MESSAGE):
+        messages.append(span_message(rows[begin : begin + _ROWS_IN_A_MESSAGE]))
+    return messages

@@ -1,0 +1,292 @@
+"""Packing and merging: stored spans in fewer, larger blocks.
+
+*Packing* moves the rows of `otel_span`, which programs before migration 0015 wrote, into blocks.
+*Merging* combines the blocks of a run that has been quiet, and keeps one version of each span.
+Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
+Readers see the same spans before and after, so neither raises the revision of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from google.protobuf.message import DecodeError
+
+from tracer.clock import Clock
+from tracer.logs import get_logger
+from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
+from tracer.otel.otlp.repacking import Block, blocks_with, merge_messages
+from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
+from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.spans.blocks import (
+    BLOCK_BYTES,
+    CLAIM_RUN,
+    INSERT_BLOCK,
+    LOCK_RUN,
+    values_of,
+)
+
+PART_BYTES = 16 * BLOCK_BYTES
+"""How many uncompressed bytes are merged at once, to bound the memory. In a larger run, versions of
+one span may remain in different parts; readers merge them."""
+
+_NEXT_RUN_TO_PACK = """
+SELECT root_plan_id FROM otel_span WHERE project_id = %(project_id)s AND root_plan_id > %(after)s
+ORDER BY root_plan_id LIMIT 1"""
+
+_COUNT_RUNS_TO_PACK = """
+SELECT count(DISTINCT root_plan_id) FROM otel_span WHERE project_id = %(project_id)s"""
+
+# From the last span on: the index still has the entries of rows that this transaction deleted.
+_TAKE_SPAN_ROWS = """
+DELETE FROM otel_span
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND span_id = ANY(ARRAY(
+    SELECT span_id FROM (
+        SELECT span_id, sum(octet_length(body)) OVER (ORDER BY span_id) AS until,
+            octet_length(body) AS size
+        FROM (
+            SELECT span_id, body FROM otel_span
+            WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND span_id > %(after)s
+            ORDER BY span_id LIMIT %(most)s
+        ) AS next
+    ) AS sized WHERE until - size < %(bytes)s
+))
+RETURNING span_id, body, recorded_at"""
+
+_MOST_SPANS = 10_000
+
+_ADD_SPAN_BYTES = """
+UPDATE run SET span_bytes = span_bytes + %(size)s
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
+_HAS_NO_PENDING = """NOT EXISTS (
+    SELECT FROM pending_run AS pending
+    WHERE pending.project_id = run.project_id AND pending.root_plan_id = run.root_plan_id)"""
+
+_NEXT_RUN_TO_MERGE = f"""
+SELECT root_plan_id, settle_at FROM run
+WHERE project_id = %(project_id)s AND settle_at <= %(now)s AND deleted_at IS NULL
+    AND (settle_at, root_plan_id) > (%(after_at)s, %(after)s) AND {_HAS_NO_PENDING}
+ORDER BY settle_at, root_plan_id LIMIT 1"""
+
+# After LOCK_RUN, in a statement of its own: an accept that held the lock may have made it pending.
+_IS_MERGEABLE = f"""
+SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+    AND settle_at <= %(now)s AND {_HAS_NO_PENDING}"""
+
+_BLOCK_SIZES = """
+SELECT key, size FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+ORDER BY recorded_at, key"""
+
+_BLOCKS_BY_KEY = """
+SELECT key, body, recorded_at FROM otel_block
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND key = ANY(%(keys)s)
+ORDER BY recorded_at, key"""
+
+_DELETE_BLOCKS = """
+DELETE FROM otel_block
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND key = ANY(%(keys)s)"""
+
+_SETTLED = """
+UPDATE run SET settle_at = NULL, span_bytes = (
+    SELECT coalesce(sum(size), 0) FROM otel_block
+    WHERE project_id = %(project_id)s AND root_plan_id = %(run)s)
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
+_GIVE_UP = """
+UPDATE run SET settle_at = NULL
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND settle_at IS NOT NULL"""
+
+log = get_logger(__name__)
+
+_FIRST_ID = UUID(int=0)
+
+
+class SpanPacking:
+    """Packs and merges the spans of one project."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock | None = None,
+        block_bytes: int = BLOCK_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        """Connect to the database.
+
+        Args:
+            project: Whose spans are packed, and the connections.
+            clock: Says which runs are due to be merged; None: the database's own clock.
+            block_bytes: The largest uncompressed size of a block.
+            part_bytes: How many uncompressed bytes of a run are merged at once.
+        """
+        self._project = project
+        self._clock = clock
+        self._block_bytes = block_bytes
+        self._part_bytes = part_bytes
+
+    async def count(self) -> int:
+        """Return how many runs have spans that are not packed. Reads the index of all spans.
+
+        Raises:
+            StoreUnavailable: The database does not answer.
+        """
+        given = {"project_id": self._project.project_id}
+        with store_errors():
+            async with in_project(self._project, seconds=None) as connection:
+                cursor = await connection.execute(_COUNT_RUNS_TO_PACK, given)
+                [(count,)] = await cursor.fetchall()
+        assert isinstance(count, int)
+        return count
+
+    async def pack(self) -> AsyncGenerator[UUID, None]:
+        """Pack the spans of all runs, one run in a transaction.
+
+        Runs that someone else holds, deleted runs and unreadable spans are skipped.
+
+        Yields:
+            Each run, after its transaction.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Runs that were packed stay so.
+        """
+        after = _FIRST_ID
+        with store_errors():
+            while (found := await self._first(_NEXT_RUN_TO_PACK, after=after)) is not None:
+                [after] = found
+                if await self._is_done(self._pack_run(after), after):
+                    yield after
+
+    async def _pack_run(self, run: UUID) -> bool:
+        given: dict[str, Any] = {"project_id": self._project.project_id, "run": run}
+        async with in_project(self._project, seconds=None) as connection:
+            if not await _is_locked(connection, given):
+                return False
+            given |= {"most": _MOST_SPANS, "bytes": self._block_bytes, "after": b""}
+            size = 0
+            while rows := await _fetched(connection, _TAKE_SPAN_ROWS, given):
+                given["after"] = max(span_id for span_id, _, _ in rows)
+                spans = [(body, recorded_at) for _, body, recorded_at in sorted(rows)]
+                blocks = await asyncio.to_thread(_blocks, spans, self._block_bytes)
+                size += await _insert(connection, blocks, given)
+            if size:
+                await connection.execute(_ADD_SPAN_BYTES, {**given, "size": size})
+        return size > 0
+
+    async def merge(self) -> AsyncGenerator[UUID, None]:
+        """Merge the blocks of the runs that have been quiet, one run in a transaction.
+
+        Runs that someone else holds, runs with pending spans and unreadable blocks are skipped.
+
+        Yields:
+            Each run, after its transaction.
+
+        Raises:
+            StoreUnavailable: The database does not answer. Runs that were merged stay so.
+        """
+        with store_errors():
+            now = self._clock() if self._clock is not None else await self._database_now()
+            place: dict[str, Any] = {"now": now, "after_at": "-infinity", "after": _FIRST_ID}
+            while (found := await self._first(_NEXT_RUN_TO_MERGE, **place)) is not None:
+                place["after"], place["after_at"] = found
+                if await self._is_done(self._merge_run(place["after"], now), place["after"]):
+                    yield place["after"]
+
+    async def _merge_run(self, run: UUID, now: datetime) -> bool:
+        given: dict[str, Any] = {"project_id": self._project.project_id, "run": run, "now": now}
+        async with in_project(self._project, seconds=None) as connection:
+            if not await _is_locked(connection, given):
+                return False
+            if not await _is_found(connection, _IS_MERGEABLE, given):
+                return False
+            sizes = await _fetched(connection, _BLOCK_SIZES, given)
+            for keys in _parts(sizes, self._part_bytes):
+                await self._merge_blocks(connection, {**given, "keys": keys})
+            await connection.execute(_SETTLED, given)
+        return True
+
+    async def _merge_blocks(self, connection: PoolConnection, given: dict[str, Any]) -> None:
+        found = await _fetched(connection, _BLOCKS_BY_KEY, given)
+        old = [(body, recorded_at) for _, body, recorded_at in found]
+        blocks = await asyncio.to_thread(_merged, old, self._block_bytes)
+        before, after = set(given["keys"]), {block.key for block in blocks}
+        if before != after:
+            await connection.execute(_DELETE_BLOCKS, {**given, "keys": list(before - after)})
+            await _insert(connection, [each for each in blocks if each.key not in before], given)
+
+    async def _is_done(self, work: Awaitable[bool], run: UUID) -> bool:
+        try:
+            return await work
+        except (UnreadableBlock, DecodeError, ValueError) as error:
+            # Other runs must not wait for it, and nobody should try it again every minute.
+            log.error("spans_of_run_unreadable", run=str(run), error=type(error).__name__)
+            async with in_project(self._project) as connection:
+                given = {"project_id": self._project.project_id, "run": run}
+                await connection.execute(_GIVE_UP, given)
+            return False
+
+    async def _first(self, query: str, **given: Any) -> tuple[Any, ...] | None:
+        async with reading(self._project) as connection:
+            given |= {"project_id": self._project.project_id}
+            return await (await connection.execute(query, given)).fetchone()
+
+    async def _database_now(self) -> datetime:
+        async with reading(self._project) as connection:
+            cursor = await connection.execute("SELECT statement_timestamp()")
+            [(now,)] = await cursor.fetchall()
+        assert isinstance(now, datetime)
+        return now
+
+
+async def _is_locked(connection: PoolConnection, given: dict[str, Any]) -> bool:
+    """Lock a run to the end of the transaction, and return whether that was possible."""
+    [(is_claimed,)] = await _fetched(connection, CLAIM_RUN, given)
+    return bool(is_claimed) and await _is_found(connection, LOCK_RUN, given)
+
+
+async def _is_found(connection: PoolConnection, query: str, given: dict[str, Any]) -> bool:
+    return bool(await _fetched(connection, query, given))
+
+
+async def _fetched(
+    connection: PoolConnection, query: str, given: dict[str, Any]
+) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(query, given, binary=True)).fetchall()
+
+
+async def _insert(
+    connection: PoolConnection, blocks: Iterable[Block], given: dict[str, Any]
+) -> int:
+    """Store blocks, and return the sum of their sizes."""
+    size = 0
+    for block in blocks:
+        values = values_of(block, given["project_id"], given["run"])
+        await connection.execute(INSERT_BLOCK, values)
+        size += block.size
+    return size
+
+
+def _blocks(spans: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:
+    return list(blocks_with(spans, max_bytes))
+
+
+def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:
+    messages = ((unpack_block(body), recorded_at) for body, recorded_at in blocks)
+    return _blocks(merge_messages(messages), max_bytes)
+
+
+def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:
+    """Return the keys of blocks in parts of at most `most` bytes, or of one block."""
+    parts: list[list[bytes]] = []
+    filled = most
+    for key, size in sizes:
+        if filled + size > most:
+            parts.append([])
+            filled = 0
+        parts[-1].append(key)
+        filled += size
+    return parts

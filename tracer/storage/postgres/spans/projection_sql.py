@@ -1,0 +1,374 @@
+"""The SQL of accepting spans and of projecting them, for raw cursors.
+
+Each takes the project's id as $1. ARCHITECTURE.md ("How spans become records") says in which order
+they are executed, and what each relies on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from tracer.otel.projection.project import PROJECTED_FIELDS, RUN_FIELDS
+from tracer.records.merge import RULES
+from tracer.records.record_classes import RECORDS, Kind
+from tracer.storage.postgres.schema.castable_json import FIT_VALUES
+from tracer.storage.postgres.schema.tables import ALWAYS, TABLES, column_type
+from tracer.storage.postgres.spans.blocks import RUN_LOCK_KEY
+
+QUIET = "interval '100 milliseconds'"
+"""A run is due if no span of it has arrived for that long, ..."""
+
+LONGEST_WAIT = "interval '1 second'"
+"""... or if the oldest of its pending spans has waited for that long."""
+
+PAUSE_FACTOR = 10
+"""A run is not due before this many times the duration of its last projection has passed. So a run
+that grows takes at most a tenth of a core."""
+
+MOST_ATTEMPTS = 5
+"""A projection that failed this often is not repeated until there is a reason to."""
+
+FAILED_PAUSE = "interval '1 minute'"
+"""New spans repeat a failed projection at most this often."""
+
+IN_PROGRESS = "interval '200 milliseconds'"
+"""A run whose attempt began less than that ago is not due: it is being projected, or it ended a
+projector. Then the server of that one has time to note it, before other projectors end by it."""
+
+
+_COMPARED = {"record_status": "{}::text", "TEXT[]": "coalesce({}, '{{}}')"}
+"""psycopg returns a binary enumeration as bytes; an empty list is stored as null."""
+
+
+def _compared(table: str, columns: Iterable[str]) -> str:
+    """Return columns to compare with new rows."""
+    return ", ".join(_COMPARED.get(column_type(table, each), "{}").format(each) for each in columns)
+
+
+def _later(moment: str, interval: str) -> str:
+    """Return a moment plus an interval, as an expression that Postgres takes for immutable.
+
+    The result of `timestamptz + interval` depends on the session's time zone. Citus rejects that in
+    `DO UPDATE SET`.
+    """
+    return f"({moment} AT TIME ZONE 'UTC' + {interval}) AT TIME ZONE 'UTC'"
+
+
+# --- Accept --------------------------------------------------------------------------------------
+
+INSERT_RUNS = """
+INSERT INTO run (project_id, root_plan_id, status, recorded_at, revision, source,
+    is_agent_work, input_tokens, output_tokens, cost_usd, tool_calls, failures)
+SELECT $1, root_plan_id, 'unknown', coalesce($2, statement_timestamp()), 1, 'spans', false,
+    0, 0, 0, 0, 0
+FROM unnest($3::uuid[]) AS given (root_plan_id)
+ORDER BY root_plan_id
+ON CONFLICT (project_id, root_plan_id) DO NOTHING"""
+
+LOCK_RUNS = """
+SELECT root_plan_id, source, projected, next_projection_at,
+    span_bytes + coalesce((SELECT size FROM pending_run WHERE pending_run.project_id = $1
+        AND pending_run.root_plan_id = run.root_plan_id
+        AND pending_run.root_plan_id = ANY($2::uuid[])), 0)
+FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+ORDER BY root_plan_id FOR NO KEY UPDATE"""
+"""Lock the runs $2 that are not deleted. Citus locks rows of one shard only, so the subquery must
+name the runs too."""
+
+INSERT_BLOCKS = """
+INSERT INTO otel_block (project_id, root_plan_id, key, spans, size, recorded_at, body)
+SELECT $1, root_plan_id, key, spans, size, coalesce($2, statement_timestamp()), body
+FROM unnest($3::uuid[], $4::bytea[], $5::integer[], $6::bigint[], $7::bytea[])
+    AS given (root_plan_id, key, spans, size, body)
+ORDER BY root_plan_id, key
+ON CONFLICT (root_plan_id, key, project_id) DO NOTHING
+RETURNING root_plan_id, spans, size"""
+"""Store blocks in locked runs, and return those that were not stored yet."""
+
+FIND_BLOCKS = """
+SELECT root_plan_id, key FROM otel_block
+WHERE project_id = $1 AND root_plan_id = ANY($3::uuid[]) AND key = ANY($2::bytea[])"""
+"""Return those of the blocks with the keys $2 in the runs $3 that are stored."""
+
+ADD_PENDING = f"""
+INSERT INTO pending_run AS kept (project_id, root_plan_id, arrived, spans, size, since, seen_at,
+    due_at)
+SELECT $1, given.root_plan_id, given.projected + 1, given.spans, given.size, now, now,
+    greatest(now + {QUIET}, given.not_before)
+FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
+    AS given (root_plan_id, projected, spans, size, not_before),
+    coalesce($2::timestamptz, statement_timestamp()) AS now
+ORDER BY given.root_plan_id
+ON CONFLICT (root_plan_id, project_id) DO UPDATE
+SET arrived = kept.arrived + 1, spans = kept.spans + excluded.spans,
+    size = kept.size + excluded.size, seen_at = excluded.seen_at,
+    due_at = CASE
+        WHEN kept.due_at = 'infinity'
+        THEN greatest(excluded.due_at, {_later("kept.attempted_at", FAILED_PAUSE)})
+        WHEN kept.attempts > 0 THEN kept.due_at
+        ELSE greatest(
+            least({_later("excluded.since", QUIET)}, {_later("kept.since", LONGEST_WAIT)}),
+            {_later("excluded.due_at", f"-{QUIET}")})
+    END,
+    attempts = least(kept.attempts, {MOST_ATTEMPTS - 1})"""
+"""Make locked runs pending that got new blocks, at the moment $2 (null: now)."""
+
+GROW_RUNS = """
+UPDATE run SET span_bytes = span_bytes + given.size
+FROM unnest($2::uuid[], $3::bigint[]) AS given (root_plan_id, size)
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    AND run.root_plan_id = ANY($2::uuid[])"""
+"""Count the blocks of runs of events, which are never projected."""
+
+# --- Claim ---------------------------------------------------------------------------------------
+
+DUE = f"""
+SELECT project_id, root_plan_id, attempts,
+    CASE WHEN run.projected = 0 OR run.span_bytes > 0 THEN pending.size + run.span_bytes END
+FROM (
+    SELECT project_id, root_plan_id, attempts, size, due_at,
+        row_number() OVER (PARTITION BY project_id ORDER BY due_at) AS turn
+    FROM pending_run WHERE due_at <= coalesce($1::timestamptz, statement_timestamp())
+        AND (attempts > 0 AND attempted_at
+            > coalesce($1::timestamptz, statement_timestamp()) - {IN_PROGRESS}) IS NOT TRUE
+    ORDER BY turn, project_id LIMIT $2
+) AS pending
+JOIN run USING (project_id, root_plan_id)
+WHERE run.projection_version <= $3 AND run.deleted_at IS NULL
+ORDER BY turn, project_id"""
+"""Find $2 runs of all projects that are due; projects take turns. Takes no project's id.
+
+The size of a run is null if its spans are not packed yet: it may be any.
+"""
+
+NEXT_DUE = """
+SELECT extract(epoch FROM min(due_at) - coalesce($1::timestamptz, statement_timestamp()))::float8
+FROM pending_run WHERE due_at < 'infinity'"""
+"""Return in how many seconds the next run is due; null if none is pending."""
+
+MOMENT = "SELECT coalesce($1::timestamptz, statement_timestamp())"
+"""Return the time for `ATTEMPT`, `UPDATE_RUNS` and `NOTE_FAILURES`. Citus rejects functions of the
+clock within these. Takes no project's id."""
+
+CLAIM = f"""
+SELECT root_plan_id FROM unnest($2::uuid[]) AS given (root_plan_id), (SELECT $1::integer) AS project
+    (project_id) WHERE pg_try_advisory_lock({RUN_LOCK_KEY})"""
+"""Claim those of the runs $2 that nobody else has claimed, until `RELEASE`."""
+
+RELEASE = f"""
+SELECT pg_advisory_unlock({RUN_LOCK_KEY}) FROM unnest($2::uuid[]) AS given (root_plan_id),
+    (SELECT $1::integer) AS project (project_id)"""
+
+# A crash of the machine may lose the count of one attempt: that is no reason to wait for the disk.
+ATTEMPT = """
+UPDATE pending_run AS kept SET attempts = kept.attempts + 1, attempted_at = $3::timestamptz
+FROM set_config('synchronous_commit', 'off', true), (
+        SELECT root_plan_id FROM pending_run
+        WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+            AND (due_at <= $3::timestamptz OR $4)
+        ORDER BY root_plan_id FOR UPDATE
+    ) AS due
+WHERE kept.project_id = $1 AND kept.root_plan_id = due.root_plan_id
+    AND kept.root_plan_id = ANY($2::uuid[])
+RETURNING kept.root_plan_id, arrived, attempts, spans, size, seen_at, with_prices"""
+"""Note that a projection of the claimed runs $2 begins at the moment $3; with $4 also of runs that
+are not due."""
+
+# --- Read ----------------------------------------------------------------------------------------
+
+READ_RUNS = """
+SELECT root_plan_id, projected, projection_version FROM run
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+    AND source = 'spans'"""
+
+READ_BLOCKS = """
+SELECT root_plan_id, recorded_at, spans, size, body FROM otel_block
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+ORDER BY root_plan_id, recorded_at, key"""
+
+READ_SPAN_ROWS = """
+SELECT root_plan_id, recorded_at, body FROM otel_span
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+ORDER BY root_plan_id, recorded_at, span_id"""
+"""Spans that `tracer pack-spans` has not moved into blocks yet."""
+
+READ_DIGESTS = {
+    kind: f"""
+SELECT root_plan_id, {RULES[kind].id_field}, digest FROM {TABLES[kind]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS}"""
+    for kind in RECORDS
+}
+
+READ_ROWS = {
+    kind: f"""
+SELECT root_plan_id, {RULES[kind].id_field}, {_compared(TABLES[kind], PROJECTED_FIELDS[kind])}
+FROM {TABLES[kind]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND {ALWAYS} AND digest IS NULL"""
+    for kind in RECORDS
+}
+"""The rows that were written before there were digests."""
+
+READ_COSTS = f"""
+SELECT root_plan_id, think_act_id, cost_usd, requested_model, model, input_tokens, output_tokens
+FROM {TABLES[Kind.THINK_ACT]}
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND think_act_id = ANY($3::uuid[])"""
+
+# --- Write ---------------------------------------------------------------------------------------
+
+
+LOCK_PROJECTED_RUNS = f"""
+SELECT root_plan_id, projected, revision, recorded_at, projection_error,
+    {_compared("run", RUN_FIELDS)}
+FROM run WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[]) AND deleted_at IS NULL
+ORDER BY root_plan_id FOR NO KEY UPDATE"""
+"""Lock the runs $2, and return what they show."""
+
+_RUN_COLUMNS = {
+    "revision": "bigint",
+    "projected": "bigint",
+    "projection_version": "integer",
+    "seconds": "float8",
+    "span_bytes": "bigint",
+    "settle_seconds": "float8",
+}
+
+_RUN_VALUES = {column: f"given.{column}" for column in RUN_FIELDS} | {
+    "cancel_requested_at": "least(run.cancel_requested_at, given.cancel_requested_at)",
+    "revision": "given.revision",
+    "projected": "given.projected",
+    "projection_version": "given.projection_version",
+    "projection_error": "NULL",
+    "next_projection_at": _later(
+        "$2::timestamptz", f"given.seconds * {PAUSE_FACTOR} * interval '1 second'"
+    ),
+    "span_bytes": "given.span_bytes",
+    "settle_at": _later("$2::timestamptz", "given.settle_seconds * interval '1 second'"),
+}
+
+UPDATE_RUNS = f"""
+UPDATE run SET {", ".join(f"{column} = {value}" for column, value in _RUN_VALUES.items())}
+FROM json_to_recordset($3) AS given (root_plan_id uuid, {
+    ", ".join(
+        f"{column} {type_}"
+        for column, type_ in (
+            *((column, column_type("run", column)) for column in RUN_FIELDS),
+            *_RUN_COLUMNS.items(),
+        )
+    )
+})
+WHERE run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+    AND run.root_plan_id = ANY($4::uuid[])"""
+"""Make the locked runs $4 show what the rows $3 contain, at the moment $2."""
+
+
+@cache
+def removing(kind: Kind) -> tuple[str, str]:
+    """Return what removes the records $3 of the runs $2, after noting that for live readers.
+
+    Two statements: Citus would send the rows that one part of a statement returns to all workers.
+    """
+    of_runs = f"""kept.project_id = $1 AND kept.root_plan_id = ANY($2::uuid[])
+        AND kept.{RULES[kind].id_field} = ANY($3::uuid[])"""
+    return (
+        f"""
+    INSERT INTO removed_record (project_id, root_plan_id, record_id, kind, revision)
+    SELECT run.project_id, run.root_plan_id, kept.{RULES[kind].id_field}, '{kind}', run.revision
+    FROM {TABLES[kind]} AS kept
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = kept.root_plan_id
+        AND run.root_plan_id = ANY($2::uuid[])
+    WHERE {of_runs}
+    ON CONFLICT (root_plan_id, record_id, project_id) DO UPDATE
+    SET kind = excluded.kind, revision = excluded.revision""",
+        f"DELETE FROM {TABLES[kind]} AS kept WHERE {of_runs}",
+    )
+
+
+@cache
+def replacing(kind: Kind) -> str:
+    """Return what makes records of the runs $3 what the rows $2 contain."""
+    table, key, fields = TABLES[kind], RULES[kind].id_field, PROJECTED_FIELDS[kind]
+    types = {field: column_type(table, field) for field in (key, *fields)}
+    types |= {"digest": "bigint", "recorded_at": "timestamptz"}
+    values = {field: f"given.{field}" for field in (*fields, "recorded_at", "digest")}
+    given = {"root_plan_id": "uuid"} | types
+    if kind is Kind.TOOL_CALL:
+        values |= FIT_VALUES
+        given |= dict.fromkeys(FIT_VALUES, "boolean")
+    new = {column: f"excluded.{column}" for column in values if column != "recorded_at"}
+    return f"""
+    INSERT INTO {table} AS kept (project_id, root_plan_id, {key}, revision, {", ".join(values)})
+    SELECT run.project_id, run.root_plan_id, given.{key}, run.revision, {", ".join(values.values())}
+    FROM json_to_recordset($2) AS given ({", ".join(f"{n} {t}" for n, t in given.items())})
+    JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+        AND run.root_plan_id = ANY($3::uuid[])
+    ORDER BY given.root_plan_id, given.{key}
+    ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
+    SET revision = excluded.revision, {", ".join(f"{c} = {value}" for c, value in new.items())}"""
+
+
+SET_DIGESTS = {
+    kind: f"""
+UPDATE {TABLES[kind]} AS kept SET digest = given.digest
+FROM unnest($2::uuid[], $3::uuid[], $4::bigint[]) AS given (root_plan_id, id, digest)
+WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+    AND kept.{RULES[kind].id_field} = given.id AND kept.root_plan_id = ANY($2::uuid[])"""
+    for kind in RECORDS
+}
+"""Give rows their digests that were written before there were any, and are as they should be."""
+
+FINISH = """
+WITH given AS (
+    SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+        AS given (root_plan_id, arrived, spans, size)
+), rest AS (
+    UPDATE pending_run AS kept
+    SET attempts = 0, failure = NULL, with_prices = false, since = kept.attempted_at,
+        spans = kept.spans - given.spans, size = kept.size - given.size,
+        due_at = greatest(kept.due_at, run.next_projection_at)
+    FROM given JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+        AND run.root_plan_id = ANY($2::uuid[])
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived <> given.arrived
+)
+DELETE FROM pending_run AS kept USING given
+WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+    AND kept.root_plan_id = ANY($2::uuid[]) AND kept.arrived = given.arrived"""
+"""End the pending state of the runs $2, unless more has arrived than was read."""
+
+NOTE_SIGNS = """
+INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, due_at)
+SELECT $1, run_id, seen_at, $4::interval, seen_at
+FROM unnest($2::uuid[], $3::timestamptz[]) AS given (run_id, seen_at) ORDER BY run_id
+ON CONFLICT (recorder_id, project_id) DO UPDATE
+SET seen_at = greatest(kept.seen_at, excluded.seen_at), length = excluded.length,
+    due_at = CASE WHEN kept.seen_at + kept.length > excluded.seen_at THEN kept.due_at
+        ELSE least(kept.due_at, excluded.seen_at) END"""
+"""Renew the leases of the locked runs $2, in which something is unfinished, for $4. Their newest
+blocks arrived at the moments $3. A lease that had expired is due at once, so that the reaper marks
+the run as alive."""
+
+# --- Failures ------------------------------------------------------------------------------------
+
+_RETRY_PAUSE = "interval '100 milliseconds' * 2 ^ greatest(kept.attempts, given.attempts)"
+
+NOTE_FAILURES = f"""
+WITH failed AS (
+    UPDATE pending_run AS kept SET failure = given.failure,
+        attempts = greatest(kept.attempts, given.attempts),
+        due_at = CASE WHEN greatest(kept.attempts, given.attempts) >= {MOST_ATTEMPTS}
+            THEN 'infinity' ELSE {_later("$2::timestamptz", _RETRY_PAUSE)} END
+    FROM unnest($3::uuid[], $4::text[], $5::integer[]) AS given (root_plan_id, failure, attempts)
+    WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
+        AND kept.root_plan_id = ANY($3::uuid[]) AND kept.attempts > 0
+    RETURNING kept.root_plan_id, kept.due_at = 'infinity' AS is_over, kept.failure
+)
+UPDATE run SET projection_error = failed.failure, revision = run.revision + 1
+FROM failed
+WHERE run.project_id = $1 AND run.root_plan_id = failed.root_plan_id
+    AND run.root_plan_id = ANY($3::uuid[]) AND failed.is_over
+    AND run.projection_error IS DISTINCT FROM failed.failure
+RETURNING run.root_plan_id"""
+"""Note at the moment $2 why projections of the locked runs $3 failed, and count at least $5
+attempts. If they were too many, the run gets the error. Runs without an attempt are skipped: they
+were projected."""

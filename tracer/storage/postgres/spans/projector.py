@@ -1,0 +1,518 @@
+"""The projector: turns the stored spans of due runs into records.
+
+ARCHITECTURE.md ("How spans become records") describes the steps and what each commit relies on. A
+projector has one synchronous connection and works on one group of runs at a time. Any number of
+them, in any number of processes, share the work.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+from google.protobuf.message import DecodeError
+
+from tracer.clock import Clock
+from tracer.logs import get_logger
+from tracer.otel.otlp.blocks import TraceSpans, UnreadableBlock, block_key, pack_block, unpack_block
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.otel.projection.project import (
+    PROJECTION_VERSION,
+)
+from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
+from tracer.records.merge import Reduced
+from tracer.records.record_classes import Kind
+from tracer.storage.postgres.connection.citus import runs_per_transaction
+from tracer.storage.postgres.connection.notifications import notify_written
+from tracer.storage.postgres.connection.write_errors import COLLISIONS, UNSTORABLE
+from tracer.storage.postgres.spans import projection_sql as sql
+from tracer.storage.postgres.spans.blocks import span_message
+from tracer.storage.postgres.spans.projection_writer import (
+    Attempt,
+    Computed,
+    ProjectionWriter,
+    StoredSpans,
+    TooManySpans,
+    computed,
+)
+from tracer.storage.postgres.spans.projector_session import ProjectorSession
+from tracer.storage.postgres.write.restore_sql import restore_rows
+from tracer.storage.store_rules import LATEST
+from tracer.store import MAX_RUN_BYTES
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class ProjectRunKey(NamedTuple):
+    """A run of some project."""
+
+    project_id: int
+    root_plan_id: UUID
+
+
+GROUP_BYTES = 1_200_000
+"""Runs share a transaction up to this uncompressed size: about 1,000 spans."""
+
+GROUP_RUNS = 200
+
+DUE_AT_ONCE = 500
+"""How many due runs are listed at a time."""
+
+ALONE_FROM = 3
+"""A run whose projection failed that often shares no transaction."""
+
+log = get_logger(__name__)
+
+
+class TookTooLong(BaseException):
+    """The time for the projection of a run is over. No `except Exception` of a dialect hides it."""
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """How many seconds the projection of one run may take, in the main thread of a process."""
+
+    in_group: float = 0.5
+    """If other runs of the group wait for it. Runs share a group up to 1.2 MB of spans, which take
+    some 70 ms."""
+    alone: float = 55.0
+    """If it is alone. The server ends a projector that spends 60 s on a group."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The result of one look at the due runs."""
+
+    projected: int = 0
+    """How many runs were projected."""
+    spans: int = 0
+    """How many spans they have."""
+    failures: int = 0
+    """How many projections failed."""
+    seconds: float = 0.0
+    """The time that the projections took."""
+    next_due_in: float | None = None
+    """Seconds until the next pending run is due; None if none is pending."""
+
+    def __add__(self, other: Round) -> Round:
+        return Round(
+            self.projected + other.projected,
+            self.spans + other.spans,
+            self.failures + other.failures,
+            self.seconds + other.seconds,
+            other.next_due_in,
+        )
+
+
+_Failures = dict[UUID, tuple[str, int]]
+"""Why projections of runs failed, and how many attempts count at least: all if it is final."""
+
+
+class Projector:
+    """Projects runs over one connection, which must stay with one backend and autocommit."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock | None = None,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        on_begin: Callable[[Sequence[ProjectRunKey]], None] = lambda _: None,
+        on_run: Callable[[ProjectRunKey | None], None] = lambda _: None,
+        limits: TimeLimits | None = None,
+    ) -> None:
+        """Take a connection.
+
+        Args:
+            connection: To the database, as the owner of the tables.
+            clock: What due times go by; None: the database's own clock.
+            terms: How long a run counts as alive after its newest span.
+            on_begin: Is called before each group of runs with these.
+            on_run: Is called before each run is computed with this, and with None after the last.
+            limits: How long one projection may take; None: any time. Needs the main thread.
+        """
+        self._session = ProjectorSession(connection)
+        self._writer = ProjectionWriter(self._session, terms)
+        self._clock = clock
+        self._on_begin = on_begin
+        self._on_run = on_run
+        self._limits = limits
+
+    # --- What is due -----------------------------------------------------------------------------
+
+    def project_due(self, now: datetime | None = None) -> Round:
+        """Project the runs that are due and that nobody else has claimed.
+
+        Args:
+            now: The time; None: the clock's.
+
+        Raises:
+            psycopg.OperationalError: The database does not answer. Nothing acknowledged is lost.
+        """
+        now = now or self._now()
+        done = Round()
+        ((seconds,),) = self._session.ask(sql.NEXT_DUE, now)
+        if seconds is not None and seconds <= 0:  # otherwise one query is enough
+            for project_id, runs in self._due_groups(now):
+                done += self._project_group(project_id, runs, now, is_due=True)
+            ((seconds,),) = self._session.ask(sql.NEXT_DUE, now)
+        return done + Round(next_due_in=seconds)
+
+    def project_run(self, project_id: int, root_plan_id: UUID) -> bool:
+        """Project a run now if it is pending, and return whether it was projected.
+
+        It is not if somebody else has claimed it, if nothing is pending, or if it fails.
+        """
+        done = self._project_group(project_id, [root_plan_id], self._now(), is_due=False)
+        return bool(done.projected)
+
+    def restore(
+        self, project_id: int, trace: TraceSpans, said: Reduced, now: datetime
+    ) -> str | None:
+        """Store the spans of one run and what an export contains about its records.
+
+        In one transaction, which leaves nothing pending. If the projection fails, the spans are
+        stored and the run's `projection_error` says why.
+
+        Args:
+            project_id: The project.
+            trace: The spans.
+            said: What the export says of the records of the run.
+            now: When they are recorded if the export does not say that.
+
+        Returns:
+            The code of the refusal if the run takes no spans, else None.
+        """
+        run_id = root_plan_id(trace.trace_id)
+        with self._session.in_project(project_id):
+            self._session.ask(sql.INSERT_RUNS, project_id, LATEST, [run_id])
+            locked = self._session.ask(sql.LOCK_RUNS, project_id, [run_id])
+            if not locked:
+                return "run_deleted"
+            _, source, projected, _, size = locked[0]
+            if size + len(trace.message) > MAX_RUN_BYTES:
+                return "run_too_large"
+            added = self._session.ask(
+                sql.INSERT_BLOCKS, project_id, now, *map(list, zip(block_row(trace), strict=True))
+            )
+            if source != "spans":
+                if added:
+                    self._session.ask(sql.GROW_RUNS, project_id, [run_id], [len(trace.message)])
+                return None
+            pending = [run_id], [projected], [trace.count], [len(trace.message)], [None]
+            self._session.ask(sql.ADD_PENDING, project_id, self._now(), *pending)
+            ((_, arrived, _, spans, size, _, with_prices),) = self._session.ask(
+                sql.ATTEMPT, project_id, [run_id], self._moment(), True
+            )
+            attempt = Attempt(run_id, arrived, spans, size, None, with_prices)
+            stored = StoredSpans(projected)
+            self._read_spans(project_id, {run_id: stored})
+            stored.arrivals = [LATEST] * len(stored.arrivals)
+            try:
+                projection = computed(attempt, stored)
+            except Exception as error:  # as in `project_claimed`
+                final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
+                self._session.ask(sql.NOTE_FAILURES, project_id, self._moment(), *final)
+                return None
+            known = self._writer.read_digests(project_id, [run_id] if projected else [])
+            self._writer.write_locked(
+                project_id, [projection], known, self._moment(), is_restored=True
+            )
+            there: Reduced = {
+                Kind.RUN: {(run_id, run_id): {}},
+                **{
+                    kind: {(run_id, UUID(bytes=record_id)): {} for record_id in found}
+                    for kind, found in projection.rows.rows.items()
+                },
+            }
+            for statement, rows in restore_rows(_dated(there, said), now):
+                self._session.ask(statement, project_id, rows, "spans", [run_id])
+            self._session.check_references()
+        notify_written(self._session.connection, [run_id])
+        return None
+
+    def _due_groups(self, now: datetime | None) -> Iterator[tuple[int, list[UUID]]]:
+        """Yield the due runs in groups of one project each; projects take turns.
+
+        Runs that were never tried share no group with others: these may fail again.
+        """
+        most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
+        groups: dict[tuple[bool, int], tuple[list[UUID], int]] = {}
+        alone: list[tuple[int, list[UUID]]] = []
+        for project_id, run_id, attempts, size in self._session.ask(
+            sql.DUE, now, DUE_AT_ONCE, PROJECTION_VERSION
+        ):
+            if attempts >= ALONE_FROM:
+                alone.append((project_id, [run_id]))
+                continue
+            if size is None:
+                yield project_id, [run_id]
+                continue
+            key = attempts > 0, project_id
+            runs, total = groups.pop(key, ([], 0))
+            if runs and (total + size > GROUP_BYTES or len(runs) == most):
+                yield project_id, runs
+                runs, total = [], 0
+            runs.append(run_id)
+            groups[key] = runs, total + size
+        for (_, project_id), (runs, _) in sorted(groups.items()):
+            yield project_id, runs
+        yield from alone  # last, because they may take long or end this process
+
+    # --- One group -------------------------------------------------------------------------------
+
+    def _project_group(
+        self, project_id: int, runs: list[UUID], now: datetime | None, *, is_due: bool
+    ) -> Round:
+        claimed = [run_id for (run_id,) in self._session.ask(sql.CLAIM, project_id, runs)]
+        if not claimed:
+            return Round()
+        try:
+            return self.project_claimed(project_id, claimed, now, is_due=is_due)
+        finally:
+            if not self._session.connection.closed:
+                self._session.ask(sql.RELEASE, project_id, claimed)
+
+    def project_claimed(
+        self, project_id: int, runs: list[UUID], now: datetime | None, *, is_due: bool
+    ) -> Round:
+        """Project runs whose claims the caller holds. The claims save work and prove nothing."""
+        begin = time.monotonic()
+        attempts: list[Attempt] = []
+        failures: _Failures = {}
+        noted = self._session.ask(sql.ATTEMPT, project_id, runs, self._moment(now), not is_due)
+        turns = {run_id: turn for turn, run_id in enumerate(runs)}
+        for run_id, arrived, number, *rest in sorted(noted, key=lambda row: turns[row[0]]):
+            if number > sql.MOST_ATTEMPTS:
+                failures[run_id] = _ENDED_THE_PROCESS, sql.MOST_ATTEMPTS
+            else:
+                attempts.append(Attempt(run_id, arrived, *rest))
+        keys = [ProjectRunKey(project_id, attempt.run_id) for attempt in attempts]
+        if keys:
+            self._on_begin(keys)
+        stored = self._read(project_id, [attempt.run_id for attempt in attempts])
+        projections: list[Computed] = []
+        done = Round()
+        for place, attempt in enumerate(attempts):
+            if (spans := stored.pop(attempt.run_id, None)) is None:
+                continue  # it was deleted, or a newer version of the program projected it
+            self._on_run(keys[place])
+            try:
+                with _time_limit(self._seconds_for(len(attempts))):
+                    projection = computed(attempt, spans)
+            except TookTooLong:
+                failures[attempt.run_id] = _TOOK_TOO_LONG, 0
+                self._on_run(None)
+                # More runs of the group may take as long, or end the process.
+                done += self._finish(project_id, projections, failures, now)
+                projections, failures = [], {}
+                if rest := keys[place + 1 :]:
+                    self._on_begin(rest)
+            except Exception as error:  # whatever a dialect raises costs no other run
+                is_final = isinstance(error, TooManySpans)
+                failures[attempt.run_id] = _reason(error), sql.MOST_ATTEMPTS if is_final else 0
+            else:
+                projections.append(projection)
+        self._on_run(None)
+        done += self._finish(project_id, projections, failures, now)
+        return done + Round(seconds=time.monotonic() - begin)
+
+    def note_end(self, run: ProjectRunKey) -> None:
+        """Note that the projection of a run ended its process. The run goes alone from now on."""
+        failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
+        self._note_failures(run.project_id, failures, self._now())
+
+    def _seconds_for(self, runs: int) -> float | None:
+        if self._limits is None:
+            return None
+        return self._limits.in_group if runs > 1 else self._limits.alone
+
+    def _read(self, project_id: int, runs: list[UUID]) -> dict[UUID, StoredSpans]:
+        """Return the stored spans of runs that are there; `projected` first, then the blocks."""
+        found: dict[UUID, StoredSpans] = {}
+        if not runs:
+            return found
+        # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
+        with self._session.in_project(project_id, "ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+            for run_id, projected, version in self._session.ask(sql.READ_RUNS, project_id, runs):
+                if version <= PROJECTION_VERSION:
+                    found[run_id] = StoredSpans(projected)
+            self._read_spans(project_id, found)
+        return found
+
+    def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
+        """Add their messages to runs."""
+        ids = list(runs)
+        # Spans that are not packed yet arrived before any block.
+        for run_id, recorded_at, body in self._session.ask(sql.READ_SPAN_ROWS, project_id, ids):
+            of_run = runs[run_id]
+            of_run.messages.append(span_message([body]))
+            of_run.arrivals.append(recorded_at)
+            of_run.spans += 1
+        for run_id, recorded_at, spans, size, body in self._session.ask(
+            sql.READ_BLOCKS, project_id, ids
+        ):
+            of_run = runs[run_id]
+            try:
+                of_run.messages.append(unpack_block(body))
+            except UnreadableBlock as error:  # it must not stop the other runs of the group
+                of_run.error = error
+            of_run.arrivals.append(recorded_at)
+            of_run.spans += spans
+            of_run.size += size
+
+    # --- Write -----------------------------------------------------------------------------------
+
+    def _finish(
+        self, project_id: int, group: list[Computed], failures: _Failures, now: datetime | None
+    ) -> Round:
+        """Write projections, and note those that failed."""
+        written = self._write_each(project_id, group, now, failures)
+        if failures:
+            self._note_failures(project_id, failures, now)
+        return Round(len(written), sum(each.rows.spans for each in written), len(failures))
+
+    def _write_each(
+        self,
+        project_id: int,
+        group: list[Computed],
+        now: datetime | None,
+        failures: _Failures,
+    ) -> list[Computed]:
+        """Write projections together, or one by one if Postgres rejects a row of the group.
+
+        Returns:
+            Those that were written. Those that Postgres rejects are added to `failures`.
+        """
+        try:
+            return self._write(project_id, group, now)
+        except UNSTORABLE as error:
+            if len(group) == 1:
+                failures[group[0].attempt.run_id] = _reason(error), 0
+                return []
+        except COLLISIONS:
+            if len(group) == 1:
+                return []  # it is still due
+        return [
+            each for one in group for each in self._write_each(project_id, [one], now, failures)
+        ]
+
+    def _write(
+        self, project_id: int, group: list[Computed], now: datetime | None
+    ) -> list[Computed]:
+        """Write projections in one transaction, and return those that could be written."""
+        if not group:
+            return []
+        with self._session.in_project(project_id):
+            known = self._writer.read_digests(
+                project_id, [each.attempt.run_id for each in group if each.stored.projected]
+            )
+            written, changed = self._writer.write_locked(
+                project_id, group, known, self._moment(now)
+            )
+            self._session.check_references()
+        if changed:
+            notify_written(self._session.connection, changed)
+        return written
+
+    def _note_failures(self, project_id: int, failures: _Failures, now: datetime | None) -> None:
+        runs = list(failures)
+        reasons, attempts = map(list, zip(*failures.values(), strict=True))
+        with self._session.in_project(project_id):
+            self._session.ask(sql.LOCK_PROJECTED_RUNS, project_id, runs)
+            changed = self._session.ask(
+                sql.NOTE_FAILURES, project_id, self._moment(now), runs, reasons, attempts
+            )
+        if changed:
+            given_up = [run_id for (run_id,) in changed]
+            for run_id in given_up:
+                reason, _ = failures[run_id]
+                log.error(
+                    "projection_failed",
+                    project_id=project_id,
+                    root_plan_id=str(run_id),
+                    reason=reason,
+                )
+            notify_written(self._session.connection, given_up)
+
+    def _moment(self, now: datetime | None = None) -> datetime:
+        """Return `now`, else the clock's time, else that of the database."""
+        [(moment,)] = self._session.ask(sql.MOMENT, now or self._now())
+        assert isinstance(moment, datetime)
+        return moment
+
+    def _now(self) -> datetime | None:
+        return self._clock and self._clock()
+
+
+def block_row(trace: TraceSpans) -> tuple[UUID, bytes, int, int, bytes]:
+    """Return the spans of one trace as values for `INSERT_BLOCKS`."""
+    message = trace.message
+    return (
+        root_plan_id(trace.trace_id),
+        block_key(message),
+        trace.count,
+        len(message),
+        pack_block(message),
+    )
+
+
+def _dated(there: Reduced, said: Reduced) -> Reduced:
+    """Return what exports say of the records that are there, and of others of their runs."""
+    run_ids = {run_id for run_id, _ in there[Kind.RUN]}
+    others = {kind: {key for key in said[kind] if key[0] in run_ids} for kind in Kind}
+    return {
+        kind: {key: said[kind].get(key, {}) for key in there[kind].keys() | others[kind]}
+        for kind in Kind
+    }
+
+
+@contextmanager
+def _time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise an exception in the code inside after some seconds; None: never.
+
+    By a signal, which also interrupts a regular expression. Python delivers signals to the main
+    thread only.
+    """
+    if seconds is None:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        raise TookTooLong
+
+    previous = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+_TOOK_TOO_LONG = "The projection took too long."
+_ENDED_THE_PROCESS = "The projection ended its process, took too long or used too much memory."
+
+
+def _reason(error: Exception) -> str:
+    """Return why a projection failed, without any data of the spans."""
+    if isinstance(error, (TooManySpans, UnreadableBlock)):
+        return str(error)
+    if isinstance(error, DecodeError):
+        return "A stored span cannot be parsed."
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = ""
+    if place is not None:
+        file = Path(place.tb_frame.f_code.co_filename).name
+        where = f" ({file}, line {place.tb_lineno})"
+    return f"The projection raised {type(error).__name__}{where}."

@@ -1,0 +1,246 @@
+"""A projector: a loop that turns the pending spans of all projects into records.
+
+The server runs it in processes (`python -m tracer.storage.postgres.spans.projector_process`), or in
+one thread. A process reads one line of JSON from standard input (`ProjectorOptions`) and ends when
+standard input is closed. It writes one line of JSON (`Report`) to standard output when it begins a
+group of runs, and when all runs that were due are done. It writes the run in progress to a file
+(`read_run_in_progress`): a line for each run would cost the server too much.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from struct import Struct
+from uuid import UUID
+
+import orjson
+import psycopg
+
+from tracer.logs import configure_logs, get_logger
+from tracer.records.leases import LeaseTerms
+from tracer.storage.postgres.connection.notifications import LOOK_NOW, PENDING_CHANNEL
+from tracer.storage.postgres.connection.pool import (
+    SyncConnection,
+    connection_options,
+    sync_connection,
+)
+from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, TimeLimits
+
+PRIORITY = 10
+"""By how much the processor priority is lower than the server's: requests go first when the cores
+are busy."""
+
+QUIET_SECONDS = 0.1
+"""An accepted run is not due earlier: a projector that hears of one waits that long."""
+
+MOST_BLOCKED = 6
+"""How often the pause is doubled while other projectors have all runs that are due."""
+
+STABLE_SECONDS = 10.0
+"""After a session of that length, a failure counts as the first."""
+
+RETRY_SECONDS = (0, 0.1, 0.5, 1, 2, 5)
+"""The pauses after failures in a row, such as a database that is away."""
+
+_JOIN = "SET application_name TO 'tracer projector'"
+
+# Not by an advisory lock, which any role could take to keep projectors out.
+COUNT_PROJECTORS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE application_name = 'tracer projector' AND datname = current_database()
+    AND usename NOT IN (SELECT role_name FROM analyst)"""
+"""Count the projectors of all servers that are connected to the database."""
+
+log = get_logger("tracer.storage.postgres.spans.projector_process")  # as a process it is `__main__`
+
+
+@dataclass(frozen=True)
+class ProjectorOptions:
+    """The parameters of a projector."""
+
+    database_url: str
+    """The Postgres, without a pooler: claims and notifications need a session."""
+    lease_seconds: float
+    silence_seconds: float
+    projectors: int
+    """The number of projectors of the server. Each looks for due runs every so many seconds if it
+    is not notified, so that together they look once a second."""
+
+    progress: int | None = None
+    """The descriptor of the file for the run in progress."""
+
+    @property
+    def terms(self) -> LeaseTerms:
+        """How long leases last."""
+        return LeaseTerms(
+            timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """Progress of a projector, for the server that watches it."""
+
+    is_begin: bool
+    """Whether it begins a group of runs. Otherwise it is done with all groups that were due."""
+    runs: int
+    root_plan_id: str | None = None
+    """The run, if a group that begins has only one."""
+    spans: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
+_RUN_IN_PROGRESS = Struct(">i16s")
+
+
+def read_run_in_progress(file: int) -> ProjectRunKey | None:
+    """Return the run that a projector computes, or was computing when it died; None if none."""
+    content = os.pread(file, _RUN_IN_PROGRESS.size, 0)
+    if not any(content):
+        return None
+    project_id, run_id = _RUN_IN_PROGRESS.unpack(content)
+    return ProjectRunKey(project_id, UUID(bytes=run_id))
+
+
+def _write_run_in_progress(file: int | None, run: ProjectRunKey | None) -> None:
+    if file is not None:
+        project_id, run_id = (run.project_id, run.root_plan_id.bytes) if run else (0, b"")
+        os.pwrite(file, _RUN_IN_PROGRESS.pack(project_id, run_id), 0)
+
+
+def keep_projecting(
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None] = lambda _: None,
+    limits: TimeLimits | None = None,
+) -> None:
+    """Project due runs, again and again, until a file descriptor becomes readable.
+
+    If the database is away, or anything else fails, it logs that once and tries again.
+
+    Args:
+        options: The database, and how often to look.
+        end: The descriptor. It ends a wait at once, and work once the runs in progress are done.
+        report: Receives each report.
+        limits: How long the projection of one run may take; None: any time.
+    """
+    failures = 0
+    while not _readable([end], RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
+        began = time.monotonic()
+        try:
+            with _session(options.database_url) as connection:
+                _project_in_turns(connection, options, end, report, limits)
+        except Exception as error:  # of any kind: spans wait for this projector
+            failures = failures + 1 if time.monotonic() - began < STABLE_SECONDS else 1
+            if failures == 1:
+                is_outage = isinstance(error, psycopg.OperationalError)
+                log.warning(
+                    "projector_interrupted",
+                    error=type(error).__name__,
+                    exc_info=None if is_outage else error,
+                )
+
+
+def _project_in_turns(
+    connection: SyncConnection,
+    options: ProjectorOptions,
+    end: int,
+    report: Callable[[Report], None],
+    limits: TimeLimits | None,
+) -> None:
+    projector = Projector(
+        connection,
+        terms=options.terms,
+        on_begin=lambda runs: report(_beginning(runs)),
+        on_run=lambda run: _write_run_in_progress(options.progress, run),
+        limits=limits,
+    )
+    longest, blocked = float(options.projectors), 0
+    while not _readable([end], 0):
+        done = projector.project_due()
+        if done.projected or done.failures:
+            report(Report(False, done.projected, None, done.spans, done.failures, done.seconds))
+            blocked = 0
+            continue
+        pause = longest if done.next_due_in is None else done.next_due_in
+        if pause <= 0:  # another projector has the runs that are due
+            pause = QUIET_SECONDS * 2**blocked
+            blocked += blocked < MOST_BLOCKED
+        else:
+            blocked = 0
+        _wait_for_work(connection, end, min(pause, longest))
+
+
+def _beginning(runs: Sequence[ProjectRunKey]) -> Report:
+    return Report(True, len(runs), str(runs[0].root_plan_id) if len(runs) == 1 else None)
+
+
+@contextmanager
+def _session(url: str) -> Iterator[SyncConnection]:
+    """Connect, as a living projector that hears of accepted runs."""
+    with sync_connection(connection_options(url)) as connection:
+        with suppress(psycopg.errors.InvalidParameterValue):  # some systems cannot do it
+            # If this process is killed, its session ends although it waits for a lock.
+            connection.execute("SET client_connection_check_interval = '1s'")
+        connection.execute(_JOIN)
+        connection.execute(f"LISTEN {PENDING_CHANNEL}")
+        yield connection
+
+
+def _wait_for_work(connection: SyncConnection, end: int, seconds: float) -> None:
+    """Return when a run may be due, or `end` is readable.
+
+    Args:
+        connection: It listens.
+        end: See `keep_projecting`.
+        seconds: The longest wait.
+    """
+    until = time.monotonic() + seconds
+    is_over = False
+    while not is_over and (rest := until - time.monotonic()) > 0:
+        messages = {each.payload for each in connection.notifies(timeout=0)}
+        if LOOK_NOW in messages:
+            return
+        if messages:
+            rest = min(rest, QUIET_SECONDS)
+            until = time.monotonic() + rest
+        is_over = end in _readable([connection.fileno(), end], rest)
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> list[int]:
+    """Return the descriptors that become readable or are closed at the other end."""
+    poll = select.poll()
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
+
+
+def main() -> None:
+    """Run a projector as a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    os.nice(PRIORITY)
+    configure_logs()
+    if line := sys.stdin.buffer.readline():
+        # As the server does (`api.commands.serve`): a large run is no garbage.
+        gc.freeze()
+        gc.set_threshold(50_000)
+        options = ProjectorOptions(**orjson.loads(line))
+        keep_projecting(options, sys.stdin.fileno(), _print, TimeLimits())
+
+
+def _print(report: Report) -> None:
+    os.write(sys.stdout.fileno(), orjson.dumps(report, option=orjson.OPT_APPEND_NEWLINE))
+
+
+if __name__ == "__main__":
+    main()

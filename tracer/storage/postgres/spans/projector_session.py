@@ -1,0 +1,57 @@
+"""A projector's connection: its statements, and its transactions within one project."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from psycopg import RawCursor
+
+from tracer.storage.postgres.connection.pool import SyncConnection
+from tracer.storage.postgres.connection.row_security import Standing, entering, standing_of_sync
+
+
+class ProjectorSession:
+    """Executes statements over one connection, which must stay with one backend and autocommit."""
+
+    def __init__(self, connection: SyncConnection) -> None:
+        """Take a connection to the database, as the owner of the tables."""
+        self.connection = connection
+
+    @property
+    def standing(self) -> Standing:
+        """Whether policies hold, and whether the tables are spread by Citus."""
+        return standing_of_sync(self.connection)
+
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether Citus distributes the tables."""
+        return self.standing.is_spread
+
+    def ask(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, which takes its values as $1, $2, ..."""
+        cursor = RawCursor(self.connection)
+        cursor.execute(statement, given, prepare=True, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def in_project(self, project_id: int, mode: str = "") -> Iterator[None]:
+        """Have a transaction that row-level security restricts to a project."""
+        with self.connection.transaction():
+            if mode:
+                self.connection.execute(f"SET TRANSACTION {mode}")
+            self.become(project_id)
+            yield
+
+    def check_references(self) -> None:
+        """Raise an error for a broken reference here: psycopg loses a connection at a commit.
+
+        With Citus, the worker reports it at the commit all the same.
+        """
+        self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
+    def become(self, project_id: int | None) -> None:
+        """Enter a project, or be the tables' owner again, within a transaction."""
+        self.connection.execute("; ".join(entering(self.standing, project_id)))

@@ -1,0 +1,1 @@
+"""Statistics of tool calls, and their hourly roll-ups."""

@@ -1,0 +1,260 @@
+"""Statistics of tool calls, in SQL.
+
+Whole hours come from the roll-ups (`tracer.storage.postgres.stats.rollups`), as of
+`project.summed_at`. Newer hours and the edges of a range come from the calls. Before the first
+pass, everything does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from psycopg.rows import dict_row
+
+from tracer.errors import RecordNotFound
+from tracer.records.tool_stats import (
+    LISTED,
+    CallBucket,
+    NamedCall,
+    TimeRange,
+    ToolHistory,
+    ToolStats,
+    ToolStatsPage,
+    bucket_width,
+)
+from tracer.storage.postgres.connection.pool import PoolConnection
+from tracer.storage.postgres.read.lists import Where, list_of_tool_calls
+from tracer.storage.postgres.schema.tables import IS_FAILED, START, is_text
+from tracer.storage.postgres.stats.duration_buckets import percentile
+from tracer.storage.postgres.stats.example_calls import HAS_TAKEN, latest_failures, named, slowest
+from tracer.storage.postgres.stats.figures_sql import (
+    COUNTED,
+    FIGURES,
+    SHARES,
+    added_up,
+    calls_of,
+    exact_figures,
+    figures,
+)
+from tracer.store import ToolCallFilter
+
+HOUR = timedelta(hours=1)
+
+LIVE_HOURS = 1
+"""So many whole hours before the last roll-up are read from the calls, too: most changes of a call
+come within that time after its start."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = dict[str, Any]
+Interval = tuple[str, str]
+"""A moment and a later one, which is excluded, in Postgres's format."""
+
+
+async def read_stats_of_tools(
+    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
+) -> ToolStatsPage:
+    """Return the statistics of each tool, by name; see `TraceReader.read_tool_stats`.
+
+    Args:
+        connection: In a snapshot.
+        project_id: The project.
+        within: When the calls started.
+        name: One tool alone; None: all.
+    """
+    source = await _source(connection, project_id, within, name)
+    return ToolStatsPage(await _of_tools(source), source.as_of)
+
+
+async def read_history_of_tool(
+    connection: PoolConnection, project_id: int, name: str, within: TimeRange
+) -> ToolHistory:
+    """Return the statistics of one tool over time; see `TraceReader.read_tool_history`.
+
+    Raises:
+        RecordNotFound: The tool was not called in that time.
+    """
+    source = await _source(connection, project_id, within, name)
+    first, latest = await source.ends(within)
+    width = bucket_width(within.since or first or _EPOCH, within.until or latest or _EPOCH)
+    if width < HOUR:
+        source = source.without_hours(within)
+    stats = await _of_tools(source)
+    if not stats:
+        raise RecordNotFound("tool", name)
+    binned = "date_bin(%(width)s, {}, 'epoch')"
+    buckets = await source.figures("at", f"{binned.format('hour')} AS at", binned, width=width)
+    return ToolHistory(
+        stats[0],
+        int(width.total_seconds()),
+        [CallBucket(at=row["at"], **_figures(row)) for row in buckets],
+        await source.named(slowest, HAS_TAKEN, "greatest_ms"),
+        await source.named(latest_failures, IS_FAILED, "failed_at"),
+        source.as_of,
+    )
+
+
+async def _of_tools(source: _Source) -> list[ToolStats]:
+    return [
+        ToolStats(
+            name=row["name"],
+            tool_type=row["tool_type"],
+            latest_at=row["latest_at"],
+            sub_plans=row["sub_plans"],
+            **_figures(row),
+        )
+        for row in await source.figures("name", 'tool_name COLLATE "C" AS name')
+    ]
+
+
+def _figures(row: Row) -> Row:
+    """Return the fields of `CallFigures`."""
+    if "percentiles" in row:
+        percentiles = row["percentiles"] or [None] * len(SHARES)
+    else:
+        histogram = dict(zip(row["buckets"], row["bucket_counts"], strict=True))
+        percentiles = [percentile(histogram, share) for share in SHARES.values()]
+    counts = {name: row[name] for name in COUNTED if name != "sub_plans"}
+    return counts | dict(zip(SHARES, percentiles, strict=True))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The sources of the statistics of a range of time."""
+
+    connection: PoolConnection
+    calls: Where
+    """Selects the calls, whenever they started."""
+    live: list[Interval]
+    """Read from the calls."""
+    stored: Interval | None = None
+    """Read from the roll-ups."""
+    as_of: datetime | None = None
+    """When the roll-ups were up to date; None if none are read."""
+
+    def without_hours(self, within: TimeRange) -> _Source:
+        """Return a source that reads the whole range from the calls."""
+        return _Source(self.connection, self.calls, [_interval(within.since, within.until)])
+
+    async def ends(self, within: TimeRange) -> tuple[datetime | None, datetime | None]:
+        """Return when the first and the latest of the calls started, or None."""
+        query = f"""
+        SELECT min({START}) AS first, max({START}) AS latest FROM act_tool_info
+        WHERE {self.calls} AND {START} >= %(since)s::text::timestamptz
+            AND {START} < %(until)s::text::timestamptz"""
+        since, until = _interval(within.since, within.until)
+        [row] = await self._rows(query, since=since, until=until)
+        return row["first"], row["latest"]
+
+    async def figures(self, key: str, of_hour: str, at: str = "{}", **values: Any) -> list[Row]:
+        """Return the figures of the calls by a column, in its order.
+
+        Args:
+            key: The column: `name` or `at`.
+            of_hour: The same of a row of `tool_hour`.
+            at: The column `at` of a call that started at `{}`.
+            values: Values that these name.
+        """
+        calls = calls_of(self._from_calls(self.live), at)
+        if self.stored is None:
+            query = exact_figures(calls, key)
+        else:
+            columns = ", ".join(FIGURES)
+            hours = f"SELECT {of_hour}, {columns} FROM {self._from_hours()}"
+            query = added_up(f"{hours} UNION ALL {figures(calls, [key])}", [key])
+        return await self._rows(f"{query} ORDER BY {key}", **values)
+
+    async def named(
+        self, query: Callable[[str], str], condition: str, figure: str
+    ) -> list[NamedCall]:
+        """Return the calls that a query names.
+
+        Args:
+            query: Takes the end of a query for calls.
+            condition: Selects the calls that can be named.
+            figure: The column of `tool_hour` by which the hours of these calls are found.
+        """
+        intervals = self.live
+        if self.stored is not None:
+            # Each of these hours has a call that comes before all calls of any other hour.
+            hours = f"""
+            SELECT hour::text AS since, (hour + interval '1 hour')::text AS until
+            FROM {self._from_hours()} AND {figure} IS NOT NULL
+            ORDER BY {figure} DESC, hour DESC LIMIT %(most)s"""
+            found = await self._rows(hours, most=LISTED)
+            intervals = [*intervals, *((row["since"], row["until"]) for row in found)]
+        calls = query(f"{self._from_calls(intervals)} AND {condition}")
+        return [named(row) for row in await self._rows(calls, most=LISTED)]
+
+    def _from_calls(self, intervals: Sequence[Interval]) -> str:
+        """Return the end of a query for the calls that started in one of some intervals."""
+        # A join with the intervals would not use the index of starts. The literals are moments in
+        # ISO format, never a client's text.
+        started = " OR ".join(
+            f"{START} >= '{since}'::timestamptz AND {START} < '{until}'::timestamptz"
+            for since, until in intervals
+        )
+        return f"FROM act_tool_info WHERE {self.calls} AND ({started})"
+
+    def _from_hours(self) -> str:
+        of_tool = is_text("tool_name", "name") if "name" in self.calls.values else "true"
+        return f"""tool_hour WHERE project_id = %(project_id)s AND {of_tool}
+            AND hour >= %(first)s::text::timestamptz AND hour < %(last)s::text::timestamptz"""
+
+    async def _rows(self, query: str, **values: Any) -> list[Row]:
+        first, last = self.stored or (None, None)
+        values |= self.calls.values | {"first": first, "last": last}
+        cursor = self.connection.cursor(row_factory=dict_row)
+        await cursor.execute(query, values)
+        return await cursor.fetchall()
+
+
+async def _source(
+    connection: PoolConnection, project_id: int, within: TimeRange, name: str | None
+) -> _Source:
+    await connection.execute(_BY_INDEX)
+    calls = list_of_tool_calls(ToolCallFilter(name=name), project_id, None).along
+    calls.add("name IS NOT NULL")
+    everything = _Source(connection, calls, [_interval(within.since, within.until)])
+    cursor = await connection.execute(_SUMMED_AT, calls.values)
+    row = await cursor.fetchone()
+    if row is None or row[0] is None:
+        return everything
+    as_of: datetime = row[0]
+    last = _hour_of(as_of) - LIVE_HOURS * HOUR
+    if within.until is not None and within.until < last:
+        if within.until.year == 1:  # there may be no earlier hour
+            return everything
+        last = _hour_of(within.until)
+    first = within.since
+    if first is not None:
+        if first >= last:
+            return everything
+        first = first + -(first - _EPOCH) % HOUR
+        if first >= last:
+            return everything
+    live = [_interval(last, within.until)]
+    if within.since is not None:
+        live.append(_interval(within.since, first))
+    return _Source(connection, calls, live, _interval(first, last), as_of)
+
+
+def _hour_of(moment: datetime) -> datetime:
+    return moment - (moment - _EPOCH) % HOUR
+
+
+def _interval(since: datetime | None, until: datetime | None) -> Interval:
+    return (
+        "-infinity" if since is None else since.isoformat(),
+        "infinity" if until is None else until.isoformat(),
+    )
+
+
+_SUMMED_AT = "SELECT summed_at FROM project WHERE project_id = %(project_id)s"
+
+# The planner does not know that calls lie in the order of time, and would read the whole table for
+# a tenth of it. And it expects so high a cost that it would compile the query first.
+_BY_INDEX = "SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)"

@@ -1,0 +1,398 @@
+"""How events become rows: partial records, merged records, unseen records, upserts.
+
+The SQL is generated from `tracer.records.merge.RULES` when this module is imported. One statement
+takes any number of rows of any kinds, each kind's as a JSON array. It locks the runs, does what
+`tracer.records.merge.merged` does, touches only rows that change, and maintains the runs' totals as
+differences of old and new rows, so that repeats do not count twice.
+
+All statements take the project's id as $1 and the server's time as $2, for a raw cursor: psycopg
+does not remember how it parsed the placeholders of statements as long as these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from itertools import combinations, zip_longest
+from uuid import UUID
+
+import orjson
+from psycopg.errors import ForeignKeyViolation
+
+from tracer.records.events import Event
+from tracer.records.merge import LINKS, RULES, Fields, Key, Reduced, merge_records, partial_records
+from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
+from tracer.records.status import Status
+from tracer.storage.postgres.connection.citus import is_spread
+from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
+from tracer.storage.postgres.connection.write_errors import outlasting_collisions
+from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
+from tracer.storage.postgres.schema.tables import TABLES, column_type
+from tracer.storage.postgres.write.leases import PostgresLeases
+
+_STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it
+
+_CACHED_RECORDS = 20_000
+
+
+class EventRows:
+    """Writes events and records as rows of a project's tables, in one transaction each time."""
+
+    def __init__(self, project: ProjectPool, leases: PostgresLeases) -> None:
+        """Take the project and the leases of its recorders."""
+        self._project = project
+        self._leases = leases
+        self._cache = MergeCache()
+
+    async def write(self, events: Sequence[Event], now: datetime) -> set[UUID]:
+        """Store events, and return those of their runs that accept events.
+
+        Args:
+            events: The events.
+            now: The time at which new rows are recorded.
+        """
+        records = merge_records(partial_records(events))
+        runs = {event.root_plan_id for event in events}
+        for run_id in runs:
+            records[Kind.RUN].setdefault((run_id, run_id), {})
+        heartbeats = self._leases.heartbeats(events)
+        # Citus reports broken references too late for a second attempt.
+        cache = MergeCache() if await is_spread(self._project.pool) else self._cache
+        unseen = cache.unseen(records)
+        if unseen[Kind.RUN]:  # either all runs are locked in one order, or none
+            unseen[Kind.RUN] = records[Kind.RUN]
+        try:
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+            is_complete = bool(unseen[Kind.RUN]) or open_runs == runs
+        except ForeignKeyViolation:
+            is_complete = False
+        if not is_complete:  # a cached row is gone, as after a restore of an older backup
+            cache.clear()
+            unseen = records
+            open_runs = await self.upsert(unseen, runs, now, heartbeats)
+        cache.add(unseen, open_runs)
+        return open_runs
+
+    async def upsert(
+        self, records: Reduced, runs: Set[UUID], now: datetime, more: Sequence[Statement]
+    ) -> set[UUID]:
+        """Merge records into the tables in one transaction, and return the runs that accept events.
+
+        Args:
+            records: The records; all runs, or none if all of them are stored.
+            runs: The runs that they belong to.
+            now: The time at which new rows are recorded.
+            more: Statements to execute afterwards in the same transaction.
+        """
+        project_id = self._project.project_id
+        locking: list[Statement] = [
+            (LOCK_RUNS, [project_id, now, rows])
+            for rows in json_batches(Kind.RUN, records[Kind.RUN])
+        ]
+        merging: list[Statement] = []
+        growth = 0 if locking else 1
+        apart = await is_spread(self._project.pool)
+        for batches in zip_longest(*(json_batches(kind, records[kind]) for kind in RECORDS)):
+            rows = {kind: batch for kind, batch in zip(RECORDS, batches, strict=True) if batch}
+            given = [project_id, now, growth, sorted(runs), *rows.values()]
+            merging.append((MERGE[tuple(rows), apart], given))
+            growth = 0
+        statements = [*locking, *merging, *more]
+        answers = await outlasting_collisions(executed, self._project, statements)
+        return {run_id for (run_id,) in answers[len(locking)]}
+
+
+class MergeCache:
+    """Runs, and the parents in them, that were merged and committed before.
+
+    Every event names its record's parents, and most parents are stored since their own events. A
+    merge is never undone by another writer. If a row is gone all the same, because the
+    database was restored from an older backup, a foreign key fails.
+    """
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[Kind, Key], Fields] = {}
+
+    def unseen(self, records: Reduced) -> Reduced:
+        """Return the records that change something that was merged before."""
+        return {
+            kind: {key: fields for key, fields in found.items() if self._is_new(kind, key, fields)}
+            for kind, found in records.items()
+        }
+
+    def add(self, records: Reduced, runs: Collection[UUID]) -> None:
+        """Add the records of `runs` after their commit."""
+        for kind, found in records.items():
+            if kind is Kind.TOOL_CALL:  # as many as all others together, and seldom parents
+                continue
+            for key, fields in found.items():
+                if key[0] in runs:
+                    links = {name: fields.get(name) for name in LINKS[kind]}
+                    self._links.setdefault((kind, key), {}).update(
+                        (name, link) for name, link in links.items() if link is not None
+                    )
+        while len(self._links) > _CACHED_RECORDS:
+            del self._links[next(iter(self._links))]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._links.clear()
+
+    def _is_new(self, kind: Kind, key: Key, fields: Fields) -> bool:
+        links = self._links.get((kind, key))
+        if links is None or fields.get("status", Status.UNKNOWN) is not Status.UNKNOWN:
+            return True
+        return any(
+            value is not None and links.get(name) != value
+            for name, value in fields.items()
+            if name != "status"
+        )
+
+
+def json_batches(kind: Kind, records: Mapping[Key, Fields]) -> Iterator[str]:
+    """Yield records as JSON arrays in the order of their keys, each small enough to send."""
+    id_field = RULES[kind].id_field
+    batch: list[bytes] = []
+    size = 0
+    for key in sorted(records):
+        # A missing field is read as null. Empty lists are stored as null, too: they take no space.
+        fields = records[key].items()
+        row = {name: value for name, value in fields if value is not None and value != []}
+        row |= {"root_plan_id": key[0], id_field: key[1]}
+        if kind is Kind.TOOL_CALL:
+            row |= {flag: True for flag, text in FIT_COLUMNS.items() if fits_jsonb(row.get(text))}
+        encoded = orjson.dumps(row, default=str)
+        if batch and size + len(encoded) > _STATEMENT_BYTES:
+            yield f"[{b','.join(batch).decode()}]"
+            batch, size = [], 0
+        batch.append(encoded)
+        size += len(encoded)
+    if batch:
+        yield f"[{b','.join(batch).decode()}]"
+
+
+# --- The SQL -------------------------------------------------------------------------------------
+
+# Less than any value that an event can hold; what has no such value gets a flag beside it.
+_NOTHING = {
+    "INTEGER": "-1",
+    "BIGINT": "-1",
+    "NUMERIC": "-1",
+    "TIMESTAMP WITH TIME ZONE": "'-infinity'",
+    "record_status": "'unknown'",
+}
+_FLAGGED = {"TEXT": "''", "BOOLEAN": "false"}
+
+
+class _Merge:
+    """The parts of one kind's statement. `kept` is the stored row, `excluded` the given one."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.rules = RULES[kind]
+        self.table = TABLES[kind]
+        self.types = {
+            field: column_type(self.table, field)
+            for field in (self.rules.id_field, *self.rules.fields)
+        }
+
+    def given(self) -> str:
+        """Return the columns of the JSON rows."""
+        columns = {"root_plan_id": "UUID"} | self.types
+        columns |= dict.fromkeys(self.flags(self.rules.fields), "BOOLEAN")
+        return ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+
+    def values(self) -> dict[str, str]:
+        """Return each field's value in a row that is new."""
+        return {field: f"given.{field}" for field in self.rules.fields}
+
+    def singles(self) -> dict[str, str]:
+        """Return what each field that merges by itself becomes when two versions meet."""
+        new = {}
+        for function, fields in (("greatest", self.rules.greatest), ("least", self.rules.least)):
+            for field in fields:
+                new[field] = f"{function}(kept.{field}, excluded.{field}{self._byte_order(field)})"
+        for field in self.rules.union:
+            new[field] = (
+                f"CASE WHEN excluded.{field} IS NULL OR excluded.{field} <@ kept.{field}"
+                f" THEN kept.{field} ELSE"
+                f' ARRAY(SELECT DISTINCT item COLLATE "C" FROM unnest(kept.{field} ||'
+                f" excluded.{field}) AS item ORDER BY 1) END"
+            )
+        return new
+
+    def tuples(self) -> list[str]:
+        """Return an assignment for each group of fields that merges as one tuple."""
+        return [
+            f"""({", ".join(columns)}) = (
+                SELECT {", ".join(_either("it.is_greater", column) for column in columns)}
+                FROM (SELECT {self.is_greater(group)} AS is_greater OFFSET 0) AS it)"""
+            for group in self.rules.groups
+            for columns in [(*group, *self.flags(group))]
+        ]
+
+    def flags(self, fields: tuple[str, ...]) -> list[str]:
+        """Return the flags that describe one of `fields`; only tool calls have any."""
+        if self.table != TABLES[Kind.TOOL_CALL]:
+            return []
+        return [flag for flag, text in FIT_COLUMNS.items() if text in fields]
+
+    def is_greater(self, group: tuple[str, ...]) -> str:
+        return f"{self._tuple('excluded', group)} > {self._tuple('kept', group)}"
+
+    def _tuple(self, row: str, fields: tuple[str, ...]) -> str:
+        values = []
+        for field in fields:
+            type_ = self.types[field]
+            if type_ in _FLAGGED:
+                values.append(f"{row}.{field} IS NOT NULL")
+            nothing = _FLAGGED.get(type_) or _NOTHING[type_]
+            values.append(f"coalesce({row}.{field}, {nothing}){self._byte_order(field)}")
+        return f"({', '.join(values)})"
+
+    def _byte_order(self, field: str) -> str:
+        return ' COLLATE "C"' if self.types[field] == "TEXT" else ""
+
+    def changes(self) -> str:
+        """Return whether the given version changes the stored one."""
+        new = self.singles()
+        before = ", ".join(f"kept.{field}" for field in new)
+        after = ", ".join(new.values())
+        return " OR ".join(
+            [f"({before}) IS DISTINCT FROM ({after})", *map(self.is_greater, self.rules.groups)]
+        )
+
+
+def _either(condition: str, field: str) -> str:
+    return f"CASE WHEN {condition} THEN excluded.{field} ELSE kept.{field} END"
+
+
+def _lock_runs() -> str:
+    merge = _Merge(Kind.RUN)
+    new = ", ".join(f"{field} = {value}" for field, value in merge.singles().items())
+    values = merge.values()
+    return f"""
+    INSERT INTO run AS kept (project_id, root_plan_id, status, recorded_at, revision, source,
+        input_tokens, output_tokens, cost_usd, tool_calls, failures, {", ".join(values)})
+    SELECT $1, root_plan_id, 'unknown', $2, 1, 'events', 0, 0, 0, 0, 0,
+        {", ".join(values.values())}
+    FROM json_to_recordset($3) AS given ({merge.given()})
+    ORDER BY root_plan_id
+    ON CONFLICT (project_id, root_plan_id) DO UPDATE SET revision = kept.revision + 1, {new}
+    WHERE kept.deleted_at IS NULL AND kept.source = 'events'"""
+
+
+LOCK_RUNS = _lock_runs()
+"""Makes or locks the runs of the rows $3 one by one, in the order of their ids; grows `revision`.
+
+Every writer locks in this order, so that overlapping writes cannot wait for each other in a
+circle.
+"""
+
+
+def _merge_statement(kinds: tuple[Kind, ...], apart: bool) -> str:
+    """Return the statement that merges rows of `kinds` into runs that are there.
+
+    It locks the runs $4 as `LOCK_RUNS` does, lets their revision grow by $3, and merges the rows
+    from $5 on, a parameter a kind. It returns the runs that take events: not those that were
+    deleted or came as spans.
+
+    Args:
+        kinds: Of which there are rows.
+        apart: Whether Citus distributes the tables, and the runs are locked. There, the rows that
+            one part of a statement passes to others go to all workers, so each part looks up
+            the runs itself.
+    """
+    locked = f"({_OPEN}) AS locked" if apart else "locked"
+    parts = [] if apart else [f"locked AS ({_OPEN} ORDER BY root_plan_id FOR NO KEY UPDATE)"]
+    parts += [_changed(kind, f"${place}", locked) for place, kind in enumerate(kinds, 5)]
+    new = {"revision": "locked.revision"}
+    joined = ""
+    if Kind.PLAN in kinds:
+        joined += f""" LEFT JOIN {_name(Kind.PLAN)} AS root
+        ON root.root_plan_id = locked.root_plan_id AND root.plan_id = locked.root_plan_id"""
+        for column in FROM_ROOT_PLAN:
+            new[column] = f"CASE WHEN root.plan_id IS NULL THEN run.{column} ELSE root.{column} END"
+    for kind, columns in _COUNTED.items():
+        if kind in kinds:
+            sums = ", ".join(f"sum({column}) AS {column}" for column in columns)
+            joined += f""" LEFT JOIN
+        (SELECT root_plan_id, {sums} FROM {_name(kind)} GROUP BY root_plan_id)
+        AS more_{_name(kind)} ON more_{_name(kind)}.root_plan_id = locked.root_plan_id"""
+            for column in columns:
+                before = new.get(column, f"run.{column}")
+                new[column] = f"{before} + coalesce(more_{_name(kind)}.{column}, 0)"
+    return f"""
+    {"WITH " if parts else ""}{", ".join(parts)}
+    UPDATE run SET {", ".join(f"{column} = {value}" for column, value in new.items())}
+    FROM {locked}{joined}
+    WHERE run.project_id = $1 AND run.root_plan_id = locked.root_plan_id
+        AND run.root_plan_id = ANY($4::uuid[])
+    RETURNING run.root_plan_id"""
+
+
+_OPEN = """SELECT root_plan_id, revision + $3 AS revision FROM run
+        WHERE project_id = $1 AND root_plan_id = ANY($4::uuid[])
+            AND deleted_at IS NULL AND source = 'events'"""
+
+
+def _name(kind: Kind) -> str:
+    return f"changed_{TABLES[kind]}"
+
+
+def _changed(kind: Kind, rows: str, locked: str) -> str:
+    merge = _Merge(kind)
+    key = merge.rules.id_field
+    values = merge.values()
+    singles = merge.singles()
+    if kind is Kind.TOOL_CALL:
+        values |= FIT_VALUES
+    for flag in merge.flags(merge.rules.greatest):
+        text = FIT_COLUMNS[flag]
+        is_greater = f'kept.{text} IS NULL OR excluded.{text} > kept.{text} COLLATE "C"'
+        singles[flag] = _either(is_greater, flag)
+    singles["revision"] = "excluded.revision"
+    assignments = [f"{field} = {value}" for field, value in singles.items()] + merge.tuples()
+    return f"""{_name(kind)} AS (
+        INSERT INTO {merge.table} AS kept
+            (project_id, root_plan_id, {key}, recorded_at, revision, {", ".join(values)})
+        SELECT $1, locked.root_plan_id, given.{key}, $2, locked.revision,
+            {", ".join(values.values())}
+        FROM json_to_recordset({rows}) AS given ({merge.given()})
+        JOIN {locked} ON locked.root_plan_id = given.root_plan_id
+        ORDER BY given.root_plan_id, given.{key}
+        ON CONFLICT (project_id, root_plan_id, {key}) DO UPDATE
+        SET {", ".join(assignments)}
+        WHERE {merge.changes()}
+        {_RETURNING.get(kind, "")}
+    )"""
+
+
+_FAILED = "(new.status = 'failed')::int - coalesce(old.status = 'failed', false)::int AS failures"
+_NUMBERS = ("input_tokens", "output_tokens", "cost_usd")
+
+_RETURNING = {
+    Kind.PLAN: "RETURNING new.root_plan_id, new.plan_id, "
+    + ", ".join(f"new.{c}" for c in FROM_ROOT_PLAN),
+    Kind.THINK_ACT: "RETURNING new.root_plan_id, "
+    + ", ".join(f"coalesce(new.{c}, 0) - coalesce(old.{c}, 0) AS {c}" for c in _NUMBERS)
+    + f", {_FAILED}",
+    Kind.TOOL_CALL: (
+        f"RETURNING new.root_plan_id, (old.tool_call_id IS NULL)::int AS tool_calls, {_FAILED}"
+    ),
+}
+"""What the run has to know of each row that was changed."""
+
+_COUNTED = {
+    Kind.THINK_ACT: (*_NUMBERS, "failures"),
+    Kind.TOOL_CALL: ("tool_calls", "failures"),
+}
+"""Which of its numbers the run sums up."""
+
+
+MERGE = {
+    (kinds, apart): _merge_statement(kinds, apart)
+    for number in range(len(RECORDS) + 1)
+    for kinds in combinations(RECORDS, number)
+    for apart in (False, True)
+}
+"""The statement of each combination of kinds, on one Postgres and on Citus."""

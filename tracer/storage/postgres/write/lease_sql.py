@@ -1,0 +1,170 @@
+"""The SQL of leases, for raw cursors. Each takes the present moment; null: the database's clock.
+
+A lease lives while `seen_at + length` is in the future. Writers lock their runs before leases. The
+reaper locks leases before runs, but skips locked ones: it cannot be part of a deadlock.
+"""
+
+from __future__ import annotations
+
+from tracer.records.leases import MOST_LATE
+from tracer.records.record_classes import RECORDS, Kind
+from tracer.storage.postgres.schema.lease_tables import is_unfinished, whose
+from tracer.storage.postgres.schema.tables import ALWAYS, TABLES
+
+NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
+
+RECHECK = "interval '1 hour'"
+"""How often the reaper looks at an expired lease again: its last run may be deleted."""
+
+# The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
+_SEEN = f"""greatest(kept.seen_at, excluded.seen_at
+        - least(coalesce(excluded.lag - least(kept.lag, excluded.lag), '0'),
+            interval '{MOST_LATE.days} days'))"""
+
+# A lease that had expired is due at once, and so is a new one: an import may have brought a run in
+# which its recorder is dead. A living one is rarely due, and most updates are HOT: they leave the
+# index of `due_at` alone.
+RENEW = f"""
+WITH moment AS MATERIALIZED (SELECT coalesce($2::timestamptz, statement_timestamp()) AS now)
+INSERT INTO recorder_lease AS kept (project_id, recorder_id, seen_at, length, lag, due_at)
+SELECT $1, given.recorder_id, moment.now, given.length, moment.now - given.at, moment.now
+FROM moment, unnest($3::uuid[], $4::timestamptz[], $5::interval[])
+    AS given (recorder_id, at, length)
+ORDER BY given.recorder_id
+ON CONFLICT (recorder_id, project_id) DO UPDATE SET
+    seen_at = {_SEEN},
+    length = excluded.length,
+    lag = least(kept.lag, excluded.lag),
+    due_at = CASE WHEN kept.seen_at + kept.length <= excluded.seen_at
+        THEN least(kept.due_at, excluded.seen_at)
+        WHEN kept.due_at > excluded.seen_at
+            AND kept.due_at < excluded.seen_at + excluded.length / 2
+        THEN {_SEEN} + excluded.length ELSE kept.due_at END
+RETURNING recorder_id, seen_at, length"""
+"""Renew the leases of the recorders $3 in the project $1, or create them, for the lengths $5.
+
+$4 are the moments of their latest events, by their own clocks; null for a heartbeat.
+"""
+
+NOTE_RUNS = """
+INSERT INTO recorder_run (project_id, recorder_id, root_plan_id)
+SELECT run.project_id, given.recorder_id, run.root_plan_id
+FROM unnest($2::uuid[], $3::uuid[]) AS given (recorder_id, root_plan_id)
+JOIN run ON run.project_id = $1 AND run.root_plan_id = given.root_plan_id
+WHERE run.deleted_at IS NULL AND run.root_plan_id = ANY($3::uuid[])
+ORDER BY given.recorder_id, given.root_plan_id
+ON CONFLICT (recorder_id, root_plan_id, project_id) DO NOTHING"""
+"""Note that the recorders $2 wrote to the runs $3, which are locked."""
+
+LEASES_OF_RUN = """
+SELECT recorder_id, seen_at, length FROM recorder_lease
+WHERE project_id = $1 AND recorder_id = ANY(ARRAY(
+    SELECT recorder_id FROM recorder_run WHERE root_plan_id = $2 AND project_id = $1))
+ORDER BY recorder_id"""
+
+COUNT_LEASES = """
+SELECT count(*) FILTER (WHERE seen_at + length > statement_timestamp()),
+    count(*) FILTER (WHERE seen_at + length <= statement_timestamp())
+FROM recorder_lease"""
+
+# --- The reaper ----------------------------------------------------------------------------------
+
+_LIVES = "seen_at + length > moment.now"
+
+TAKE_LEASES = f"""
+WITH moment AS MATERIALIZED ({NOW} AS now)
+SELECT project_id, recorder_id, CASE WHEN NOT {_LIVES} THEN seen_at + length END,
+    CASE WHEN {_LIVES} THEN seen_at + length ELSE moment.now + {RECHECK} END
+FROM moment, recorder_lease AS lease
+WHERE due_at <= moment.now
+    AND ({_LIVES} OR greatest(seen_at, $2::timestamptz) + length <= moment.now)
+ORDER BY due_at LIMIT $3 FOR UPDATE OF lease SKIP LOCKED"""
+"""Lock $3 due leases. Return when each expired (null: it lives), and when it is due again.
+
+A lease counts from the moment $2 on at least: before it, the reaper was away.
+"""
+
+_LEASES = """unnest($1::integer[], $2::uuid[], $3::timestamptz[])
+    AS lease (project_id, recorder_id, abandoned_at)"""
+
+FIND_RUNS = f"""
+SELECT part.project_id, part.recorder_id, part.root_plan_id, lease.abandoned_at
+FROM {_LEASES}
+JOIN recorder_run AS part
+    ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id
+JOIN run ON run.project_id = part.project_id AND run.root_plan_id = part.root_plan_id
+WHERE part.abandoned_at IS DISTINCT FROM lease.abandoned_at AND run.deleted_at IS NULL
+LIMIT $4"""
+"""Find $4 runs whose verdict on the recorder of a locked lease is outdated."""
+
+TAKE_RUNS = f"{FIND_RUNS} FOR NO KEY UPDATE OF run SKIP LOCKED"
+"""The same, and lock the runs."""
+
+FIND_LEFT = f"""
+SELECT DISTINCT part.project_id, part.recorder_id,
+    part.abandoned_at IS DISTINCT FROM lease.abandoned_at
+FROM {_LEASES}
+JOIN recorder_run AS part
+    ON part.recorder_id = lease.recorder_id AND part.project_id = lease.project_id"""
+"""Return which of the leases have runs, and which of them have runs that `FIND_RUNS` finds."""
+
+_GIVEN = """unnest($1::integer[], $2::uuid[], $3::uuid[], $4::timestamptz[])
+    AS given (project_id, recorder_id, root_plan_id, abandoned_at)"""
+
+
+def raising(kind: Kind, given: str, revision: str) -> str:
+    """Return the statement that raises the revisions of recorders' unfinished records in runs.
+
+    Args:
+        kind: The kind of record.
+        given: The recorders and runs, as the rows `given`.
+        revision: The new revision, as SQL with columns of `run`.
+    """
+    return f"""
+    UPDATE {TABLES[kind]} AS kept SET revision = {revision}
+    FROM {given}
+    JOIN run ON run.project_id = given.project_id AND run.root_plan_id = given.root_plan_id
+    WHERE kept.project_id = given.project_id AND kept.root_plan_id = given.root_plan_id
+        AND kept.{ALWAYS} AND {is_unfinished("kept")} AND {whose("kept", "run")} = given.recorder_id
+    """
+
+
+def _raising(kind: Kind) -> str:
+    returned = "RETURNING kept.project_id, given.recorder_id, kept.root_plan_id"
+    return raising(kind, _GIVEN, "run.revision + 1") + returned
+
+
+RAISE = {kind: _raising(kind) for kind in RECORDS}
+"""Raise the revisions of unfinished records, before `RAISE_RUNS` raises those of their runs."""
+
+LOCK_RUN = """
+SELECT root_plan_id FROM run
+WHERE project_id = $1 AND root_plan_id = $2 AND deleted_at IS NULL FOR NO KEY UPDATE SKIP LOCKED"""
+
+RAISE_RUNS = """
+UPDATE run SET revision = run.revision + 1
+FROM unnest($1::integer[], $2::uuid[]) AS given (project_id, root_plan_id)
+WHERE run.project_id = given.project_id AND run.root_plan_id = given.root_plan_id"""
+
+_OF_GIVEN = """part.recorder_id = given.recorder_id AND part.root_plan_id = given.root_plan_id
+    AND part.project_id = given.project_id"""
+
+SET_ABANDONED = f"""
+UPDATE recorder_run AS part SET abandoned_at = given.abandoned_at FROM {_GIVEN} WHERE {_OF_GIVEN}"""
+
+FORGET_RUNS = f"""
+DELETE FROM recorder_run AS part
+USING unnest($1::integer[], $2::uuid[], $3::uuid[]) AS given (project_id, recorder_id, root_plan_id)
+WHERE {_OF_GIVEN}"""
+"""Delete runs in which recorders died without unfinished records."""
+
+SET_DUE = """
+UPDATE recorder_lease AS lease SET due_at = given.due_at
+FROM unnest($1::integer[], $2::uuid[], $3::timestamptz[])
+    AS given (project_id, recorder_id, due_at)
+WHERE lease.recorder_id = given.recorder_id AND lease.project_id = given.project_id"""
+
+FORGET_LEASES = """
+DELETE FROM recorder_lease AS lease
+USING unnest($1::integer[], $2::uuid[]) AS given (project_id, recorder_id)
+WHERE lease.recorder_id = given.recorder_id AND lease.project_id = given.project_id"""

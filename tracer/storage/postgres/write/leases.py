@@ -1,0 +1,228 @@
+"""Leases in Postgres: writers renew them, and the reaper finds those that expired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncRawCursor
+
+from tracer.clock import Clock
+from tracer.records.events import Event
+from tracer.records.leases import Lease, LeaseTerms
+from tracer.storage.postgres.connection.citus import is_spread_by
+from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
+from tracer.storage.postgres.connection.project_session import Statement
+from tracer.storage.postgres.write import lease_sql as sql
+
+AT_ONCE = 100
+"""The most leases, and the most runs, that a transaction of the reaper locks."""
+
+
+class PostgresLeases:
+    """The part of a writer that renews recorders' leases."""
+
+    def __init__(self, project_id: int, terms: LeaseTerms, clock: Clock | None = None) -> None:
+        """Take the project.
+
+        Args:
+            project_id: The project of the recorders.
+            terms: How long leases last.
+            clock: The time of leases; None: the database's clock.
+        """
+        self._project_id = project_id
+        self._terms = terms
+        self._clock = clock
+
+    async def renew(self, connection: PoolConnection, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        given = [[recorder_id], [None], [self._terms.lease]]
+        (row,) = await _rows(connection, sql.RENEW, [self._project_id, self._moment(), *given])
+        return Lease(*row)
+
+    def heartbeats(self, events: Iterable[Event]) -> list[Statement]:
+        """Return the statements that record events as heartbeats of their recorders.
+
+        They belong into the transaction that locked the runs: so the last heartbeat of a recorder
+        is never earlier than its last record. If an event names no recorder, its run is renewed.
+        """
+        latest: dict[UUID, datetime | None] = {}
+        places: dict[tuple[UUID, UUID], timedelta] = {}
+        for event in events:
+            run_id = event.root_plan_id
+            if event.recorder_id is None:
+                latest[run_id] = None
+                places[run_id, run_id] = self._terms.silence
+            else:
+                earlier = latest.get(event.recorder_id)
+                latest[event.recorder_id] = event.at if earlier is None else max(earlier, event.at)
+                places[event.recorder_id, run_id] = self._terms.lease
+        lengths = {recorder_id: length for (recorder_id, _), length in places.items()}
+        recorders, runs = zip(*places, strict=True)
+        given = [[*latest], [*latest.values()], [lengths[each] for each in latest]]
+        return [
+            (sql.NOTE_RUNS, [self._project_id, [*recorders], [*runs]]),
+            (sql.RENEW, [self._project_id, self._moment(), *given]),
+        ]
+
+    def _moment(self) -> datetime | None:
+        return self._clock and self._clock()
+
+
+async def read_leases(connection: PoolConnection, project_id: int, run_id: UUID) -> list[Lease]:
+    """Return the leases of the recorders that have unfinished records in a run, or may have."""
+    return [Lease(*row) for row in await _rows(connection, sql.LEASES_OF_RUN, [project_id, run_id])]
+
+
+@dataclass(frozen=True)
+class LeaseCounts:
+    """How many leases there are."""
+
+    alive: int
+    expired: int
+    """Those of recorders that left something unfinished."""
+
+
+async def count_leases(pool: Pool) -> LeaseCounts:
+    """Count the leases of all projects."""
+    async with borrowed(pool) as connection:
+        ((alive, expired),) = await _rows(connection, sql.COUNT_LEASES, [])
+    return LeaseCounts(alive, expired)
+
+
+class PostgresReaper:
+    """`LeaseKeeping` of the reaper over a pool of connections, for all projects."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        on_written: Callable[[Collection[UUID]], None] = lambda _: None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Take the database.
+
+        Args:
+            pool: Its connections, which see all projects.
+            on_written: Is called with the runs that changed.
+            clock: The time of leases; None: the database's clock.
+        """
+        self._pool = pool
+        self._on_written = on_written
+        self._clock = clock
+        self.abandoned = 0
+        """In how many runs recorders were found dead, since the process began."""
+        self.cleared = 0
+        """In how many of them they reported again."""
+
+    async def now(self) -> datetime:
+        """Return the time of the clock of leases; see `LeaseKeeping.now`."""
+        with store_errors():
+            async with borrowed(self._pool) as connection:
+                ((now,),) = await _rows(connection, sql.NOW, [self._moment()])
+        assert isinstance(now, datetime)
+        return now
+
+    async def look_after_leases(self, since: datetime) -> None:
+        """Mark recorders as dead or alive; see `LeaseKeeping.look_after_leases`."""
+        with store_errors():
+            while await self._do_some(since):
+                pass
+
+    async def _do_some(self, since: datetime) -> bool:
+        """Look at some due leases, in one transaction; return whether it changed anything."""
+        async with borrowed(self._pool) as connection, connection.transaction():
+            leases = await _rows(connection, sql.TAKE_LEASES, [self._moment(), since, AT_ONCE])
+            if not leases:
+                return False
+            # Each statement has a new snapshot: the next ones see all that was written before these
+            # locks were taken.
+            verdicts = _columns([lease[:3] for lease in leases])
+            runs = await _taken_runs(connection, verdicts)
+            changed = await _set_abandoned(connection, runs) if runs else set()
+            is_settled = len(runs) < AT_ONCE and await _settle(connection, leases, verdicts)
+        marked = sum(run[3] is not None for run in runs if run[:3] in changed)
+        self.abandoned += marked
+        self.cleared += len(changed) - marked
+        if changed:
+            self._on_written({run_id for _, _, run_id in changed})
+        return bool(runs) or is_settled
+
+    def _moment(self) -> datetime | None:
+        return self._clock and self._clock()
+
+
+_Row = tuple[Any, ...]
+
+
+async def _taken_runs(connection: PoolConnection, verdicts: list[list[Any]]) -> list[_Row]:
+    """Lock and return runs whose verdict on a recorder is outdated; skip locked runs."""
+    given = [*verdicts, AT_ONCE]
+    if not await is_spread_by(connection):
+        return await _rows(connection, sql.TAKE_RUNS, given)
+    found = await _rows(connection, sql.FIND_RUNS, given)
+    for place in dict.fromkeys((run[0], run[2]) for run in found):
+        # A transaction cannot lock runs on two shards.
+        if await _rows(connection, sql.LOCK_RUN, [*place]):
+            return [run for run in found if (run[0], run[2]) == place]
+    return []
+
+
+async def _set_abandoned(connection: PoolConnection, runs: list[_Row]) -> set[_Row]:
+    """Store the verdicts on recorders in locked runs, and return where records changed by that."""
+    changed = {
+        place
+        for statement in sql.RAISE.values()
+        for place in await _rows(connection, statement, _columns(runs))
+    }
+    gone = [run[:3] for run in runs if run[3] is not None and run[:3] not in changed]
+    if places := list(dict.fromkeys((run[0], run[2]) for run in changed)):
+        await _execute(connection, sql.RAISE_RUNS, _columns(places))
+    await _execute(connection, sql.SET_ABANDONED, _columns(runs))
+    if gone:
+        await _execute(connection, sql.FORGET_RUNS, _columns(gone))
+    return changed
+
+
+async def _settle(
+    connection: PoolConnection, leases: list[_Row], verdicts: list[list[Any]]
+) -> bool:
+    """Postpone locked leases that need nothing more; delete expired ones without runs.
+
+    Returns:
+        Whether there were any.
+    """
+    with_runs: set[_Row] = set()
+    waiting: set[_Row] = set()
+    for *key, is_left in await _rows(connection, sql.FIND_LEFT, verdicts):
+        with_runs.add(tuple(key))
+        if is_left:
+            waiting.add(tuple(key))
+    gone: list[_Row] = []
+    settled: list[_Row] = []
+    for *key, expired_at, due_at in leases:
+        if expired_at is not None and tuple(key) not in with_runs:
+            gone.append(tuple(key))
+        elif tuple(key) not in waiting:
+            settled.append((*key, due_at))
+    if gone:
+        await _execute(connection, sql.FORGET_LEASES, _columns(gone))
+    if settled:
+        await _execute(connection, sql.SET_DUE, _columns(settled))
+    return bool(gone or settled)
+
+
+def _columns(rows: list[_Row]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+async def _execute(connection: PoolConnection, statement: str, given: list[Any]) -> None:
+    await AsyncRawCursor(connection).execute(statement, given)
+
+
+async def _rows(connection: PoolConnection, statement: str, given: list[Any]) -> list[_Row]:
+    cursor = AsyncRawCursor(connection)
+    await cursor.execute(statement, given)
+    return await cursor.fetchall()

@@ -1,0 +1,293 @@
+"""Writing to Postgres: one transaction a batch, one set-based statement a kind of record."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from copy import copy
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from psycopg.rows import dict_row
+
+from tracer.clock import Clock, utc_now
+from tracer.errors import RecordNotFound, RunNotActive
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.records.events import Event
+from tracer.records.leases import DEFAULT_TERMS, Lease, LeaseTerms
+from tracer.records.record_classes import Kind, Run
+from tracer.records.record_json import ExportedRecord, reduce_records
+from tracer.redaction import Redaction
+from tracer.redaction.events import text_size
+from tracer.redaction.payloads import PayloadPolicy
+from tracer.redaction.threads import in_redaction_thread
+from tracer.storage.postgres.connection.citus import by_shard, write_parts
+from tracer.storage.postgres.connection.pool import store_errors
+from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, in_project
+from tracer.storage.postgres.connection.row_records import columns
+from tracer.storage.postgres.connection.write_errors import Numbered, write_storable
+from tracer.storage.postgres.deletion.deletion import PostgresDeletion, Settle
+from tracer.storage.postgres.projects.projects import SettingsOfProject
+from tracer.storage.postgres.schema.tables import RUN_NOT_DELETED
+from tracer.storage.postgres.spans.span_writer import PostgresSpans
+from tracer.storage.postgres.write.event_rows import EventRows
+from tracer.storage.postgres.write.group_commit import GroupCommit
+from tracer.storage.postgres.write.leases import PostgresLeases
+from tracer.storage.postgres.write.restore_sql import restore_rows
+from tracer.storage.store_rules import LATEST, REFUSED_RUNS
+from tracer.storage.write_redaction import Admission
+from tracer.store import MAX_RUN_BYTES, Erasure, Refusal, WriteAnswer
+
+W = TypeVar("W", Event, ExportedRecord)
+Written = TypeVar("Written")
+
+SMALL_SIZE = 16 * 2**10
+"""Fewer characters are redacted in the event loop: that takes less time than to use a thread."""
+
+WRITE_SECONDS = 20.0
+"""How long a write may wait: a client should hear that it has to come again, while it listens."""
+
+OnWritten = Callable[[Collection[UUID]], None]
+"""Is told after the commit which runs a write may have changed."""
+
+OnCommit = Callable[[str, float, int], None]
+"""Is called after a batch with `events` or `spans`, its seconds, and the number of its items."""
+
+
+class PostgresWriter:
+    """`TraceWriter` and `TraceRestorer` over a project's connections."""
+
+    def __init__(
+        self,
+        project: ProjectPool,
+        clock: Clock = utc_now,
+        on_written: OnWritten = lambda _: None,
+        terms: LeaseTerms = DEFAULT_TERMS,
+        lease_clock: Clock | None = None,
+        on_commit: OnCommit = lambda _written, _seconds, _items: None,
+        admission: Admission | None = None,
+        settings: SettingsOfProject | None = None,
+        write_seconds: float | None = None,
+        on_accepted: OnWritten = lambda _: None,
+        max_run_bytes: int = MAX_RUN_BYTES,
+        settle: Settle | None = None,
+    ) -> None:
+        """Connect to the database.
+
+        Args:
+            project: Whose records are written, and the connections.
+            clock: Says when records are recorded.
+            on_written: Is told of what was written.
+            terms: How long a sign of life counts.
+            lease_clock: What leases go by; None: the database's own clock.
+            on_commit: Is called after each batch of writes.
+            admission: What masks secrets; None: the standard.
+            settings: What the project keeps of payloads; None: to be read by itself.
+            write_seconds: How many seconds a write may wait; None: `WRITE_SECONDS`.
+            on_accepted: Is told of runs with new spans, which are to be projected.
+            max_run_bytes: The most bytes of spans that a run may have.
+            settle: Projects what is pending before runs are chosen by what their records contain.
+        """
+        self._project = project
+        self._project_id = project.project_id
+        self._on_written = on_written
+        self._admission = admission or Admission()
+        self._event_admission = self._admission
+        self._settings = settings or SettingsOfProject(project)
+        self._clock = clock
+        self._write_seconds = WRITE_SECONDS if write_seconds is None else write_seconds
+        self._leases = PostgresLeases(self._project_id, terms, lease_clock)
+        self._on_accepted = on_accepted
+        self._settle = settle
+        self._spans = PostgresSpans(
+            self._project, clock, lease_clock, terms, partial(on_commit, "spans"), max_run_bytes
+        )
+        self._deletion = PostgresDeletion(project, on_written, clock)
+        self._rows = EventRows(project, self._leases)
+        self._together = GroupCommit[Event](
+            self._write_batch, _run_of, partial(on_commit, "events")
+        )
+
+    def for_recorder(self) -> PostgresWriter:
+        """Return a writer for a recorder of this process, which has redacted its events.
+
+        It is this writer in everything but one: it does not redact events a second time.
+        """
+        writer = copy(self)
+        writer._event_admission = Admission(Redaction.off())
+        return writer
+
+    @property
+    def waiting(self) -> int:
+        """How many writes wait for their turn."""
+        return self._together.waiting + self._spans.waiting
+
+    async def write(self, events: Sequence[Event]) -> WriteAnswer:
+        """Store `events`; see `TraceWriter.write`."""
+        with store_errors():
+            size = sum(map(text_size, events))
+            redacted = await self._redacted(self._event_admission.events, events, size)
+            async with asyncio.timeout(self._write_seconds):
+                refused = await self._together.write(redacted, len(redacted))
+        self._on_written({event.root_plan_id for event in events})
+        return WriteAnswer.without(refused, events)
+
+    async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
+        """Bring exported records back; see `TraceRestorer.restore`."""
+        with store_errors():
+            redacted = await self._redacted(self._admission.records, records)
+            numbered = list(enumerate(redacted))
+            refused = await self._write_parts(numbered, "record", self._restore)
+        self._on_written({record.root_plan_id for record in records})
+        return WriteAnswer.without(refused, records)
+
+    async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
+        """Store spans; see `TraceWriter.write_spans`."""
+        with store_errors():
+            size = sum(len(trace.message) for trace in traces)
+            redacted = await self._redacted(self._admission.traces, traces, size)
+            async with asyncio.timeout(self._write_seconds):
+                refused = await self._spans.write(redacted)
+        self._on_accepted({root_plan_id(trace.trace_id) for trace in traces})
+        return _answer_for_spans(traces, refused)
+
+    async def restore_spans(
+        self, traces: Sequence[TraceSpans], records: Sequence[ExportedRecord]
+    ) -> WriteAnswer:
+        """Store spans whose records are as old as they were; see `TraceRestorer`."""
+        with store_errors():
+            said = reduce_records(await self._redacted(self._admission.records, records))
+            redacted = await self._redacted(self._admission.traces, traces)
+            refused = await self._spans.restore(redacted, said)
+        self._on_written({root_plan_id(trace.trace_id) for trace in traces})
+        return _answer_for_spans(traces, refused)
+
+    async def _redacted(
+        self,
+        redact: Callable[[Sequence[Written], PayloadPolicy], list[Written]],
+        items: Sequence[Written],
+        size: float = math.inf,
+    ) -> list[Written]:
+        """Redact `items` with `redact`, by the project's policy for payloads.
+
+        The time that this takes does not count towards `write_seconds`: it depends on the items
+        alone, so a client that sends them again would fail again.
+
+        Args:
+            redact: Masks secrets and shortens payloads.
+            items: The events, records or spans.
+            size: About how many characters they have.
+        """
+        async with asyncio.timeout(self._write_seconds):
+            policy = (await self._settings.known()).payloads
+        if size < SMALL_SIZE:
+            return redact(items, policy)
+        return await in_redaction_thread(partial(redact, items, policy))
+
+    async def _write_batch(self, events: list[Numbered[Event]]) -> list[Refusal]:
+        now = self._clock()  # one time, in however many transactions
+        return await self._write_parts(events, "event", partial(self._write, now))
+
+    async def _write_parts(
+        self,
+        items: list[Numbered[W]],
+        word: str,
+        write: Callable[[list[Numbered[W]]], Awaitable[list[Refusal]]],
+    ) -> list[Refusal]:
+        """Divide items by shard, write each part without what cannot be stored, and report."""
+        parts = await by_shard(self._project.pool, items, _run_of)
+        return await write_parts(parts, lambda part: write_storable(part, word, write))
+
+    async def _write(self, now: datetime, events: list[Numbered[Event]]) -> list[Refusal]:
+        open_runs = await self._rows.write([event for _, event in events], now)
+        return await self._refusals(events, {e.root_plan_id for _, e in events} - open_runs)
+
+    async def _restore(self, records: list[Numbered[ExportedRecord]]) -> list[Refusal]:
+        reduced = reduce_records([record for _, record in records])
+        runs = {run_id for run_id, _ in reduced[Kind.RUN]}
+        rest: list[Statement] = [
+            (statement, [self._project_id, rows, "events", [*runs]])
+            for statement, rows in restore_rows(reduced, self._clock())
+        ]
+        open_runs = await self._rows.upsert(reduced, runs, LATEST, rest)
+        return await self._refusals(records, runs - open_runs)
+
+    async def _refusals(
+        self, written: list[Numbered[W]], closed: Collection[UUID]
+    ) -> list[Refusal]:
+        """Return what was written to runs that take no events."""
+        codes = await self._codes(closed) if closed else {}
+        return [
+            Refusal(index, code, REFUSED_RUNS[code])
+            for index, each in written
+            if each.root_plan_id in closed
+            # A tombstone may have been forgotten since.
+            for code in [codes.get(each.root_plan_id, "run_deleted")]
+        ]
+
+    async def _codes(self, run_ids: Collection[UUID]) -> dict[UUID, str]:
+        """Return why each of the runs takes no events."""
+        async with in_project(self._project) as connection:
+            cursor = await connection.execute(
+                "SELECT root_plan_id, deleted_at IS NOT NULL FROM run"
+                " WHERE project_id = %s AND root_plan_id = ANY(%s)",
+                [self._project_id, list(run_ids)],
+            )
+            return {
+                run_id: "run_deleted" if is_deleted else "run_of_spans"
+                async for run_id, is_deleted in cursor
+            }
+
+    async def delete_run(self, root_plan_id: UUID) -> None:
+        """Delete a run and leave a tombstone; see `TraceWriter.delete_run`."""
+        await self._deletion.erase_run(root_plan_id)
+
+    async def delete_subject(self, subject: str) -> Erasure:
+        """Delete every run of a subject; see `TraceWriter.delete_subject`."""
+        return await self._deletion.erase_subject(self._admission.subject(subject), self._settle)
+
+    async def renew(self, recorder_id: UUID) -> Lease:
+        """Renew a recorder's lease; see `TraceWriter.renew`."""
+        with store_errors():
+            async with in_project(self._project) as connection:
+                return await self._leases.renew(connection, recorder_id)
+
+    async def request_cancel(self, root_plan_id: UUID) -> Run:
+        """Record the wish to cancel a run; see `TraceWriter.request_cancel`."""
+        given = {"project_id": self._project_id, "run": root_plan_id, "now": self._clock()}
+        with store_errors():
+            async with in_project(self._project) as connection:
+                await connection.execute(_WISH_CANCEL, given)
+                cursor = connection.cursor(row_factory=dict_row)
+                await cursor.execute(_RUN, given)
+                row = await cursor.fetchone()
+        if row is None:
+            raise RecordNotFound("run", root_plan_id)
+        self._on_written({root_plan_id})
+        run = Run(**row)
+        if run.status.is_ending:
+            raise RunNotActive()
+        return run
+
+
+def _answer_for_spans(traces: Sequence[TraceSpans], refused: list[Refusal]) -> WriteAnswer:
+    return WriteAnswer(sum(trace.count for trace in traces) - len(refused), refused)
+
+
+def _run_of(written: Event | ExportedRecord) -> UUID:
+    return written.root_plan_id
+
+
+_IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
+
+_THE_RUN = f"{_IN_RUN} AND {RUN_NOT_DELETED}"
+
+_WISH_CANCEL = f"""
+UPDATE run SET cancel_requested_at = %(now)s, revision = revision + 1
+WHERE {_THE_RUN} AND status < 'cancelled' AND cancel_requested_at IS NULL"""
+
+_RUN = f"SELECT {columns(Run)} FROM run WHERE {_THE_RUN}"

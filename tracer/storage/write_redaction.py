@@ -1,0 +1,115 @@
+"""Redaction in a store: secrets are masked, and payloads shortened by the project's policy.
+
+This comes before the merge. Each version of a record is masked by itself, so the order of versions
+does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tracer.errors import BadRequest
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.redact_spans import redact_spans
+from tracer.records.events import Event
+from tracer.records.merge import with_places
+from tracer.records.record_classes import TEXTS
+from tracer.records.record_json import ExportedRecord
+from tracer.redaction import Redaction, standard_redaction
+from tracer.redaction.events import Change, changed_event, masking, may_hold_secret
+from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
+from tracer.text import storable
+
+
+class Admission:
+    """Redacts events, spans and records before a store merges them."""
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        """Mask secrets with `redaction`; None: the standard one."""
+        self._redaction = redaction or standard_redaction()
+
+    def events(
+        self, events: Sequence[Event], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[Event]:
+        """Return events without secrets, with payloads by the policy.
+
+        Raises:
+            TooManySecrets: The events hold more than are masked in one write.
+        """
+        if policy is PayloadPolicy.KEEP and not may_hold_secret(events, self._redaction):
+            return list(events)
+        change = _change(self._redaction.of_write(), policy)
+        return [changed_event(event, change) for event in events]
+
+    def traces(
+        self, traces: Sequence[TraceSpans], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[TraceSpans]:
+        """Return spans without secrets, with payloads by the policy.
+
+        Raises:
+            TooManySecrets: The spans hold more than are masked in one write.
+        """
+        redaction = self._redaction.of_write()
+        return [_redacted_trace(each, redaction, policy) for each in traces]
+
+    def records(
+        self, records: Sequence[ExportedRecord], policy: PayloadPolicy = PayloadPolicy.KEEP
+    ) -> list[ExportedRecord]:
+        """Return exported records without secrets, with payloads by the policy."""
+        change = _change(self._redaction, policy)
+        return [self._record(record, change) for record in records]
+
+    def _record(self, record: ExportedRecord, change: Change) -> ExportedRecord:
+        fields = dict(record.fields)
+        for name in TEXTS[record.kind]:
+            value = fields.get(name)
+            if isinstance(value, str):
+                fields[name] = change(name, value)
+            elif value:
+                fields[name] = [change(name, item) for item in value]
+        return replace(record, fields=with_places(record.kind, fields))
+
+    def subject(self, subject: str) -> str:
+        """Return a subject as its runs have it.
+
+        Raises:
+            BadRequest: Of what it says nothing is kept that tells it from others.
+        """
+        kept = self._redaction.value(storable(subject))
+        if kept != storable(subject):
+            raise BadRequest(
+                f"No run has this subject: what looks like a secret is kept as {kept!r}, and that "
+                "of others may be, too. Name this one to delete all of them."
+            )
+        return kept
+
+    def conversation(self, key: str) -> str:
+        """Return the key of a conversation (`active_run.conversation_of`), masked.
+
+        Only the session's id is masked. If the caller's digest were masked too, callers with secret
+        session ids would share one conversation.
+        """
+        session_id, at, caller = key.rpartition("@")
+        return f"{self._redaction.value(session_id)}@{caller}" if at else self._redaction.value(key)
+
+    def state(self, state: str) -> str:
+        """Return what a conversation keeps, as JSON, without secrets."""
+        return self._redaction.text(state)
+
+
+def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPolicy) -> TraceSpans:
+    message = redact_spans(trace.message, redaction, policy)
+    return trace if message is trace.message else replace(trace, message=message)
+
+
+def _change(redaction: Redaction, policy: PayloadPolicy) -> Change:
+    masked = masking(redaction)
+    if policy is PayloadPolicy.KEEP:
+        return masked
+
+    def kept(name: str, text: str) -> str:
+        text = masked(name, text)
+        return kept_of(text, policy) if name in PAYLOAD_TEXTS else text
+
+    return kept

@@ -1,0 +1,379 @@
+"""Calling a tool: arguments in, an ending out, whatever the tool and its hooks do.
+
+What a call goes through, from outside in: its deadline; what the model forged is taken out; the
+arguments are checked; the hidden parameters are filled, or the call is refused; the hooks, then
+for what they hand on: the same cleaning and checking, the attempts, and the check of the result.
+When all is done, the changes of the conversation's state are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
+
+from tracer.context import ToolContext, token_of, tool_context_bound
+from tracer.errors import LineageError, ToolError, ToolUnavailable
+from tracer.logs import get_logger
+from tracer.records.sessions import changes_json
+from tracer.tasks import (
+    GRACE_SECONDS,
+    Waited,
+    earlier,
+    has_passed,
+    seen_through,
+    wait_for_end,
+)
+from tracer.tools.call.active_run import run_of
+from tracer.tools.definition.arguments import Arguments, read_arguments
+from tracer.tools.definition.hidden_parameters import (
+    REQUIRED,
+    HiddenParameter,
+    Secrets,
+    TokenId,
+    User,
+    UserId,
+    provided,
+    without_forged,
+)
+from tracer.tools.definition.hooks import Hook, HookChain, HookedCall, ToolCall
+from tracer.tools.definition.results import (
+    Ending,
+    cancelled,
+    failed,
+    result_text,
+    succeeded,
+    timed_out,
+)
+from tracer.tools.definition.session_state import RunContext, SessionState
+from tracer.tools.definition.tool import Tool
+
+log = get_logger(__name__)
+
+HOOK_SECONDS = 5.0
+"""How long past its deadline the hooks of a call that ends by itself may take."""
+
+MAX_RETRY_SECONDS = 60.0
+"""How long a tool may ask to wait before it is tried again."""
+
+_back_off = wait_exponential_jitter(multiplier=0.1, max=5, jitter=0.1)
+
+
+@dataclass
+class CallNotes:
+    """What becomes known of a call while it goes on, and is recorded besides its ending."""
+
+    attempt: int = 1
+    effective_arguments: str | None = None
+    """What the attempt runs with, where hooks changed the model's arguments."""
+    forged_arguments: frozenset[str] = frozenset()
+    short_circuited_by: str | None = None
+    state_changes: str | None = None
+    still_running: bool | None = None
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
+
+
+async def call_tool(
+    tool: Tool,
+    arguments: str | None,
+    context: ToolContext,
+    notes: CallNotes,
+    *,
+    hooks: Sequence[Hook] = (),
+    before_attempt: Callable[[], Awaitable[None]],
+    on_late: Callable[[asyncio.Task[Ending]], None],
+    grace_seconds: float = GRACE_SECONDS,
+) -> Ending:
+    """Call a tool and return how the call ended.
+
+    Never raises: to be cancelled is an ending too, which the caller has to heed.
+
+    Args:
+        tool: The tool.
+        arguments: The text that the model wrote.
+        context: The call's place; current while the tool runs, with the tool's own deadline.
+        notes: Receives what becomes known of the call.
+        hooks: What stands around the tool's own hooks.
+        before_attempt: Awaited before an attempt of which `notes` knows more than was recorded:
+            each but the first, and the first where it runs with other arguments.
+        on_late: Receives the task of a call that was given up and went on, or ended by itself.
+        grace_seconds: How long a call may take to end after it was cancelled.
+    """
+    deadline = earlier(context.deadline, tool.timeout)
+    if has_passed(deadline):
+        return timed_out("The time was over before the tool could start.")
+    context = replace(context, deadline=deadline)
+    every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.hooks))  # converted by `Tool`
+    invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
+    work = asyncio.create_task(invocation.run(arguments))
+    if not tool.ends_by_itself:
+        waited = await wait_for_end(work, deadline, grace_seconds)
+    elif every_hook:
+        # The tool sees to its deadline, but nobody knows what its hooks do then.
+        late = None if deadline is None else deadline + HOOK_SECONDS
+        waited = await wait_for_end(work, late, HOOK_SECONDS)
+    else:
+        waited = await wait_for_end(work, deadline=None, grace=None)
+    invocation.close_state()
+    if waited is Waited.ENDED or not work.cancelling():
+        return _ending_of(work)
+    if not work.cancelled() and not (tool.ends_by_itself and work.done()):
+        notes.still_running = not work.done() or None
+        on_late(work)
+    if waited is Waited.CANCELLED:
+        return cancelled()
+    after = "" if not notes.still_running else " It goes on, and may still take effect."
+    if tool.timeout is not None:
+        return timed_out(f"The tool did not end within {tool.timeout:g} s.{after}")
+    return timed_out(f"The time was over before the tool ended.{after}")
+
+
+async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
+    """Wait for a call that was given up and return how it ended; None if it was just cancelled."""
+    await asyncio.wait({work})
+    return None if work.cancelled() else _ending_of(work)
+
+
+def _ending_of(work: asyncio.Task[Ending]) -> Ending:
+    if work.cancelled():
+        return cancelled(message="The tool cancelled itself.")
+    return work.result()
+
+
+class _Invocation:
+    """One call on its way through."""
+
+    def __init__(
+        self,
+        tool: Tool,
+        context: ToolContext,
+        notes: CallNotes,
+        hooks: Sequence[Hook],
+        before_attempt: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._tool = tool
+        self._context = context
+        self._notes = notes
+        self._hooks = hooks
+        self._before_attempt = before_attempt
+        self._attempts = 0
+        self._turn = asyncio.Lock()
+        self._of_model: Arguments = {}
+        self._hidden: Arguments = {}
+        self._state: SessionState | None = None
+        self._work: asyncio.Task[Any] | None = None
+
+    async def run(self, text: str | None) -> Ending:
+        """Return how the call ended; raises nothing but `CancelledError`."""
+        scrub = self._notes.secrets.scrub
+        self._work = asyncio.current_task()
+        try:
+            with tool_context_bound(self._context):
+                value = await self._through_hooks(read_arguments(text))
+                await self._keep_state()
+                return succeeded(scrub(result_text(value)))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # `SystemExit` included: a tool that calls `exit()` would end the agent.
+            return failed(error, scrub=scrub)
+
+    async def _through_hooks(self, arguments: Arguments) -> Any:
+        tool, context = self._tool, self._context
+        self._of_model = self._cleaned(arguments)
+        tool.checked(self._of_model)
+        run_context = await self._run_context()
+        secrets = self._notes.secrets
+        self._hidden = await _filled(tool.hidden, context, run_context, secrets)
+        if not self._hooks:
+            return await self._execute(self._of_model)
+        call = ToolCall(context.toolcallId, tool.name, _copied(self._of_model))
+        # All before the first hook runs: a call without a caller has no effect.
+        hidden = [await _filled(each.hidden, context, run_context, secrets) for each in self._hooks]
+        hooked = HookedCall(call, tool, context, run_context, hidden)
+        chain = HookChain(self._hooks, hooked, self._execute)
+        value = await chain.run(self._of_model)
+        self._notes.short_circuited_by = chain.answered_by
+        return value
+
+    async def _execute(self, arguments: Arguments) -> Any:
+        """Run the tool with what the hooks handed on, as often as it takes."""
+        if self._is_given_up():
+            # By a hook that goes on regardless. The call's ending is recorded.
+            raise asyncio.CancelledError
+        tool, notes = self._tool, self._notes
+        arguments = self._cleaned(arguments)
+        values = tool.checked(arguments)
+        changed = None
+        if self._hooks:
+            # As text: what Python calls equal, such as 1 and True, need not be the same.
+            text = _as_text(arguments)
+            changed = None if text == _as_text(self._of_model) else notes.secrets.scrub(text)
+        # One after the other, also where a hook calls next() twice at once: the state that a failed
+        # attempt goes back to is that from before it, and none besides has changed it.
+        async with self._turn:
+            if tool.max_attempts == 1:
+                return await self._attempt(values, changed)
+            retrying = AsyncRetrying(
+                stop=stop_after_attempt(tool.max_attempts),
+                wait=_wait,
+                retry=retry_if_exception(self._may_pass),
+                reraise=True,
+            )
+            return await retrying(self._attempt, values, changed)
+
+    async def _attempt(self, values: Arguments, changed: str | None) -> Any:
+        """Run the tool once, and return its checked result; the state goes back where it fails.
+
+        Args:
+            values: The arguments, as the tool takes them.
+            changed: Them as text, where hooks changed them.
+        """
+        self._attempts += 1
+        self._notes.attempt = self._attempts
+        self._notes.effective_arguments = changed
+        if self._attempts > 1 or changed is not None:
+            await self._before_attempt()
+        tool, context = self._tool, self._context
+        if self._attempts > 1:
+            context = replace(context, attempt=self._attempts)
+        given = {
+            name: context if value is self._context else value
+            for name, value in self._hidden.items()
+        }
+        before = None if self._state is None else self._state.changes
+        try:
+            with tool_context_bound(context):
+                value = await tool.run({**values, **given}, context)
+            return value if tool.check_result is None else tool.check_result(value)
+        except BaseException:
+            if self._state is not None and before is not None:
+                self._state.back_to(before)
+            raise
+
+    def _cleaned(self, arguments: Arguments) -> Arguments:
+        cleaned, forged = without_forged(arguments, self._tool.forbidden_names)
+        self._notes.forged_arguments |= forged
+        return cleaned
+
+    async def _run_context(self) -> RunContext | None:
+        """Return what the tool and the hooks may know of the run, if one of them wants to."""
+        hidden = [self._tool.hidden, *(each.hidden for each in self._hooks)]
+        kinds = {each.kind for some in hidden for each in some.values()}
+        by_name = any("run_context" in each.wants for each in self._hooks)
+        if not by_name and kinds.isdisjoint((RunContext, SessionState)):
+            return None
+        scope = run_of(self._context)
+        self._state = SessionState(await scope.state())
+        return RunContext(scope.root_plan_id, scope.session_id, self._state)
+
+    def close_state(self) -> None:
+        """Reject changes of the session state from now on: they would not be stored."""
+        if self._state is not None:
+            self._state.close()
+
+    async def _keep_state(self) -> None:
+        if self._state is None:
+            return
+        self._state.close()
+        changes = self._state.changes
+        # Not of a call that was given up: it is recorded as failed.
+        if not changes or self._is_given_up():
+            return
+        # To its end, also where the call is given up meanwhile: its late end tells of it then.
+        await seen_through(asyncio.ensure_future(run_of(self._context).change_state(changes)))
+        self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
+
+    def _may_pass(self, error: BaseException) -> bool:
+        """Return whether another attempt may go better: not where the tool itself refused.
+
+        And not where the call was given up meanwhile: its ending is recorded.
+        """
+        if self._is_given_up() or isinstance(error, LineageError):
+            return False
+        return error.may_pass if isinstance(error, ToolError) else isinstance(error, Exception)
+
+    def _is_given_up(self) -> bool:
+        return self._work is not None and self._work.cancelling() > 0
+
+
+def _as_text(arguments: Arguments) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"), default=result_text)
+
+
+def _copied(arguments: Arguments) -> Arguments:
+    copy: Arguments = json.loads(json.dumps(arguments))
+    return copy
+
+
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    asked = error.retry_after if isinstance(error, ToolUnavailable) else None
+    return _back_off(state) if asked is None else min(max(asked, 0), MAX_RETRY_SECONDS)
+
+
+async def _filled(
+    parameters: Mapping[str, HiddenParameter],
+    context: ToolContext,
+    run_context: RunContext | None,
+    secrets: Secrets,
+) -> Arguments:
+    """Return the values of the hidden parameters of a tool or a hook, by name.
+
+    Args:
+        parameters: The hidden parameters.
+        context: The call's context.
+        run_context: The call's run; needed if a parameter has the type of it or of its state.
+        secrets: Receives the values that must not be shown.
+
+    Raises:
+        MissingIdentity: A parameter without a default needs a caller.
+        IdentityUnavailable: The token resolver failed.
+        ToolError: A provider failed.
+    """
+    if context.identity is not None:
+        # Also if no parameter asks for the token: a provider's object may know it as well.
+        secrets.add(context.identity.reveal())
+    values: Arguments = {}
+    for name, each in parameters.items():
+        values[name] = await _value(name, each, context, run_context)
+        secrets.add(values[name])
+    return values
+
+
+async def _value(
+    name: str, parameter: HiddenParameter, context: ToolContext, run_context: RunContext | None
+) -> Any:
+    if parameter.provider is not None:
+        try:
+            return await provided(parameter.provider, context)
+        except ToolError:
+            raise
+        except Exception as error:
+            # The message of the error may contain a hidden value.
+            log.warning("hidden_parameter_failed", parameter=name, error=type(error).__name__)
+            raise ToolError(f"The value of the hidden parameter {name!r} is unavailable.") from None
+    kind = parameter.kind
+    if kind is ToolContext:
+        return context
+    if kind in (RunContext, SessionState):
+        assert run_context is not None
+        return run_context if kind is RunContext else run_context.session_state
+    if context.identity is None and parameter.default is not REQUIRED:
+        return parameter.default
+    if kind is TokenId:
+        return token_of(context.identity)
+    token_of(context.identity)  # refused here, also outside of any run
+    user = await run_of(context).user()
+    assert kind in (UserId, User)
+    return user.user_id if kind is UserId else user

@@ -1,0 +1,1 @@
+"""What a tool is: parameters, hidden parameters, hooks, session state, results."""

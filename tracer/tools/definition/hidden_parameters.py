@@ -1,0 +1,373 @@
+"""Hidden parameters: the runtime fills them, and the model neither sees nor supplies them.
+
+A parameter is hidden by its type (`ToolContext`, `RunContext`, `SessionState`, `TokenId`, `UserId`,
+`User`), by a mark (`Annotated[Ledger, Hidden(open_ledger)]`), or by its tool's option `hidden`. If
+the model supplies an argument of that name, in any spelling, the value is discarded before hooks
+and tool see it, and the name is recorded. Fields inside other arguments are data and stay.
+"""
+
+from __future__ import annotations
+
+import inspect
+import unicodedata
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from json import dumps
+from types import UnionType
+from typing import Annotated, Any, NewType, Union, get_args, get_origin
+from urllib.parse import quote, quote_plus, unquote
+
+from pydantic import AliasChoices, SecretStr
+from pydantic.fields import FieldInfo
+
+from tracer.errors import RegistrationError
+from tracer.text import storable
+from tracer.threads import is_generator
+from tracer.tools.definition.arguments import JsonSchema
+
+TokenId = NewType("TokenId", str)
+TokenId.__doc__ = "The token that identifies the caller. A parameter of this type is hidden."
+
+UserId = NewType("UserId", str)
+UserId.__doc__ = (
+    "The caller's user id, as the token resolver returned it. A parameter of this type is hidden."
+)
+
+
+@dataclass(frozen=True)
+class User:
+    """Who a token belongs to, as a token resolver answers; hidden wherever a tool declares it."""
+
+    user_id: str = field(repr=False)
+    info: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What is known of them, for `{user_info}` in instructions."""
+    time_zone: str | None = field(default=None, repr=False)
+    """The IANA name of their time zone, such as `Asia/Shanghai`, for `{current_date}`. None, or an
+    unknown name, means the application's."""
+
+
+Provider = Callable[..., Any]
+"""Answers a hidden parameter's value, at once or awaited; called with the `ToolContext`, or with
+nothing where it takes nothing."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Marks a parameter as hidden: `Annotated[UserId, Hidden()]`."""
+
+    provider: Provider | None = None
+    """Where the value comes from; None: the type says it."""
+    aliases: tuple[str, ...] = ()
+    """Other names under which a model might try to give it."""
+
+
+REQUIRED: Any = ...
+"""The default of a hidden parameter that rejects a call without a caller."""
+
+
+@dataclass(frozen=True)
+class HiddenParameter:
+    """A parameter that the runtime fills."""
+
+    kind: Any
+    """Its type, without the mark."""
+    provider: Provider | None = field(default=None, repr=False)
+    aliases: tuple[str, ...] = ()
+    default: Any = REQUIRED
+    """The value for a call without a caller, if the parameter is about the caller."""
+
+    @property
+    def type_name(self) -> str:
+        """The type's name, for people."""
+        return getattr(self.kind, "__name__", str(self.kind))
+
+
+def hidden_parameter(
+    name: str, kind: Any, known: Collection[Any], default: Any = REQUIRED
+) -> HiddenParameter | None:
+    """Return what hides a parameter; None if the model fills it.
+
+    Args:
+        name: The parameter's name, for the error.
+        kind: Its type hint, `Annotated` included.
+        known: The types that hide a parameter by themselves.
+        default: Its default; `REQUIRED` if it has none.
+
+    Raises:
+        RegistrationError: It is marked as hidden, and nothing says where its value comes from.
+    """
+    mark, aliases = _mark(kind)
+    of_type = _known_type(kind, known)
+    if mark is None and of_type is None:
+        _check_nothing_within(name, kind, known)
+        return None
+    if mark is not None and mark.provider is not None:
+        if is_generator(mark.provider):
+            raise RegistrationError(
+                f"The provider of the hidden parameter {name!r} is a generator: return the value "
+                "instead of yielding it."
+            )
+        return HiddenParameter(_bare(kind), mark.provider, (*mark.aliases, *aliases), default)
+    if of_type is None:
+        raise RegistrationError(
+            f"The hidden parameter {name!r} has the type {_bare(kind)!r}, which does not say where "
+            "its value comes from. Give it a provider: Hidden(get_value)."
+        )
+    return HiddenParameter(of_type, None, (*(mark.aliases if mark else ()), *aliases), default)
+
+
+def _stands_for(kind: Any) -> Iterator[Any]:
+    """Yield a hint, and what it is another name, a marked form or a union of."""
+    yield kind
+    if get_origin(kind) is Annotated:
+        yield from _stands_for(kind.__origin__)
+    elif get_origin(kind) in (Union, UnionType):
+        for each in get_args(kind):
+            yield from _stands_for(each)
+    elif isinstance(kind, NewType):
+        yield from _stands_for(kind.__supertype__)
+
+
+def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
+    """Return a type hint's mark, and the aliases that pydantic knows it by."""
+    mark: Hidden | None = None
+    aliases: list[str] = []
+    for part in _stands_for(kind):
+        for each in getattr(part, "__metadata__", ()):
+            if isinstance(each, Hidden):
+                mark = mark or each
+            elif each is Hidden:
+                mark = mark or Hidden()
+            elif isinstance(each, FieldInfo):
+                for alias in (each.alias, each.validation_alias):
+                    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+                    aliases += [choice for choice in choices if isinstance(choice, str)]
+    return mark, tuple(aliases)
+
+
+def _known_type(kind: Any, known: Collection[Any]) -> Any:
+    """Return the known type that a hint stands for; None where it is another."""
+    for part in _stands_for(kind):
+        for each in known:
+            if part is each:
+                return each
+            if isinstance(part, type) and isinstance(each, type) and issubclass(part, each):
+                return each
+    return None
+
+
+def _check_nothing_within(name: str, kind: Any, known: Collection[Any]) -> None:
+    """Return if nothing hidden is inside of what a model fills, such as in a list.
+
+    Raises:
+        RegistrationError: Something is: the model would fill it.
+    """
+    for part in get_args(kind):
+        if _mark(part)[0] is not None or _known_type(part, known) is not None:
+            raise RegistrationError(
+                f"The parameter {name!r} has something hidden within what a model fills, {kind!r}: "
+                "make it a parameter of its own."
+            )
+        _check_nothing_within(name, part, known)
+
+
+def _bare(kind: Any) -> Any:
+    return kind.__origin__ if get_origin(kind) is Annotated else kind
+
+
+async def provided(provider: Provider, context: Any) -> Any:
+    """Return what a provider answers for one call."""
+    wants_context = any(
+        each.default is each.empty
+        and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY)
+        for each in inspect.signature(provider).parameters.values()
+    )
+    value = provider(context) if wants_context else provider()
+    return await value if isinstance(value, Awaitable) else value
+
+
+def without_absent(arguments: Mapping[str, Any], hidden: Collection[str]) -> dict[str, Any]:
+    """Return a remote call's arguments without the hidden ones that have no value.
+
+    They are absent for a call without a caller, and the other side may not accept null.
+    """
+    return {
+        name: each for name, each in arguments.items() if each is not None or name not in hidden
+    }
+
+
+# --- What a model forged -----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def spelt_alike(name: str) -> str:
+    """Return what all spellings of a name have in common: `tokenId`, `TOKEN-ID`, `token_id`."""
+    plain = unicodedata.normalize("NFKC", name)
+    return "".join(each for each in plain if each not in "_- .").casefold()
+
+
+RESERVED_PARAMETERS = frozenset(map(spelt_alike, ("token_id", "toolcall_id", "tool_context")))
+"""Names, spelt alike, that a model is never asked for."""
+
+
+def forbidden_names(hidden: Mapping[str, HiddenParameter]) -> frozenset[str]:
+    """Return the names, spelt alike, that a model may not give."""
+    names = [*hidden, *(alias for each in hidden.values() for alias in each.aliases)]
+    return frozenset(map(spelt_alike, names))
+
+
+def without_forged(
+    arguments: Mapping[str, Any], forbidden: frozenset[str]
+) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the arguments that the model may supply, and the names of the others.
+
+    Args:
+        arguments: JSON values by parameter.
+        forbidden: From `forbidden_names`.
+    """
+    forged = frozenset(each for each in arguments if forbidden and spelt_alike(each) in forbidden)
+    return {name: each for name, each in arguments.items() if name not in forged}, forged
+
+
+def visible_schema(
+    owner: str, schema: JsonSchema, hidden: Mapping[str, HiddenParameter]
+) -> JsonSchema:
+    """Return a tool's JSON Schema without its hidden parameters.
+
+    Args:
+        owner: The tool's name, for errors.
+        schema: The schema of its arguments, an object.
+        hidden: Its hidden parameters.
+
+    Raises:
+        RegistrationError: A parameter that stays visible has the name of a hidden one in another
+            spelling, or is not in `properties` itself, or the model would be asked for a name that
+            only the runtime fills.
+    """
+    properties = schema.get("properties")
+    if isinstance(properties, dict) and not hidden.keys().isdisjoint(properties):
+        shown = {name: each for name, each in properties.items() if name not in hidden}
+        schema = {**schema, "properties": shown}
+        if isinstance(required := schema.get("required"), list):
+            schema["required"] = [name for name in required if name not in hidden]
+    forbidden = forbidden_names(hidden)
+    for name in parameter_names(schema):
+        if spelt_alike(name) in forbidden:
+            raise RegistrationError(
+                f"The tool {owner!r} has a hidden parameter and a visible one that are both called "
+                f"{name!r} in some spelling. Rename one, and write both directly under "
+                "`properties`."
+            )
+    for name in _field_names(schema):
+        if spelt_alike(name) in RESERVED_PARAMETERS:
+            raise RegistrationError(
+                f"The tool {owner!r} asks the model for {name!r}, which only the runtime may fill. "
+                "Hide it: declare it as TokenId or ToolContext, or give the tool the option "
+                f'hidden={{{name!r}: TokenId}} (in tools.toml: hidden = {{ {name} = "token" }}). '
+                "Otherwise rename it."
+            )
+    return schema
+
+
+def parameter_names(schema: JsonSchema) -> frozenset[str]:
+    """Return the names of a tool's parameters: the properties at the top level of its JSON Schema.
+
+    Properties of the subschemas that apply to the same object are included (`$ref`, `allOf`, `if`
+    and so on; JSON Schema 2020-12, sections 10.2 and 8.2.3).
+    """
+    names: set[str] = set()
+    seen: set[int] = set()
+
+    def add(each: Any) -> None:
+        if not isinstance(each, dict) or id(each) in seen:
+            return
+        seen.add(id(each))
+        properties = each.get("properties")
+        names.update(properties if isinstance(properties, dict) else ())
+        for key in ("if", "then", "else"):
+            add(each.get(key))
+        for key in ("allOf", "anyOf", "oneOf"):
+            branches = each.get(key)
+            for branch in branches if isinstance(branches, list) else ():
+                add(branch)
+        dependent = each.get("dependentSchemas")
+        for branch in dependent.values() if isinstance(dependent, dict) else ():
+            add(branch)
+        reference = each.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#"):
+            add(_resolved(schema, reference))
+
+    add(schema)
+    return frozenset(names)
+
+
+def _resolved(schema: Any, reference: str) -> Any:
+    """Return the part of a schema that a JSON pointer names (RFC 6901); None if there is none."""
+    for token in unquote(reference[1:]).split("/")[1:]:
+        if not isinstance(schema, dict):
+            return None
+        schema = schema.get(token.replace("~1", "/").replace("~0", "~"))
+    return schema
+
+
+def _field_names(schema: Any) -> Iterator[str]:
+    """Yield the names of all fields that a JSON Schema describes, at any depth."""
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        yield from properties if isinstance(properties, dict) else ()
+        for each in schema.values():
+            yield from _field_names(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            yield from _field_names(each)
+
+
+# --- What is hidden stays hidden ---------------------------------------------------------------
+
+SHORTEST_SECRET = 6
+"""Hidden values shorter than this are not taken out of what a tool says: they may be anything."""
+
+HIDDEN = "[hidden]"
+
+
+class Secrets:
+    """The hidden values of one call, to be taken out of what its tool says."""
+
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+
+    def add(self, value: object) -> None:
+        """Keep a hidden value; only text can be found again."""
+        if isinstance(value, SecretStr):
+            value = value.get_secret_value()
+        if isinstance(value, User):
+            value = value.user_id
+        if isinstance(value, str) and len(value) >= SHORTEST_SECRET:
+            self._forms |= _forms(value)
+
+    def scrub(self, text: str) -> str:
+        """Return `text` without the hidden values, also as JSON and Python write them."""
+        for form in sorted(self._forms, key=len, reverse=True):
+            text = text.replace(form, HIDDEN)
+        return text
+
+
+def _forms(value: str) -> set[str]:
+    """Return the forms in which a text may stand in another: each by itself, and within JSON."""
+    forms = {
+        value,
+        storable(value),
+        *_json_forms(value),
+        repr(value)[1:-1],
+        # As a part of something that holds both kinds of quotes.
+        repr(value + "\"'")[1:-4],
+        quote(value, safe="", errors="surrogatepass"),
+        quote(value, errors="surrogatepass"),
+        quote_plus(value, errors="surrogatepass"),
+    }
+    return forms | {form for text in forms for form in _json_forms(text)}
+
+
+def _json_forms(value: str) -> set[str]:
+    return {dumps(value)[1:-1], dumps(value, ensure_ascii=False)[1:-1]}

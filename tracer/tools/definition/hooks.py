@@ -1,0 +1,282 @@
+"""Hooks: middleware around a tool, for one tool or for all of an agent's.
+
+A hook is a function, synchronous or asynchronous, that names what it wants:
+
+    async def only_at_night(next, arguments):
+        if is_day():
+            raise Denied("Come back tonight.")
+        return await next(arguments)
+
+A parameter of a hiding type (`tracer.tools.definition.hidden_parameters`), such as `user_id:
+UserId`, is filled as it is for a tool. `next` runs the inner hooks and the tool with the arguments
+that it is given, and returns the result. A hook may change the arguments, call `next` again, or
+return a value of its own without calling it. An error that a hook raises fails the call, so a
+broken guard lets nothing through. A synchronous hook runs in a thread, where `next` blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from threading import Event
+from typing import Any
+from uuid import UUID
+
+import anyio
+
+from tracer.context import ToolContext
+from tracer.errors import RegistrationError
+from tracer.threads import call_in_thread, is_async, is_generator
+from tracer.tools.definition.arguments import Arguments
+from tracer.tools.definition.hidden_parameters import HiddenParameter
+from tracer.tools.definition.session_state import RunContext
+from tracer.tools.definition.signature import hidden_by_type
+
+MAY_WANT = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
+"""What a hook may name among its parameters."""
+
+_GIVEN_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """The call that a hook stands around, as the model made it."""
+
+    tool_call_id: UUID | None
+    name: str
+    arguments: Mapping[str, Any]
+    """The model's, without what it forged; a copy."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hook:
+    """A function that may stand around tools."""
+
+    function: Callable[..., Any]
+    name: str
+    wants: tuple[str, ...]
+    """The parameters that it has of those in `MAY_WANT`."""
+    hidden: Mapping[str, HiddenParameter]
+    """Its other parameters, which the runtime fills as it does for a tool."""
+    is_async: bool
+
+
+def hook_of(function: Callable[..., Any] | Hook) -> Hook:
+    """Return a function as a hook.
+
+    Raises:
+        RegistrationError: It has a parameter that nothing fills, or it is a generator.
+    """
+    if isinstance(function, Hook):
+        return function
+    inner = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    name = getattr(inner, "__name__", None) or type(inner).__name__
+    if is_generator(function):
+        raise RegistrationError(
+            f"The hook {name!r} is a generator, so its body would never run. Call next() instead "
+            "of yielding: `result = await next(arguments)`."
+        )
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(
+            f"{name!r} cannot be a hook, because its parameters cannot be read ({error})."
+        ) from error
+    is_by_name = {each.name for each in parameters if each.kind in _GIVEN_BY_NAME}
+    others = [each for each in parameters if each.name not in MAY_WANT]
+    # The hints of `next` or `agent` need not be importable here, so they are read only if needed.
+    hidden = hidden_by_type(function) if others else {}
+    hidden = {name: each for name, each in hidden.items() if name not in MAY_WANT}
+    for parameter in parameters:
+        if parameter.name in is_by_name and parameter.name in (*MAY_WANT, *hidden):
+            continue
+        if parameter.default is not parameter.empty and parameter.name not in MAY_WANT:
+            continue
+        raise RegistrationError(
+            f"The hook {name!r} has the parameter {str(parameter)!r}, which nothing fills. A hook "
+            f"may have the parameters {', '.join(MAY_WANT)}, and parameters of a hiding type, "
+            "such as user_id: UserId."
+        )
+    wants = tuple(each for each in MAY_WANT if each in is_by_name)
+    return Hook(function, name, wants, hidden, is_async(function))
+
+
+def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]:
+    """Return functions as hooks, the first outermost."""
+    return tuple(hook_of(each) for each in functions)
+
+
+@dataclass(frozen=True)
+class HookedCall:
+    """What the hooks of one call receive."""
+
+    call: ToolCall
+    tool: object
+    context: ToolContext
+    run_context: RunContext | None
+    hidden: Sequence[Arguments]
+    """The values of each hook's hidden parameters."""
+
+
+class HookChain:
+    """The hooks around one call."""
+
+    def __init__(
+        self,
+        hooks: Sequence[Hook],
+        hooked: HookedCall,
+        execute: Callable[[Arguments], Awaitable[Any]],
+    ) -> None:
+        """Put hooks around a tool.
+
+        Args:
+            hooks: The first is outermost.
+            hooked: What they are given.
+            execute: Runs the tool.
+        """
+        self.answered_by: str | None = None
+        """The hook that answered in the tool's place, once `run` has returned."""
+        self._hooks = hooks
+        self._hooked = hooked
+        self._execute = execute
+        self._has_executed = False
+        self._is_over = False
+
+    async def run(self, arguments: Arguments) -> Any:
+        """Return what came of the call.
+
+        Raises:
+            Exception: What the tool or a hook raised.
+        """
+        try:
+            value = await self._next(0, arguments)
+        finally:
+            self._is_over = True
+        if self._has_executed:
+            self.answered_by = None
+        return value
+
+    async def _next(self, position: int, arguments: Arguments) -> Any:
+        if self._is_over:
+            # Its ending is being recorded: what ran now would run unseen.
+            raise RuntimeError("The call is over: a hook calls next() before it returns.")
+        if not isinstance(arguments, Mapping):
+            raise TypeError(
+                f"next() was given a {type(arguments).__name__}: give it the arguments, one object."
+            )
+        # Each has its own: what one does to them, the others need not expect.
+        arguments = copy.deepcopy(dict(arguments))
+        if position == len(self._hooks):
+            self._has_executed = True
+            return await self._execute(arguments)
+        hook = self._hooks[position]
+        was_called = False
+
+        async def next_(given: Arguments) -> Any:
+            nonlocal was_called
+            was_called = True
+            return await self._next(position + 1, given)
+
+        value = await self._call(position, arguments, next_)
+        if not was_called:
+            self.answered_by = hook.name
+        return value
+
+    async def _call(
+        self, position: int, arguments: Arguments, next_: Callable[[Arguments], Awaitable[Any]]
+    ) -> Any:
+        hook, hooked = self._hooks[position], self._hooked
+        given = {
+            "call": hooked.call,
+            "name": hooked.call.name,
+            "arguments": arguments,
+            "tool": hooked.tool,
+            "context": hooked.context,
+            "run_context": hooked.run_context,
+            "agent": hooked.context.agent,
+        }
+        wanted = {name: given.get(name) for name in hook.wants if name != "next"}
+        wanted |= hooked.hidden[position]
+        if not hook.is_async:
+            return await _in_thread(hook, wanted, next_)
+        if "next" in hook.wants:
+            wanted["next"] = next_
+        value = hook.function(**wanted)
+        # Twice, as it may `return next(arguments)` without waiting for it; and not at all where a
+        # plain function around it has answered.
+        while inspect.isawaitable(value):
+            value = await value
+        return value
+
+
+async def _in_thread(
+    hook: Hook, wanted: dict[str, Any], next_: Callable[[Arguments], Awaitable[Any]]
+) -> Any:
+    """Run a synchronous hook in a thread, and what its `next` starts in this event loop.
+
+    A cancellation goes to what `next` has started, and the hook waits for its end, as an
+    asynchronous one does.
+    """
+    loop = asyncio.get_running_loop()
+    begun: set[asyncio.Task[Any]] = set()
+    given_up = Event()
+
+    async def outcome(arguments: Arguments) -> tuple[Any, BaseException | None]:
+        try:
+            return await next_(arguments), None
+        except BaseException as error:
+            # As a value: a task that ends with `SystemExit` ends the event loop too.
+            return None, error
+
+    def begin(arguments: Arguments, answer: Future[tuple[Any, BaseException | None]]) -> None:
+        def tell(task: asyncio.Task[tuple[Any, BaseException | None]]) -> None:
+            begun.discard(task)
+            is_cancelled = task.cancelled()
+            answer.set_result((None, asyncio.CancelledError()) if is_cancelled else task.result())
+
+        task = loop.create_task(outcome(arguments))
+        begun.add(task)
+        task.add_done_callback(tell)
+        if given_up.is_set():
+            task.cancel()
+
+    def blocking_next(arguments: Arguments) -> Any:
+        if _is_running(loop):
+            # What the hook handed back to wait for: it is a coroutine, and awaits.
+            return next_(arguments)
+        answer: Future[tuple[Any, BaseException | None]] = Future()
+        loop.call_soon_threadsafe(begin, arguments, answer)
+        value, error = answer.result()
+        if error is not None:
+            raise error
+        return value
+
+    def give_up() -> None:
+        given_up.set()
+        for each in list(begun):
+            each.cancel()
+
+    if "next" in hook.wants:
+        wanted["next"] = blocking_next
+    # Not one of the tools' threads: a hook that waits for a tool must not take the tool's away.
+    value = await call_in_thread(
+        partial(hook.function, **wanted), anyio.CapacityLimiter(1), on_cancel=give_up
+    )
+    while inspect.isawaitable(value):
+        value = await value
+    return value
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Return whether this thread is the one that an event loop runs in."""
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop() is loop
+    return False

@@ -1,0 +1,187 @@
+"""What a tool function's signature and docstring tell a model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import griffe
+
+from tracer.context import ToolContext
+from tracer.errors import RegistrationError
+from tracer.tools.definition.arguments import Parameter, Parameters, parameters_from_types
+from tracer.tools.definition.hidden_parameters import (
+    REQUIRED,
+    HiddenParameter,
+    TokenId,
+    User,
+    UserId,
+    hidden_parameter,
+)
+from tracer.tools.definition.session_state import RunContext, SessionState
+
+HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
+"""A parameter of one of these types is hidden, marked or not."""
+
+HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
+"""The words for these types in files."""
+
+_FILLED_BY_POSITION = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.VAR_KEYWORD,
+)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model may give a function, and what the runtime fills."""
+
+    description: str
+    parameters: Parameters
+    hidden: dict[str, HiddenParameter]
+
+
+def signature_of(
+    function: Callable[..., Any], hidden: Mapping[str, Any] | None = None
+) -> Signature:
+    """Return the parameters of `function` that a model fills, and the hidden ones.
+
+    The docstring may be in Google's, NumPy's or Sphinx's style.
+
+    Args:
+        function: The function.
+        hidden: Parameters to hide although their types do not; see `hidden_parameters`.
+
+    Raises:
+        RegistrationError: A parameter has no type, or one that cannot be resolved or filled from
+            JSON; it cannot be supplied by name; or a name in `hidden` is none of the parameters.
+    """
+    name = getattr(function, "__name__", repr(function))
+    hints = _type_hints(name, function)
+    description, texts = _read_docstring(inspect.getdoc(function) or "")
+    parameters: dict[str, Parameter] = {}
+    found = hidden_parameters(name, hidden or {})
+    signature = inspect.signature(function).parameters
+    if unknown := found.keys() - signature.keys():
+        raise RegistrationError(
+            f"{name!r} has no parameter {min(unknown)!r} to hide. Its parameters are: "
+            f"{', '.join(signature) or 'none'}."
+        )
+    for position, parameter in enumerate(signature.values()):
+        if parameter.kind in _FILLED_BY_POSITION:
+            raise RegistrationError(
+                f"{name!r} has the parameter {str(parameter)!r}, which a model cannot supply by "
+                "name. Replace it by named parameters."
+            )
+        if parameter.name in found:
+            continue
+        default = ... if parameter.default is parameter.empty else parameter.default
+        if parameter.name not in hints:
+            raise _untyped(name, position, parameter.name)
+        kind = hints[parameter.name]
+        by_type = hidden_parameter(parameter.name, kind, HIDING_TYPES, default)
+        if by_type is not None:
+            found[parameter.name] = by_type
+            continue
+        parameters[parameter.name] = Parameter(kind, default, texts.get(parameter.name))
+    return Signature(description, parameters_from_types(name, parameters), found)
+
+
+def description_of(function: Callable[..., Any]) -> str:
+    """Return a function's docstring up to its first section; empty if it has none."""
+    return _read_docstring(inspect.getdoc(function) or "")[0]
+
+
+def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
+    """Return the parameters of `function` that their types hide; the others need no type.
+
+    Raises:
+        RegistrationError: A type cannot be resolved.
+    """
+    name = getattr(function, "__name__", repr(function))
+    hints = _type_hints(name, function)
+    found = {}
+    for parameter in inspect.signature(function).parameters.values():
+        default = ... if parameter.default is parameter.empty else parameter.default
+        kind = hints.get(parameter.name, Any)
+        if each := hidden_parameter(parameter.name, kind, HIDING_TYPES, default):
+            found[parameter.name] = each
+    return found
+
+
+def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    typed: Any = function
+    while isinstance(typed, partial):
+        typed = typed.func
+    if not inspect.isroutine(typed):
+        typed = type(typed).__call__
+    try:
+        return get_type_hints(typed, include_extras=True)
+    except (NameError, TypeError) as error:
+        # To go on would show the model a parameter that may be meant to be hidden from it.
+        raise RegistrationError(
+            f"The types of {name!r}'s parameters cannot be resolved ({error}). Define them at the "
+            "top level of the function's module."
+        ) from error
+
+
+def _untyped(owner: str, position: int, name: str) -> RegistrationError:
+    if position == 0 and name in ("self", "cls"):
+        return RegistrationError(
+            f"{owner!r} is a method of a class, so the model would be asked for {name!r}. Make the "
+            f"tool from an instance: tool(instance.{owner})."
+        )
+    return RegistrationError(
+        f"The parameter {name!r} of {owner!r} has no type. Write one, for example {name}: str."
+    )
+
+
+def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, HiddenParameter]:
+    """Return the parameters that the option `hidden` of a tool names.
+
+    Args:
+        owner: The tool's name, for errors.
+        hidden: By name a type hint, such as `{"user_id": UserId}`; or a word of `HIDING_WORDS`. A
+            type that includes None, such as `UserId | None`, makes None the value for a call
+            without a caller.
+
+    Raises:
+        RegistrationError: Nothing says where a value comes from.
+    """
+    return {
+        name: kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)
+        for name, kind in hidden.items()
+    }
+
+
+def _hidden(owner: str, name: str, kind: Any) -> HiddenParameter:
+    kind = HIDING_WORDS.get(kind, kind) if isinstance(kind, str) else kind
+    default = None if NoneType in get_args(kind) else REQUIRED
+    found = None if isinstance(kind, str) else hidden_parameter(name, kind, HIDING_TYPES, default)
+    if found is None:
+        raise RegistrationError(
+            f"The tool {owner!r} hides {name!r}, but nothing says where its value comes from. "
+            "Write TokenId, UserId, or Annotated[str, Hidden(get_value)]; in a file, "
+            f"{' or '.join(map(repr, HIDING_WORDS))}."
+        )
+    return found
+
+
+def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
+    """Return what stands before a docstring's sections, and what it says of each parameter."""
+    parsed = griffe.Docstring(docstring)
+    style, _ = griffe.infer_docstring_style(parsed)
+    before: list[str] = []
+    texts: dict[str, str] = {}
+    for section in parsed.parse(style or "google", warnings=False):
+        if isinstance(section, griffe.DocstringSectionText):
+            before.append(section.value)
+        elif isinstance(section, griffe.DocstringSectionParameters):
+            for each in section.value:
+                texts[each.name.lstrip("*")] = " ".join(each.description.split())
+    return "\n\n".join(before[:1]).strip(), texts

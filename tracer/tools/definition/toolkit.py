@@ -1,0 +1,112 @@
+"""Toolkits: tools that belong together, with their instructions and their session state.
+
+class CustomerTools(Toolkit):
+    def __init__(self) -> None:
+        super().__init__(instructions="Look customers up before you create them.")
+        self.register(self.find_customer)
+
+    def find_customer(self, customer_id: str) -> str:
+        \"\"\"Find a customer.\"\"\"
+
+agent = Agent("clerk", "Help customers.", tools=(CustomerTools(),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Unpack
+
+from tracer.errors import RegistrationError
+from tracer.tools.definition.tool import Tool, ToolOptions, tool
+
+
+class Toolkit:
+    """Tools that belong together. Derive a class, and register its methods in `__init__`.
+
+    All callers share one instance: every run and user of every agent that has the toolkit, also in
+    parallel and from several threads. Keep nothing of a caller in its attributes. Use the session
+    state (`tracer.tools.definition.session_state`) for what a conversation remembers, and a
+    stateful tool (`tracer.tools.executors.stateful.executor`) for an object that a conversation
+    needs, such as a connection.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        *,
+        instructions: str = "",
+        session_state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Register tools; more can be added with `register`.
+
+        Args:
+            tools: Tools or functions; see `register`.
+            instructions: Added to the instructions of each agent that has the toolkit in its
+                `tools`.
+            session_state: Added to the state that a conversation begins with. The
+                application's own `session_state` takes precedence.
+
+        Raises:
+            RegistrationError: See `register`.
+        """
+        self.instructions = instructions
+        self.session_state: Mapping[str, Any] = dict(session_state or {})
+        self._tools: dict[str, Tool] = {}
+        for each in tools:
+            self.register(each)
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools, in the order in which they were registered."""
+        return tuple(self._tools.values())
+
+    def register(
+        self, function: Tool | Callable[..., Any], /, **options: Unpack[ToolOptions]
+    ) -> Tool:
+        """Add a tool, and return it.
+
+        Args:
+            function: A tool, a function, or a method of this toolkit. `self` is not shown to the
+                model.
+            options: Options of the tool; see `tracer.tools.definition.tool.tool`.
+
+        Raises:
+            RegistrationError: The toolkit has a tool of this name, the function cannot be a tool,
+                or `function` is a tool already and options were given.
+        """
+        if not isinstance(function, Tool):
+            new = tool(**options)(function)
+        elif options:
+            raise RegistrationError(
+                f"The options {', '.join(options)} cannot be set on the existing tool "
+                f"{function.name!r}. Set them in its definition."
+            )
+        else:
+            new = function
+        if new.name in self._tools:
+            raise RegistrationError(
+                f"{type(self).__name__} has two tools named {new.name!r}. Rename one."
+            )
+        self._tools[new.name] = new
+        return new
+
+
+def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
+    """Return what toolkits add to the state that a conversation begins with.
+
+    Raises:
+        RegistrationError: Two have different values for a key.
+    """
+    state: dict[str, Any] = {}
+    owners: dict[str, str] = {}
+    for toolkit in toolkits:
+        name = type(toolkit).__name__
+        for key, value in toolkit.session_state.items():
+            if key in state and state[key] != value:
+                raise RegistrationError(
+                    f"The toolkits {owners[key]} and {name} begin {key!r} in the session state "
+                    "with different values. Rename the key in one of them."
+                )
+            state[key] = value
+            owners[key] = name
+    return state

@@ -1,0 +1,103 @@
+"""The tools that an MCP server lists, as tools of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tracer.context import ToolContext
+from tracer.errors import RegistrationError
+from tracer.logs import get_logger
+from tracer.tools.definition.arguments import Arguments
+from tracer.tools.definition.hidden_parameters import parameter_names, without_absent
+from tracer.tools.definition.tool import Tool, ToolType
+from tracer.tools.executors.mcp.config import McpConfig
+from tracer.tools.executors.mcp.results import result_check
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as ListedTool
+
+log = get_logger(__name__)
+
+DESCRIPTION_CHARACTERS = 4_000
+"""How much of a description is kept. Nobody has checked it, and each request carries it."""
+
+NAME_CHARACTERS = 64
+
+REASON_CHARACTERS = 500
+"""How much of an error is logged. It quotes the server's schema, which is not trusted."""
+
+CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
+"""Calls a tool of the server by the server's own name for it."""
+
+
+def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) -> tuple[Tool, ...]:
+    """Return tools that stand for those of a server.
+
+    One that cannot work here is left out with a warning: its schema refers to another document,
+    or its name is another's once it is made of the characters that models take.
+
+    Args:
+        listed: What the server lists.
+        config: The server's configuration.
+        call: Calls one of them.
+    """
+    tools: dict[str, Tool] = {}
+    for remote in listed:
+        if config.tools is not None and remote.name not in config.tools:
+            continue
+        name = local_name(remote.name, config.prefix)
+        if name in tools:
+            _warn(config, remote, "Another of its tools has the same name here.")
+            continue
+        try:
+            tools[name] = _mirror(name, remote, config, call)
+        except (ValueError, RegistrationError) as error:
+            _warn(config, remote, error)
+    return tuple(tools.values())
+
+
+def local_name(name: str, prefix: str | None) -> str:
+    """Return what a server's tool is called here, of the characters that models take."""
+    full = name if prefix is None else f"{prefix}_{name}"
+    return re.sub(r"[^A-Za-z0-9_-]", "_", full)[:NAME_CHARACTERS]
+
+
+def may_provide(config: McpConfig, name: str) -> bool:
+    """Return whether a server with this configuration could have a tool with this local name."""
+    if config.tools is not None:
+        return name in {local_name(each, config.prefix) for each in config.tools}
+    if not name or name != local_name(name, None):
+        return False
+    return config.prefix is None or name.startswith(local_name("", config.prefix))
+
+
+def _mirror(name: str, remote: ListedTool, config: McpConfig, call: CallByName) -> Tool:
+    parameters = remote.input_schema
+    present = parameter_names(parameters)
+    hidden = {each: kind for each, kind in config.hidden.items() if each in present}
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        return await call(remote.name, without_absent(arguments, hidden), context)
+
+    hints = remote.annotations
+    may_repeat = hints is not None and bool(hints.idempotent_hint or hints.read_only_hint)
+    return Tool(
+        name=name,
+        description=(remote.description or remote.title or "")[:DESCRIPTION_CHARACTERS],
+        parameters=parameters,
+        hidden=hidden,
+        run=run,
+        tool_type=ToolType.MCP,
+        timeout=config.timeout,
+        max_attempts=config.max_attempts if may_repeat else 1,
+        tags=config.tags,
+        check_result=result_check(remote.output_schema) if remote.output_schema else None,
+    )
+
+
+def _warn(config: McpConfig, remote: ListedTool, why: object) -> None:
+    tool = remote.name[:NAME_CHARACTERS]
+    reason = str(why)[:REASON_CHARACTERS]
+    log.warning("mcp_tool_left_out", server=config.name, tool=tool, reason=reason)

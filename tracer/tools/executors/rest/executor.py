@@ -1,0 +1,184 @@
+"""REST tools: a call is one HTTP request, made of the arguments by configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any, Unpack
+
+import httpx2
+
+from tracer.context import ToolContext
+from tracer.errors import (
+    AddressRefused,
+    InvalidResult,
+    RegistrationError,
+    ToolError,
+    ToolUnavailable,
+)
+from tracer.tools.definition.arguments import Arguments, JsonSchema
+from tracer.tools.definition.hidden_parameters import without_absent
+from tracer.tools.definition.tool import Tool, ToolOptions, ToolType
+from tracer.tools.executors.rest.auth import Credential, credential_of
+from tracer.tools.executors.rest.config import QUERY_METHODS, RestConfig
+from tracer.tools.executors.rest.http_clients import http_of
+from tracer.tools.executors.rest.request import RestRequest, redirected, rest_request
+from tracer.tools.executors.rest.response import rest_failure, rest_result
+
+DEFAULT_TIMEOUT = 30.0
+MAX_REDIRECTS = 5
+CONNECT_SECONDS = 10.0
+"""How long it may take to open a connection, or to get one of those that are open."""
+
+_NOTHING_WAS_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+def rest_tool(
+    *,
+    name: str,
+    description: str,
+    parameters: JsonSchema,
+    config: RestConfig,
+    **options: Unpack[ToolOptions],
+) -> Tool:
+    """Make a tool of an HTTP request.
+
+    Args:
+        name: What the model calls it.
+        description: What it does, for the model.
+        parameters: The JSON Schema of its arguments, an object.
+        config: The request, and what the result is.
+        options: See `Tool`. By default a call times out after 30 seconds. Templates of `config`
+            may name the parameters that `hidden` hides; one without a value is absent.
+
+    Raises:
+        RegistrationError: An argument has no place or a place no argument, or it is to be tried
+            again though a second request could mean something else than the first.
+    """
+    if options.get("max_attempts", 1) > 1 and not config.is_repeatable:
+        raise RegistrationError(
+            f"The tool {name!r} sends a {config.method}, which must not be sent twice: allow one "
+            "attempt, or set `idempotency_key` where the API heeds it."
+        )
+    hidden = options.get("hidden", {})
+    _check_places(name, parameters, hidden, config)
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        arguments = without_absent(arguments, hidden)
+        transport = http_of(context).transport(config.allowed_hosts)
+        return await call_rest(config, arguments, context, transport)
+
+    options.setdefault("timeout", DEFAULT_TIMEOUT)
+    return Tool(
+        name=name,
+        description=description,
+        parameters=parameters,
+        run=run,
+        tool_type=ToolType.REST,
+        **options,
+    )
+
+
+async def call_rest(
+    config: RestConfig,
+    arguments: Arguments,
+    context: ToolContext,
+    transport: httpx2.AsyncBaseTransport,
+) -> Any:
+    """Send a call's request and return the tool's result.
+
+    The call's deadline is the caller's to keep, by cancelling.
+
+    Args:
+        config: The request, and what the result is.
+        arguments: What the call gives, checked against the tool's schema.
+        context: The call's place.
+        transport: What sends it. No client: those keep cookies, and log whole addresses.
+
+    Raises:
+        InvalidArguments: An argument cannot stand in its place.
+        AddressRefused: The address, or one that it redirects to, is not one that tools may reach.
+        ToolUnavailable: No answer came, or one that asks to come again later.
+        InvalidResult: The answer is too large, or not what the tool needs.
+        ToolError: The answer is a failure; or none came to a request that must not be sent twice.
+    """
+    credential = await credential_of(config.auth, context.identity)
+    request = rest_request(config, arguments, context, credential)
+    try:
+        return await _exchange(config, request, credential, transport)
+    except ToolError as error:
+        # A host that is refused could be the secret, in the answer of a server that means ill.
+        error.args = (credential.hide(str(error)),)
+        raise
+
+
+async def _exchange(
+    config: RestConfig,
+    request: RestRequest,
+    credential: Credential,
+    transport: httpx2.AsyncBaseTransport,
+) -> Any:
+    timeout = httpx2.Timeout(config.read_timeout, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+    try:
+        for _ in range(1 + MAX_REDIRECTS):
+            response = await transport.handle_async_request(
+                httpx2.Request(
+                    request.method,
+                    request.url,
+                    headers=dict(request.headers),
+                    content=request.content,
+                    extensions={"timeout": timeout.as_dict()},
+                )
+            )
+            async with aclosing(response):
+                next_request = redirected(request, response)
+                if next_request is None:
+                    if response.is_success:
+                        return await rest_result(config, response, credential)
+                    raise await rest_failure(response, credential)
+                request = next_request
+    except (httpx2.TransportError, httpx2.DecodingError) as error:
+        # Without it as the cause: its words may hold headers.
+        raise _told(error, config, request) from None
+    raise ToolError(f"The API redirects more than {MAX_REDIRECTS} times.")
+
+
+def _told(error: httpx2.RequestError, config: RestConfig, request: RestRequest) -> ToolError:
+    """Return what the model is told of a request that got no whole answer."""
+    host = request.url.host
+    if isinstance(error, httpx2.DecodingError):
+        return InvalidResult("The API's answer cannot be unpacked.")
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        return AddressRefused()
+    if isinstance(error, httpx2.LocalProtocolError):
+        return ToolError("The request breaks the rules of HTTP and was not sent.")
+    if isinstance(error, _NOTHING_WAS_SENT):
+        return ToolUnavailable(f"{host} cannot be reached. Try again later.")
+    if isinstance(error, httpx2.TimeoutException):
+        what = f"{host} was silent for {config.read_timeout:g} s"
+    else:
+        what = f"The connection to {host} broke"
+    if config.is_repeatable:
+        return ToolUnavailable(f"{what}. Try again later.")
+    return ToolError(
+        f"{what}. The request may have been carried out: find out before you send it again."
+    )
+
+
+def _check_places(
+    name: str, parameters: JsonSchema, hidden: Mapping[str, Any], config: RestConfig
+) -> None:
+    properties = parameters.get("properties")
+    if not isinstance(properties, dict):
+        return
+    properties = {**properties, **dict.fromkeys(hidden)}
+    if unknown := sorted(config.placeholders - properties.keys()):
+        raise RegistrationError(
+            f"The tool {name!r} uses arguments that it does not declare: {', '.join(unknown)}."
+        )
+    unused = sorted(properties.keys() - config.placeholders)
+    if unused and config.body is not None and config.method not in QUERY_METHODS:
+        raise RegistrationError(
+            f"The tool {name!r} declares arguments that its request uses nowhere: "
+            f"{', '.join(unused)}."
+        )

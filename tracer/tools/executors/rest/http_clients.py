@@ -1,0 +1,173 @@
+"""The HTTP connections that tools share: guarded, without proxies, cookies or anything of ours."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import httpcore2
+import httpx2
+
+from tracer.context import ToolContext
+from tracer.errors import ConfigurationError
+from tracer.tools.executors.rest.address_guard import GuardedBackend, Resolve, resolve
+
+MAX_CONNECTIONS = 100
+"""How many connections are open at once to the hosts of one allow-list; others wait."""
+IDLE_CONNECTIONS = 20
+IDLE_SECONDS = 15.0
+
+
+class GuardedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to the addresses that tools may reach, over connections that it keeps.
+
+    Made of httpcore2's public parts: httpx2's own transport takes no network backend, and a guard
+    that was pushed into its attributes would be gone without a sound when these are renamed.
+    """
+
+    def __init__(self, backend: GuardedBackend, ssl_context: ssl.SSLContext) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl_context,
+            max_connections=MAX_CONNECTIONS,
+            max_keepalive_connections=IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_SECONDS,
+            retries=0,
+            network_backend=backend,
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request and return the answer, its body unread.
+
+        Raises:
+            AddressRefused: The address is not one that tools may reach.
+            httpx2.TransportError: No answer came.
+        """
+        if request.url.scheme not in ("http", "https"):
+            raise httpx2.UnsupportedProtocol("Only http and https are spoken.")
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        with _errors_of_httpx2():
+            answer = await self._pool.handle_async_request(
+                httpcore2.Request(
+                    method=request.method,
+                    url=httpcore2.URL(
+                        scheme=request.url.raw_scheme,
+                        host=request.url.raw_host,
+                        port=request.url.port,
+                        target=request.url.raw_path,
+                    ),
+                    headers=request.headers.raw,
+                    content=request.stream,
+                    extensions=request.extensions,
+                )
+            )
+        return httpx2.Response(
+            answer.status,
+            headers=answer.headers,
+            stream=_Body(answer),
+            extensions=answer.extensions,
+            request=request,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._pool.aclose()
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, answer: httpcore2.Response) -> None:
+        self._answer = answer
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        stream = self._answer.stream
+        assert isinstance(stream, AsyncIterable)
+        with _errors_of_httpx2():
+            async for part in stream:
+                yield part
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
+
+
+@contextmanager
+def _errors_of_httpx2() -> Iterator[None]:
+    try:
+        yield
+    except (
+        httpcore2.TimeoutException,
+        httpcore2.NetworkError,
+        httpcore2.ProtocolError,
+        httpcore2.UnsupportedProtocol,
+    ) as error:
+        # The classes of both have the same names.
+        raise getattr(httpx2, type(error).__name__)(str(error)) from error
+
+
+class HttpClients:
+    """The connections of a run or a service, until it is closed.
+
+    What differs in its allow-list shares no connection: one that was opened by leave of a list
+    must not serve a tool without it.
+    """
+
+    def __init__(
+        self, *, resolve: Resolve = resolve, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        """Make it; connections open when they are needed.
+
+        Args:
+            resolve: Looks up names.
+            ssl_context: How servers prove who they are; by the system's authorities unless given.
+        """
+        self._resolve = resolve
+        self._given_ssl_context = ssl_context
+        self._transports: dict[frozenset[str], GuardedTransport] = {}
+        self._is_closed = False
+
+    def transport(self, allowed_hosts: Iterable[str] = ()) -> GuardedTransport:
+        """Return the transport for tools with this allow-list (see `GuardedBackend`).
+
+        Raises:
+            ConfigurationError: It was closed, or an entry of the list cannot be read.
+        """
+        if self._is_closed:
+            raise ConfigurationError("The HTTP connections were closed.")
+        key = frozenset(allowed_hosts)
+        if key not in self._transports:
+            backend = GuardedBackend(key, self._resolve)
+            self._transports[key] = GuardedTransport(backend, self._ssl_context)
+        return self._transports[key]
+
+    async def aclose(self) -> None:
+        """Close all connections; none is opened any more."""
+        self._is_closed = True
+        while self._transports:
+            await self._transports.popitem()[1].aclose()
+
+    @cached_property
+    def _ssl_context(self) -> ssl.SSLContext:
+        # Read once, lazily: the authorities take 20 ms to load.
+        return self._given_ssl_context or httpx2.create_ssl_context(trust_env=False)
+
+
+@runtime_checkable
+class HasHttp(Protocol):
+    """A run, as far as HTTP goes."""
+
+    @property
+    def http(self) -> HttpClients:
+        """The connections that the run's tools share."""
+        ...
+
+
+def http_of(context: ToolContext) -> HttpClients:
+    """Return the connections of the run that a call belongs to.
+
+    Raises:
+        ConfigurationError: The call belongs to no run, or to one without any.
+    """
+    if not isinstance(context.run, HasHttp):
+        raise ConfigurationError("This call's run has no HTTP connections for its tools.")
+    return context.run.http

@@ -1,0 +1,1 @@
+"""Tools that are objects with an instance per conversation."""

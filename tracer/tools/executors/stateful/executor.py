@@ -1,0 +1,171 @@
+"""STATEFUL tools: an object of the application's for each conversation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
+
+from tracer.context import ToolContext
+from tracer.errors import LineageError, RegistrationError
+from tracer.threads import called, is_generator
+from tracer.tools.definition.arguments import Arguments, JsonSchema
+from tracer.tools.definition.hidden_parameters import parameter_names
+from tracer.tools.definition.signature import hidden_by_type, hidden_parameters, signature_of
+from tracer.tools.definition.tool import Tool, ToolOptions, ToolType, reject_generator
+from tracer.tools.executors.function.matching import by_name, matching
+from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+
+
+@runtime_checkable
+class HasThreads(Protocol):
+    """What stateful tools need of the run that calls them."""
+
+    @property
+    def threads(self) -> ThreadContextManager:
+        """What the conversations keep."""
+        ...
+
+    async def conversation(self) -> str:
+        """Return what the caller's conversation is kept under."""
+        ...
+
+
+def stateful_tool(
+    *,
+    name: str,
+    create: Callable[..., Any],
+    description: str | None = None,
+    parameters: JsonSchema | None = None,
+    **options: Unpack[ToolOptions],
+) -> Tool:
+    """Make a tool that keeps something between the calls of a conversation.
+
+    Each conversation has an instance of its own, made by its first call. Calls of one conversation
+    use it one after the other. When the conversation ends, or was idle for long, it is cleaned up
+    (`tracer.tools.executors.stateful.instance.open_instance` says how). Synchronous code runs in
+    threads; making, using and cleaning up may each find itself in another one.
+
+    Args:
+        name: What the model calls it.
+        create: Makes an instance, synchronous or not: a class or a function, without arguments, or
+            with one, which is the `ToolContext` of the conversation's first call. What it returns
+            has a method `execute`, synchronous or not, which carries out a call, or can be called
+            itself. It may be an asynchronous context manager, such as a function with
+            `contextlib.asynccontextmanager` makes: then it is entered, and left at the end.
+        description: What it does, for the model; from `execute`'s docstring unless given.
+        parameters: The JSON Schema of its arguments. By default it comes from the signature of
+            `execute`, of the class that `create` is or says that it returns.
+        options: See `Tool`. Parameters of `execute` with hiding types
+        (`tracer.tools.definition.hidden_parameters`) are
+            hidden too, if its class is known.
+
+    Raises:
+        RegistrationError: `create` needs more than one argument; the arguments of `execute` cannot
+            be derived; or its signature does not match `parameters`.
+    """
+    wants_context = _wants_context(name, create)
+    execute = _execute_of_class(create)
+    check = None
+    if parameters is not None:
+        hidden = hidden_parameters(name, options.get("hidden", {}))
+        if execute is not None:
+            hidden = {**hidden_by_type(execute), **hidden}
+            parameters = matching(name, execute, parameters, hidden).parameters
+    elif execute is not None:
+        signature = signature_of(execute, options.get("hidden"))
+        description = description or signature.description
+        hidden, check = signature.hidden, signature.parameters.check
+        parameters = signature.parameters.json_schema
+    else:
+        raise RegistrationError(
+            f"The arguments of the tool {name!r} cannot be derived. Give `parameters`, or let "
+            "`create` be, or declare that it returns, a class with a method `execute`."
+        )
+    names = parameter_names(parameters) | hidden.keys()
+
+    async def run(arguments: Arguments, context: ToolContext) -> Any:
+        run = _run_of(context)
+        make = partial(called, create, context) if wants_context else create
+        async with run.threads.instance(await run.conversation(), name, make) as instance:
+            return await called(by_name(_execute_of(instance), names), **arguments)
+
+    made: ToolOptions = {**options, "hidden": hidden}
+    return Tool(
+        name=name,
+        description=description or "",
+        parameters=parameters,
+        check=check,
+        run=run,
+        tool_type=ToolType.STATEFUL,
+        **made,
+    )
+
+
+def _run_of(context: ToolContext) -> HasThreads:
+    if not isinstance(context.run, HasThreads):
+        raise LineageError(
+            "This tool keeps something between calls: only a run or the tool service can call it."
+        )
+    return context.run
+
+
+def _execute_of(instance: object) -> Callable[..., Any]:
+    execute = getattr(instance, "execute", instance)
+    if callable(execute):
+        return cast("Callable[..., Any]", execute)
+    raise TypeError(
+        f"The {type(instance).__name__} has no method `execute` and can't be called itself."
+    )
+
+
+def _wants_context(name: str, create: Callable[..., Any]) -> bool:
+    try:
+        signature = inspect.signature(create)
+    except ValueError:  # a class of an extension module may not tell
+        return False
+    needed = [
+        each
+        for each in signature.parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
+        raise RegistrationError(
+            f"What creates the tool {name!r} needs {', '.join(map(str, needed))}: it gets the "
+            "ToolContext at most, by position."
+        )
+    return bool(needed)
+
+
+def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return `execute` as an instance would have it; None if the instances' class is not known.
+
+    Raises:
+        RegistrationError: `create` or `execute` is a generator.
+    """
+    if is_generator(create):
+        raise RegistrationError(
+            f"{getattr(create, '__name__', create)!r} is a generator: decorate it with "
+            "contextlib.asynccontextmanager, or return the instance."
+        )
+    for kind in (create, *_returned(create)):
+        if inspect.isclass(kind) and hasattr(kind, "execute"):
+            static = inspect.getattr_static(kind, "execute")
+            # Without `self`.
+            bound = MethodType(static, kind) if isinstance(static, FunctionType) else kind.execute
+            reject_generator(bound)
+            return cast("Callable[..., Any]", bound)
+    return None
+
+
+def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:
+    """Return what a function says that it returns, and what is in it, as in `AsyncIterator[…]`."""
+    if inspect.isclass(create):
+        return ()
+    try:
+        returned = get_type_hints(inspect.unwrap(create)).get("return")
+    except (NameError, TypeError):
+        return ()
+    return (returned, *get_args(returned))

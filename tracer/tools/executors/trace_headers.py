@@ -1,0 +1,51 @@
+"""W3C trace context: what tells another system which tool call it works for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tracer.context import ToolContext
+from tracer.records.ids import span_id
+
+
+def trace_headers(context: ToolContext) -> dict[str, str]:
+    """Return the headers `traceparent` and `tracestate` for the requests of a tool call.
+
+    Return no headers outside of a call, and for a call that is not recorded. The trace is the run,
+    the parent span is the call. `tracestate` holds the call's whole id, so that the receiver finds
+    the record.
+    """
+    if context.toolcallId is None or not context.is_recorded:
+        return {}
+    return {
+        "traceparent": f"00-{context.root_plan_id.hex}-{span_id(context.toolcallId)}-01",
+        "tracestate": f"tracer={context.toolcallId}",
+    }
+
+
+@contextmanager
+def call_as_span(context: ToolContext) -> Iterator[None]:
+    """Make a tool call OpenTelemetry's current span inside.
+
+    It changes nothing if there is a current span, no call, or one that is not recorded.
+
+    It is for libraries that overwrite our trace headers with those of their own span once an SDK is
+    set up: that span is then a child of the call, in the run's trace.
+    """
+    from opentelemetry import trace  # where such a library is imported, this is too
+
+    has_span = trace.get_current_span().get_span_context().is_valid
+    if context.toolcallId is None or not context.is_recorded or has_span:
+        yield
+        return
+    of_call = trace.SpanContext(
+        trace_id=context.root_plan_id.int,
+        span_id=int(span_id(context.toolcallId), 16),
+        is_remote=True,
+        trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
+        trace_state=trace.TraceState([("tracer", str(context.toolcallId))]),
+    )
+    span = trace.NonRecordingSpan(of_call)
+    with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+        yield
