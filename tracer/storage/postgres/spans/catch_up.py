@@ -1,7 +1,7 @@
 """Projecting the pending spans of a run before the run is read.
 
 Small runs are projected in a thread of this process, larger ones by a projector process that is
-woken. ARCHITECTURE.md ("How spans become records") describes the projection itself.
+woken. docs/explanation/projection.md describes the projection itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writing projections: the rows of runs, under the locks of the runs, in the caller's transaction.
 
-ARCHITECTURE.md ("How spans become records") describes the steps.
+docs/explanation/projection.md describes the steps.
 """
 
 from __future__ import annotations

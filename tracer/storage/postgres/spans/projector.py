@@ -1,8 +1,8 @@
 """The projector: turns the stored spans of due runs into records.
 
-ARCHITECTURE.md ("How spans become records") describes the steps and what each commit relies on. A
-projector has one synchronous connection and works on one group of runs at a time. Any number of
-them, in any number of processes, share the work.
+docs/explanation/projection.md describes the steps and the conditions of each commit. A projector
+has one synchronous connection and works on one group of runs at a time. Any number of them, in any
+number of processes, share the work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Accepting spans in Postgres: they are stored as blocks, and their runs become pending.
 
-ARCHITECTURE.md ("How spans become records") describes the locks and what the commit relies on.
+docs/explanation/projection.md describes the locks and what the commit relies on.
 """
 
 from __future__ import annotations
