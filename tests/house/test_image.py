@@ -1,3 +1,4 @@
+import json
 import re
 from typing import Any
 
@@ -83,3 +84,13 @@ def test_everything_that_the_image_copies_is_there_and_is_let_in() -> None:
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists(), source
                 assert any(source == name or source.startswith(f"{name}/") for name in let_in)
+
+
+def test_development_container_starts_from_the_same_base_images() -> None:
+    folder = ROOT / ".devcontainer"
+    settings = json.loads((folder / "devcontainer.json").read_text())
+    dockerfile = (folder / settings["build"]["dockerfile"]).read_text()
+    bases = [f"ARG {rest}" for word, rest in _instructions() if word == "ARG"]
+
+    assert len(bases) == 2
+    assert [each for each in dockerfile.splitlines() if each.startswith("ARG ")] == bases
