@@ -1,55 +1,71 @@
-"""ARCHITECTURE.md names only files, folders, functions, classes and decisions that exist."""
+"""Pages for contributors name only files, folders, functions, classes and decisions that exist."""
 
 from __future__ import annotations
 
 import ast
 import re
 from functools import cache
+from pathlib import Path
+
+import pytest
 
 from tests.house.project_files import ROOT, project_files, text_of
 
 LONGEST = 250
 
-PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-QUOTED = sorted(set(re.findall(r"`([^`\n]+)`", PAGE)))
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+PAGES = [
+    ARCHITECTURE,
+    *sorted((ROOT / "docs" / "contributing").glob("*.md")),
+    *sorted((ROOT / "docs" / "explanation").glob("*.md")),
+]
+PLACEHOLDER = re.compile("NAME|KIND|NOUN")
+
+_PATH = r"[\w.-]+/|(?:[\w.-]+/)+[\w.-]+/?|[\w-]+\.(?:py|ts|vue|js)"
 
 
-def _quoted(pattern: str) -> list[str]:
-    return [each for each in QUOTED if re.fullmatch(pattern, each)]
+def _quoted(page: Path, pattern: str) -> list[str]:
+    """Return the code spans of a page that match a pattern."""
+    spans = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+    return sorted({each for each in spans if re.fullmatch(pattern, each)})
 
 
-def test_page_is_short() -> None:
-    assert len(PAGE.splitlines()) <= LONGEST
+def test_architecture_is_short() -> None:
+    assert len(ARCHITECTURE.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-def test_definitions_exist_in_their_files() -> None:
+def test_named_definitions_exist_in_their_files() -> None:
     # Such as `tracer/store.py: TraceWriter.write`.
-    named = [each.split(": ") for each in _quoted(r"[\w./-]+\.\w+: [\w.]+")]
+    named = [each.split(": ") for each in _quoted(ARCHITECTURE, r"[\w./-]+\.\w+: [\w.]+")]
 
     assert len(named) > 50
     assert [f"{path}: {name}" for path, name in named if name not in _definitions(path)] == []
 
 
-def test_paths_exist() -> None:
-    # A path in the tables may be relative to the one before it.
-    ends = [
-        each.removesuffix("/")
-        for each in _quoted(r"[\w.-]+/|(?:[\w.-]+/)+[\w.-]+/?|[\w-]+\.(?:py|ts|vue|js)")
-    ]
-    there = [path for file in project_files() for path in (file, *file.parents)]
-    known = {
-        "/".join(path.parts[start:]) for path in set(there) for start in range(len(path.parts))
-    }
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_paths_exist(page: Path) -> None:
+    # A path in a table may be relative to the one before it.
+    ends = [each.removesuffix("/") for each in _quoted(page, _PATH) if not PLACEHOLDER.search(each)]
+    there = {path for file in project_files() for path in (file, *file.parents)}
+    known = {"/".join(path.parts[start:]) for path in there for start in range(len(path.parts))}
 
-    assert len(ends) > 50
+    assert ends
     assert [each for each in ends if each not in known] == []
 
 
-def test_classes_and_methods_exist() -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+
+    assert [each for each in links if not (page.parent / each).exists()] == []
+
+
+def test_named_classes_and_methods_exist() -> None:
     # Such as `RunScope.record`, or `_keep_state` at the beginning of a line of a sketch.
+    text = ARCHITECTURE.read_text(encoding="utf-8")
     named = {
-        *_quoted(r"_?[A-Z]\w*[a-z]\w*(?:\.\w+)?"),
-        *re.findall(r"^ +(_\w+) ", PAGE, re.MULTILINE),
+        *_quoted(ARCHITECTURE, r"_?[A-Z]\w*[a-z]\w*(?:\.\w+)?"),
+        *re.findall(r"^ +(_\w+) ", text, re.MULTILINE),
     }
     sources = [str(each) for each in project_files() if each.suffix == ".py"]
     known = {name for each in sources for name in _definitions(each)}
@@ -59,8 +75,9 @@ def test_classes_and_methods_exist() -> None:
     assert sorted(named - known) == []
 
 
-def test_decisions_exist() -> None:
-    groups = re.findall(r"\(decisions? ([\d, and]+)\)", PAGE)
+def test_named_decisions_exist() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    groups = re.findall(r"\(decisions? ([\d, and]+)\)", text)
     numbers = {int(number) for group in groups for number in re.findall(r"\d+", group)}
     decisions = {int(each.name[:4]) for each in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
 
