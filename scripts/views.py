@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tracer.storage.postgres.administration.views import VIEWS_FILE
+from tracer.storage.postgres.administration.migrate import VIEWS_FILE
 from tracer.storage.postgres.schema.tables import METADATA
 
 OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tracer.client.connecting import connect
-    from tracer.client.rounds import Chosen
     from tracer.client.tracing import Tracing
+    from tracer.client.work import Chosen
     from tracer.context import ToolContext, identity
     from tracer.errors import (
         BadRequest,
@@ -142,7 +142,7 @@ _MODULES = {
     "BudgetLimits": "tracer.tools.call.budget",
     "CallOutcome": "tracer.tools.service",
     "ChatModel": "tracer.runtime.chat_model",
-    "Chosen": "tracer.client.rounds",
+    "Chosen": "tracer.client.work",
     "ChosenCall": "tracer.runtime.chat_model",
     "ConfigurationError": "tracer.errors",
     "Denied": "tracer.errors",

@@ -34,8 +34,7 @@ from tracer.runtime.application import Application, Surroundings
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunLauncher, RunReader
 from tracer.settings import Settings
-from tracer.storage.embedded.postgres import start_embedded_postgres
-from tracer.storage.embedded.supervisor import LOOK_SECONDS, kept_alive
+from tracer.storage.embedded.postgres import LOOK_SECONDS, kept_alive, start_embedded_postgres
 from tracer.storage.http.writer import HttpWriter
 from tracer.storage.postgres.administration import migrate
 from tracer.storage.postgres.connection.pool import Pool, open_pool

@@ -1,6 +1,6 @@
 """Make room for the views of people who ask Postgres, and say which project each of them sees.
 
-The views are created after every migration by `tracer.storage.postgres.administration.views`, and
+The views are created after every migration by `tracer.storage.postgres.administration.migrate`, and
 the policies and rights of analysts by `tracer.storage.postgres.administration.analysts`.
 """
 

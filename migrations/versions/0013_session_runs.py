@@ -1,6 +1,6 @@
 """Add the runs of each conversation, and find conversations by the session id of a run.
 
-Comments come from the docstrings in `tracer.storage.postgres.schema.session_tables`, by
+Comments come from the docstrings in `tracer.storage.postgres.schema.project_tables`, by
 `tracer.storage.postgres.administration.migrate`.
 """
 

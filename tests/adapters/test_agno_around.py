@@ -25,8 +25,8 @@ from tests.adapters.recording import RecordedStore, tree_of, trees_of
 from tests.recorder.stores import CommandedStore
 from tracer.adapters import agno, openai_agents
 from tracer.client.block import current_work
-from tracer.client.rounds import ToolCall
 from tracer.client.tracing import Tracing
+from tracer.client.work import ToolCall
 from tracer.recorder.spool import Spool
 from tracer.store import RunFilter
 

@@ -23,7 +23,7 @@ from tests.adapters.outline import calls_of, outline
 from tests.adapters.pydantic_ai_agents import calls, installed, scripted
 from tests.adapters.recording import RecordedStore, tree_of
 from tracer.client.block import current_work
-from tracer.client.rounds import ToolCall
+from tracer.client.work import ToolCall
 
 DEADLINE_SECONDS = 60.0
 

@@ -19,8 +19,8 @@ from tests.adapters.scenario import (
     scenario,
 )
 from tests.otel.captured import expected_facts as captured_facts
-from tracer.client.rounds import Chosen, ToolCall
 from tracer.client.tracing import Tracing
+from tracer.client.work import Chosen, ToolCall
 
 
 async def _agent(tracing: Tracing, wanted: Scenario, name: str, asked: str) -> str:

@@ -6,7 +6,7 @@ import psycopg
 
 from scripts.views import updated_views
 from tests.analysts.data_page import COLUMNS, PAGE, RELATIONS, data_page
-from tracer.storage.postgres.administration.views import VIEWS_FILE
+from tracer.storage.postgres.administration.migrate import VIEWS_FILE
 
 
 def test_the_data_dictionary_is_that_of_the_database(database_url: str) -> None:

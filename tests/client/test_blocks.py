@@ -14,8 +14,8 @@ import pytest
 
 from tests.adapters.recording import PLENTY_SECONDS, RecordedStore, recording, tree_of, trees_of
 from tracer.client.block import current_work
-from tracer.client.rounds import Chosen
 from tracer.client.tracing import Tracing
+from tracer.client.work import Chosen
 from tracer.errors import Denied
 from tracer.text import unescape
 

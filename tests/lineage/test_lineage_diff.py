@@ -14,8 +14,7 @@ from tests.contract.stores import memory_stores
 from tests.profiles import scaled
 from tests.sample_runs import SampleRun, sample_run
 from tests.trees import plain
-from tracer.lineage.alignment import aligned
-from tracer.lineage.diff import diff_trees
+from tracer.lineage.diff import aligned, diff_trees
 from tracer.lineage.nodes import PlanNode
 from tracer.lineage.tree import Payloads, build_tree
 from tracer.records.events import Event, ToolCallFinished

@@ -23,12 +23,13 @@ from tracer.errors import ConfigurationError, SchemaOutOfDate, StoreUnavailable,
 from tracer.records.ids import new_id
 from tracer.storage.postgres.administration.analysts import allow_analysts
 from tracer.storage.postgres.administration.migrate import (
+    create_views,
     downgrade,
+    drop_views,
     head,
     migrating_connection,
     upgrade,
 )
-from tracer.storage.postgres.administration.views import create_views, drop_views
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, raise_wall

@@ -4,8 +4,7 @@ import asyncio
 import weakref
 from typing import Any
 
-from tracer.tools.executors.stateful.instance import Create
-from tracer.tools.executors.stateful.thread_context import ThreadContextManager
+from tracer.tools.executors.stateful.thread_context import Create, ThreadContextManager
 
 
 class Bench:

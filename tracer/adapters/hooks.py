@@ -10,7 +10,7 @@ from typing import Any
 import wrapt
 
 from tracer.client.block import Work
-from tracer.client.rounds import ToolCall
+from tracer.client.work import ToolCall
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_place
 from tracer.records.prices import TokenUsage, cost_of

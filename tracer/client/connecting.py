@@ -1,4 +1,4 @@
-"""`tracer.connect`: a connection by an address, or by what the environment says."""
+"""`tracer.connect`: a connection by an address or by the environment's settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
+from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from pydantic import ValidationError
 
 from tracer.client.recorder_thread import OpenWriter
-from tracer.client.threads import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
 from tracer.recorder.spool import spool_for
@@ -17,6 +17,18 @@ from tracer.records.leases import LeaseTerms
 from tracer.redaction import Redaction
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
+
+
+def carry_work_into_threads() -> None:
+    """Let `Thread`, `Timer` and `ThreadPoolExecutor` hand on OpenTelemetry's context.
+
+    It is done once for a process, by whoever comes first, and stays: tasks, `asyncio.to_thread` and
+    asynchronous callbacks hand it on by themselves.
+    """
+    instrumentor = ThreadingInstrumentor()
+    if not instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.instrument()
+
 
 LOCAL_SERVER = "http://127.0.0.1:8420"
 """Where `tracer serve` listens unless told otherwise."""

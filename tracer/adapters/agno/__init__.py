@@ -28,9 +28,8 @@ from tracer.adapters.hooks import (
     wrap,
 )
 from tracer.client.block import Work, current_work
-from tracer.client.rounds import ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan
+from tracer.client.work import Plan, ThinkAct, ToolCall
 
 try:
     from agno.agent import _run as agent_runs

@@ -12,9 +12,8 @@ from agno.run.team import TeamRunOutput
 from agno.tools.function import FunctionCall, ToolResult
 
 from tracer.client.block import Work
-from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step
+from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.status import Reason
 

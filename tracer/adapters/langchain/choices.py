@@ -11,8 +11,7 @@ from langchain_core.messages import BaseMessage
 
 from tracer.adapters.langchain.messages import Told, answered_in
 from tracer.client.block import text_of
-from tracer.client.rounds import ToolCall
-from tracer.client.work import Step
+from tracer.client.work import Step, ToolCall
 from tracer.otel.dialects.texts import same_arguments
 from tracer.records.status import Reason
 

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert
 from langchain_core.outputs import LLMResult
 
 from tracer.client.block import text_of
-from tracer.client.rounds import Chosen
+from tracer.client.work import Chosen
 from tracer.records.prices import TokenUsage, cost_of
 
 _ROLES = {"human": "user", "ai": "assistant", "AIMessageChunk": "assistant"}

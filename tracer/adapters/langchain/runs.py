@@ -35,9 +35,8 @@ from tracer.adapters.langchain.messages import (
 )
 from tracer.adapters.langchain.tree import Run, RunTree
 from tracer.client.block import Work, find_current_with, text_of
-from tracer.client.rounds import ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step
+from tracer.client.work import Plan, Step, ThinkAct, ToolCall
 from tracer.records.status import Reason
 
 _take_back: TakeBack = all_of([])

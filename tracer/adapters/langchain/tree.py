@@ -16,9 +16,8 @@ from tracer.adapters.hooks import unharmed
 from tracer.adapters.langchain.choices import Choices
 from tracer.adapters.langchain.messages import request_in
 from tracer.client.block import Work, current_work, inner, text_of
-from tracer.client.rounds import ThinkAct
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step
+from tracer.client.work import Plan, Step, ThinkAct
 
 MAX_ENDED = 100
 """How many runs are remembered that ended, for what a task or a thread of theirs does yet."""

@@ -19,8 +19,8 @@ from typing import Any
 
 from tracer.adapters.hooks import TakeBack, all_of, current_while, read_prices, unharmed, wrap
 from tracer.client.block import current_work
-from tracer.client.rounds import ToolCall
 from tracer.client.tracing import Tracing
+from tracer.client.work import ToolCall
 from tracer.errors import ToolError
 
 try:

@@ -22,9 +22,8 @@ from agents.tool import FunctionToolResult
 
 from tracer.adapters.openai_agents import items
 from tracer.client.block import Work, current_work, text_of
-from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan, Step
+from tracer.client.work import Chosen, Plan, Step, ThinkAct, ToolCall
 from tracer.records.prices import cost_of
 from tracer.records.status import Reason
 from tracer.tools.definition.results import error_info

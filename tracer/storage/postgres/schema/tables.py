@@ -3,7 +3,7 @@
 Every key of a record carries `project_id` and `root_plan_id`, so that a run is one locality and no
 reference can cross projects or runs. There is no unique constraint without `root_plan_id` (a
 session has a locality of its own, by `session_id`, and so has a recorder's lease;
-`tracer.storage.postgres.schema.access_tables` are the same for all), no trigger and no sequence:
+`tracer.storage.postgres.schema.project_tables` are the same for all), no trigger and no sequence:
 the schema is fit for Citus. The foreign keys are deferred, because a batch writes its records kind
 by kind and plans, steps and calls refer to each other in a circle.
 
@@ -40,18 +40,22 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.storage.postgres.schema.access_tables import (
+from tracer.storage.postgres.schema.columns import TableRow
+from tracer.storage.postgres.schema.lease_tables import RecorderLeaseRow, RecorderRunRow
+from tracer.storage.postgres.schema.project_tables import (
     AnalystRow,
     ApiKeyRow,
     ProjectRow,
+    SessionStateRow,
     SignInRow,
 )
-from tracer.storage.postgres.schema.block_tables import BlockRow, PendingRunRow
-from tracer.storage.postgres.schema.columns import TableRow
-from tracer.storage.postgres.schema.lease_tables import RecorderLeaseRow, RecorderRunRow
-from tracer.storage.postgres.schema.removal_tables import RemovedRecordRow
-from tracer.storage.postgres.schema.rollup_tables import RunGroupRow, ToolHourRow
-from tracer.storage.postgres.schema.session_tables import SessionStateRow
+from tracer.storage.postgres.schema.run_tables import (
+    BlockRow,
+    PendingRunRow,
+    RemovedRecordRow,
+    RunGroupRow,
+    ToolHourRow,
+)
 
 TABLES: dict[Kind, str] = {
     Kind.RUN: "run",

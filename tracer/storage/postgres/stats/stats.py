@@ -1,4 +1,4 @@
-"""Statistics of tool calls, in SQL.
+"""Statistics of tool calls, with the slowest and the latest failed calls as examples, in SQL.
 
 Whole hours come from the roll-ups (`tracer.storage.postgres.stats.rollups`), as of
 `project.summed_at`. Newer hours and the edges of a range come from the calls. Before the first
@@ -15,6 +15,8 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
+from tracer.lineage.tree import Payloads
+from tracer.records.record_classes import Kind
 from tracer.records.tool_stats import (
     LISTED,
     CallBucket,
@@ -27,11 +29,13 @@ from tracer.records.tool_stats import (
 )
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.read.lists import Where, list_of_tool_calls
+from tracer.storage.postgres.read.tree import payload_expressions
 from tracer.storage.postgres.schema.tables import IS_FAILED, START, is_text
 from tracer.storage.postgres.stats.duration_buckets import percentile
-from tracer.storage.postgres.stats.example_calls import HAS_TAKEN, latest_failures, named, slowest
 from tracer.storage.postgres.stats.figures_sql import (
     COUNTED,
+    DURATION,
+    FAILED_AT,
     FIGURES,
     SHARES,
     added_up,
@@ -40,6 +44,39 @@ from tracer.storage.postgres.stats.figures_sql import (
     figures,
 )
 from tracer.store import ToolCallFilter
+from tracer.text import preview
+
+_NAMED = f"""
+SELECT tool_call_id, root_plan_id, status::text AS status, started_at,
+    {DURATION} AS duration_ms, error_type,
+    {payload_expressions(Kind.TOOL_CALL, Payloads.PREVIEW)["error_message"]} AS error_message"""
+
+# By start first, so that the hours with the greatest figures are enough to look in.
+_LATER = f"{START} DESC, tool_call_id DESC"
+
+HAS_TAKEN = "finished_at IS NOT NULL AND started_at IS NOT NULL"
+"""Which calls may be the slowest."""
+
+
+def slowest(calls: str) -> str:
+    """Return a query for the slowest calls, at most `most`.
+
+    Args:
+        calls: Where they are from: the end of a query.
+    """
+    return f"{_NAMED} {calls} ORDER BY duration_ms DESC, {_LATER} LIMIT %(most)s"
+
+
+def latest_failures(calls: str) -> str:
+    """Return the same for those that failed last; `calls` are those that failed."""
+    return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
+
+
+def named(row: dict[str, Any]) -> NamedCall:
+    """Return a call from a row of these queries."""
+    message = row.pop("error_message")
+    return NamedCall(**row, error_message=None if message is None else preview(message))
+
 
 HOUR = timedelta(hours=1)
 

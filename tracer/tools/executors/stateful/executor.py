@@ -45,7 +45,7 @@ def stateful_tool(
 
     Each conversation has an instance of its own, made by its first call. Calls of one conversation
     use it one after the other. When the conversation ends, or was idle for long, it is cleaned up
-    (`tracer.tools.executors.stateful.instance.open_instance` says how). Synchronous code runs in
+    (see `thread_context.open_instance`). Synchronous code runs in
     threads; making, using and cleaning up may each find itself in another one.
 
     Args:

@@ -1,0 +1,195 @@
+"""The tables that belong to runs, besides those of records and leases.
+
+Blocks of spans, runs with pending spans, removed records, and the roll-ups of tool calls.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    ForeignKeyConstraint,
+    Index,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    text,
+)
+from sqlmodel import Field
+
+from tracer.records.ids import DEFAULT_PROJECT_ID
+from tracer.records.record_classes import Int64
+from tracer.storage.postgres.schema.columns import TableRow
+
+
+def _refers_to_run(name: str) -> ForeignKeyConstraint:
+    return ForeignKeyConstraint(
+        ["project_id", "root_plan_id"],
+        ["run.project_id", "run.root_plan_id"],
+        name=name,
+        deferrable=True,
+        initially="DEFERRED",
+    )
+
+
+class BlockRow(TableRow, table=True):
+    """Spans of one run that arrived in one request, compressed."""
+
+    __tablename__ = "otel_block"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "key", "project_id"),
+        _refers_to_run("block_refers_to_run"),
+        CheckConstraint("octet_length(key) = 16", name="block_has_a_key"),
+        CheckConstraint("spans > 0 AND size > 0", name="block_holds_spans"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run: the trace id."""
+    key: bytes = Field(primary_key=True)
+    """16 bytes of BLAKE2b over the uncompressed message."""
+    spans: int
+    """The number of spans in the message. One span may occur in several blocks."""
+    size: Int64
+    """The size of the uncompressed message in bytes."""
+    recorded_at: datetime
+    """When the server stored it."""
+    body: bytes
+    """A header (format version, codec, size) and the compressed OTLP `TracesData` message."""
+
+
+class PendingRunRow(TableRow, table=True):
+    """A run with blocks that no projection has read yet."""
+
+    __tablename__ = "pending_run"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "project_id"),
+        _refers_to_run("pending_run_refers_to_run"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    arrived: Int64
+    """Grows with each accepted request. `run.projected` becomes this number."""
+    spans: Int64
+    """The number of spans in the blocks that are pending."""
+    size: Int64
+    """The uncompressed size of the blocks that are pending, in bytes."""
+    since: datetime
+    """When the first of the pending blocks arrived."""
+    seen_at: datetime | None = None
+    """When the last of them arrived: a sign of life. Null if the run is only projected again."""
+    due_at: datetime
+    """When to project the run. `infinity` if its projection failed too often."""
+    attempts: int = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """How many projections began and did not commit since the last one that did."""
+    attempted_at: datetime | None = None
+    """When the last of these began."""
+    with_prices: bool = False
+    """Whether the projection replaces computed costs by those of the current price list."""
+    failure: str | None = None
+    """Why the last attempt failed; null if it did not say."""
+
+
+class RemovedRecordRow(TableRow, table=True):
+    """A record that a later projection of its run's spans had no more: for who watches the run."""
+
+    __tablename__ = "removed_record"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "record_id", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="removed_record_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        CheckConstraint(
+            "kind IN ('plan', 'step', 'thinkAct', 'toolCall')", name="removed_record_has_a_kind"
+        ),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    record_id: UUID = Field(primary_key=True)
+    """The record; where it came back since, its table has it again."""
+    kind: str
+    """What it was: `plan`, `step`, `thinkAct` or `toolCall`."""
+    revision: Int64
+    """The run's revision at the write that removed it last."""
+
+
+class _Figures(TableRow):
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project."""
+    hour: datetime = Field(primary_key=True)
+    """When the hour begins, in UTC. It contains the calls that started in it, or were recorded in
+    it if they have no start."""
+    number: int = Field(primary_key=True)
+    """Distinguishes the tools of an hour: a name may be too long for a key."""
+    tool_name: str
+    """The tool."""
+    tool_type: str | None = None
+    """The kind of tool; if there are several, the last by name."""
+    calls: Int64
+    """The number of calls."""
+    succeeded: Int64
+    """The number of calls that succeeded."""
+    failures: Int64
+    """The number of calls that failed."""
+    cancelled: Int64
+    """The number of calls that were cancelled."""
+    abandoned: Int64
+    """The number of open calls whose recorder's lease has expired."""
+    running: Int64
+    """The number of other open calls."""
+    sub_plans: Int64
+    """The number of sub-plans that the calls opened."""
+    latest_at: datetime
+    """When the latest call started, or was recorded if it has no start."""
+    greatest_ms: float | None = None
+    """The longest duration in milliseconds; null if no call has ended."""
+    failed_at: datetime | None = None
+    """The latest end of a failed call, or its start if it has no end; null if none failed."""
+    buckets: list[int] = Field(sa_type=ARRAY(SmallInteger))
+    """The histogram's bucket numbers, ascending. See `duration_buckets.py`."""
+    bucket_counts: list[int] = Field(sa_type=ARRAY(BigInteger))
+    """The number of durations in each bucket."""
+
+
+class RunGroupRow(_Figures, table=True):
+    """The contribution of one run to the statistics of one tool and hour."""
+
+    __tablename__ = "run_group"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "hour", "number", "project_id"),
+        ForeignKeyConstraint(
+            ["project_id", "root_plan_id"],
+            ["run.project_id", "run.root_plan_id"],
+            name="group_refers_to_run",
+            deferrable=True,
+            initially="DEFERRED",
+        ),
+        Index("run_group_by_hour", "project_id", "hour"),
+    )
+
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+
+
+class ToolHourRow(_Figures, table=True):
+    """The calls of one tool that started within one hour: the sum of `run_group`."""
+
+    __tablename__ = "tool_hour"
+    __table_args__ = (
+        PrimaryKeyConstraint("project_id", "hour", "number"),
+        Index("tool_hour_by_name", "project_id", text("(tool_name::name)"), "hour"),
+    )
