@@ -248,7 +248,8 @@ async def test_names_of_forged_arguments_are_recorded(database_url: str, tmp_pat
 
     found = await fetch(
         database_url,
-        "SELECT DISTINCT position, name, forged_arguments, reason FROM act_tool_info ORDER BY 1",
+        "SELECT DISTINCT position, name, coalesce(forged_arguments, '{}'), reason"
+        " FROM act_tool_info ORDER BY 1",
     )
     assert [row[1:] for row in found] == [
         ("break_down", [], "tool_error"),

@@ -139,6 +139,8 @@ async def test_packing_skips_deleted_and_claimed_runs(pool: Pool, database_url: 
     async with await psycopg.AsyncConnection.connect(database_url) as holder:
         await holder.execute(_CLAIM, [run])
         assert await all_of(packing.pack()) == []
+        # A closed connection keeps its locks until its backend has ended.
+        await holder.execute("SELECT pg_advisory_unlock_all()")
     await rows(pool, "UPDATE run SET deleted_at = now() RETURNING 1")
     assert await all_of(packing.pack()) == []
     assert await rows(pool, "SELECT count(*) FROM otel_span") == [(3,)]
