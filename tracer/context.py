@@ -67,7 +67,7 @@ class PlanOnPath(NamedTuple):
 class ToolContext:
     """The place of one tool call in the lineage, and what it hands down to the work it starts."""
 
-    toolcallId: UUID | None  # noqa: N815 - the word that tools know it by (DESIGN 2)
+    toolcallId: UUID | None  # noqa: N815 - the name in a tool's context (docs/glossary.md)
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
     root_plan_id: UUID
     plan_id: UUID

@@ -2,8 +2,9 @@
 
 Every store applies the same rules, so that any permutation, split or repetition of the same events
 produces the same records. The definition of each field in `tracer.records.record_classes` states
-its rule. The memory store and the reduction of a batch apply the rules in Python (`merged`); the
-Postgres store generates its SQL from them. `docs/protocol.md` shows the table to other languages.
+its rule. A batch is merged with the rules in Python (`merge_records`); the Postgres store
+generates its SQL from them, and the memory store uses `merged`. `docs/protocol.md` shows the table
+to other languages.
 """
 
 from __future__ import annotations

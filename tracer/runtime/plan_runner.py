@@ -214,12 +214,13 @@ class PlanRunner:
     def _resolved(self, steps: Sequence[PlanStep]) -> list[_Step]:
         scope = self._scope
         return [
-            _Step(scope.ids(), scope.application.agent(each.agent), each.request) for each in steps
+            _Step(scope.new_id(), scope.application.agent(each.agent), each.request)
+            for each in steps
         ]
 
     def _planning_step(self) -> _Step:
         agent = planner_agent(self._scope.application)
-        return _Step(self._scope.ids(), agent, self._head.user_request)
+        return _Step(self._scope.new_id(), agent, self._head.user_request)
 
     def _start(self) -> PlanStarted:
         place, head = self._place, self._head

@@ -75,7 +75,7 @@ async def _run_sub_plan(
     plan = template.filled(arguments)
     requests = [step.request for step in plan.steps]
     agents = {scope.application.agent(step.agent).name for step in plan.steps}
-    plan_id = scope.ids()
+    plan_id = scope.new_id()
     limits = template.budget
     scope.open_budget(plan_id, context.plan_id, limits)
     timeout = earlier(context.deadline, template.timeout)

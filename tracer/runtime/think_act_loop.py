@@ -124,7 +124,7 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         messages.append(Message("user", task.known))
     refusal: PlanningError | None = None
     for position in range(agent.max_rounds):
-        round_place = replace(place, think_act_id=scope.ids())
+        round_place = replace(place, think_act_id=scope.new_id())
         tools = agent.tools_now(scope.application.registry)
         question = _Question(
             model=scope.application.model_of(agent),
@@ -282,7 +282,7 @@ def _thought(
     for position, chosen in enumerate(generation.tool_calls):
         calls.append(
             Call(
-                tool_call_id=scope.ids(),
+                tool_call_id=scope.new_id(),
                 position=position,
                 tool=question.tools.get(chosen.name) or unknown_tool(chosen.name, names),
                 name=chosen.name,

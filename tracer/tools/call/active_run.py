@@ -116,7 +116,7 @@ class RunScope:
         recorder: Recorder | Unrecorded,
         resources: ToolResources,
         root_plan_id: UUID,
-        ids: IdSource,
+        new_id: IdSource,
         left_behind: set[asyncio.Task[None]],
         *,
         session_id: str | None = None,
@@ -131,7 +131,7 @@ class RunScope:
             recorder: Records it.
             resources: What its tools stand on.
             root_plan_id: Its id.
-            ids: Mints the ids of its records.
+            new_id: Mints the ids of its records.
             left_behind: Holds what goes on beside it, perhaps for longer than the run.
             session_id: The conversation that it belongs to.
             identity: Who the caller is; the run has a copy of its own.
@@ -141,7 +141,7 @@ class RunScope:
         """
         self.resources = resources
         self.root_plan_id = root_plan_id
-        self.ids = ids
+        self.new_id = new_id
         self.session_id = session_id
         self.thread_id = str(root_plan_id) if session_id is None else session_id
         """The conversation, or the run itself if it belongs to none."""
@@ -185,10 +185,9 @@ class RunScope:
         return {**self._recorder.stamp(), "root_plan_id": self.root_plan_id}
 
     async def record(self, *events: Event) -> None:
-        """Record events; they are durable when this returns or raises.
+        """Record events, and return when they are durable, or reported as refused or lost.
 
-        Whoever starts a record has to end it. So a cancellation waits until the events are safe,
-        and the caller can tell from where it is raised which of its records are there.
+        A cancellation waits for this, so that the caller can end each record that it started.
 
         Raises:
             asyncio.CancelledError: The task was cancelled meanwhile.

@@ -44,7 +44,7 @@ class Call:
     arguments: str
     provider_call_id: str | None = None
     has_started: bool = False
-    """Whether it is recorded as running."""
+    """Whether the record that announces it says that it runs: no other event records its start."""
     notes: CallNotes = field(default_factory=CallNotes)
     ending: Ending | None = None
 
@@ -180,7 +180,7 @@ class CallBatch:
                 await self._scope.record(self._started(call))
             if call.ending is None:
                 with lineage_bound(tool_call_id=call.tool_call_id):
-                    call.ending = await self._end(call, holds)
+                    call.ending = await self._carry_out(call, holds)
             await self._scope.record(self._finished(call))
 
     async def _take_places(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
@@ -201,7 +201,7 @@ class CallBatch:
                     holds |= {place}
         return holds
 
-    async def _end(self, call: Call, holds: frozenset[str]) -> Ending:
+    async def _carry_out(self, call: Call, holds: frozenset[str]) -> Ending:
         place = replace(self._place, toolcallId=call.tool_call_id, holds=holds)
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)

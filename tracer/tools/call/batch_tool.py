@@ -80,7 +80,7 @@ async def _run_batch(tool: Tool, items: list[Any], context: ToolContext, max_par
     scope = run_of(context)
     calls = [
         Call(
-            tool_call_id=scope.ids(),
+            tool_call_id=scope.new_id(),
             position=position,
             tool=tool,
             name=tool.name,

@@ -40,7 +40,7 @@ class OwnRun:
             toolcallId=None,
             root_plan_id=scope.root_plan_id,
             plan_id=scope.root_plan_id,
-            step_id=scope.ids(),
+            step_id=scope.new_id(),
             deadline=earlier(None, limits.seconds if limits else None),
             identity=scope.identity,
             thread_id=scope.thread_id,

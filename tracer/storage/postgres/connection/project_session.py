@@ -174,6 +174,9 @@ async def committed(connection: PoolConnection, statements: Iterable[Statement])
 async def executed(project: ProjectPool, statements: Iterable[Statement]) -> list[list[Row]]:
     """Execute statements in one transaction of a project and one round trip.
 
+    Leaving the pipeline commits: a pipeline in autocommit mode is one implicit transaction. Citus
+    needs explicit statements.
+
     Args:
         project: Whose rows they see.
         statements: What to execute, in order.

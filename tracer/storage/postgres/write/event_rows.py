@@ -103,7 +103,7 @@ class EventRows:
 
 
 class MergeCache:
-    """Runs, and the parents in them, that were merged and committed before.
+    """Runs, and the parents in them besides tool calls, that were merged and committed before.
 
     Every event names its record's parents, and most parents are stored since their own events. A
     merge is never undone by another writer. If a row is gone all the same, because the
