@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def start_server(
     log = home / "server.log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [python, "-m", "api.commands.cli", "serve", "--port", str(port), *options],
+            [python, "-m", _command_module(cwd), "serve", "--port", str(port), *options],
             env={
                 **os.environ,
                 "TRACER_DATABASE_URL": database_url,
@@ -88,6 +89,15 @@ def start_server(
         process.kill()
         process.wait()
         raise
+
+
+def _command_module(cwd: Path | None) -> str:
+    """Return the module of the `tracer` command, which an older checkout has elsewhere."""
+    project = None if cwd is None else cwd / "pyproject.toml"
+    if project is None or not project.exists():
+        return "api.commands.cli"
+    entry: str = tomllib.loads(project.read_text())["project"]["scripts"]["tracer"]
+    return entry.partition(":")[0]
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
