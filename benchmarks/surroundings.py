@@ -79,7 +79,9 @@ class Bench:
             cwd: A checkout of the commit to run; None: this one.
         """
         home = Path(tempfile.mkdtemp(prefix="server-", dir=self.folder))
-        server = start_server(database_url, home, cwd=cwd, settings=PROJECTORS)
+        # The server's own processes ignore their directory, and would import this checkout.
+        path = {} if cwd is None else {"PYTHONPATH": str(cwd)}
+        server = start_server(database_url, home, cwd=cwd, settings=PROJECTORS | path)
         try:
             yield server
         except Exception:
