@@ -138,6 +138,7 @@ def create_app(
     app.state.metrics = metrics
     app.state.places = KnownPlaces()
     problems.install(app, (route for each in (health, *ROUTES) for route in each.router.routes))
+    # Before FastAPI's routes of the same paths, which document them.
     app.router.routes[:0] = FAST_ROUTES
     app.include_router(health.router)
     for module in ROUTES:

@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from tracer.storage.postgres.administration.migrate import VIEWS_FILE
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 OF_RECORDS = {"runs", "plans", "sub_plans", "steps", "think_acts", "tool_calls"}
 """The views that show the fields of records."""

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 Node = tuple[str, int]
 """A host and a port."""

@@ -1,7 +1,8 @@
 """Answers that need not be given again: ETags from the revisions of runs, and 304.
 
-Pending spans are projected first. Then one cheap query reads the revision. An answer may be newer
-than its ETag: then the client receives it twice. It is never older.
+Pending spans are projected first. A request with `If-None-Match` then reads the revision with one
+cheap query. A tree has the revision of its own snapshot. Other answers may be newer than their
+ETag: then the client receives them twice. They are never older.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The nodes of the tree, for the OpenAPI document.
 
-The tree itself is written from the nodes of `tracer.lineage.tree` without passing through these
-classes; a test holds the two together.
+Answers do not pass through these classes: `tracer.lineage.nodes` is encoded directly. A test
+compares the two.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Create the record tables.
 
 Plain SQL, since this is what analysts read; a test holds it equal to
-`tracer.storage.postgres.schema.tables`. Comments come from the docstrings there, by
+`tracer.storage.postgres.schema.record_tables`. Comments come from the docstrings there, by
 `tracer.storage.postgres.administration.migrate`.
 """
 

@@ -1,6 +1,6 @@
 """Keep what hooks do to a tool call, and the state of sessions.
 
-Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+Comments come from the docstrings in `tracer.storage.postgres.schema.record_tables`, by
 `tracer.storage.postgres.administration.migrate`.
 """
 

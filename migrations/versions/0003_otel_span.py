@@ -1,6 +1,6 @@
 """Keep OpenTelemetry spans as they came, and what of their projection was inferred.
 
-Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+Comments come from the docstrings in `tracer.storage.postgres.schema.record_tables`, by
 `tracer.storage.postgres.administration.migrate`.
 """
 

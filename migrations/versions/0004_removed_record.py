@@ -1,6 +1,6 @@
 """Let what changed in a run be found: by revision, and the records that a projection removed.
 
-Comments come from the docstrings in `tracer.storage.postgres.schema.tables`, by
+Comments come from the docstrings in `tracer.storage.postgres.schema.record_tables`, by
 `tracer.storage.postgres.administration.migrate`.
 """
 

@@ -15,7 +15,7 @@ HEADINGS = "| column | type | what it is |\n| --- | --- | --- |\n"
 INTRODUCTION = """# The data
 
 The views and tables as they are in the database. Generated from its catalog by `make data`: change
-the comments in `tracer/records/record_classes.py`, `tracer/storage/*tables.py` and
+the comments in `tracer/records/record_classes.py`, `tracer/storage/postgres/schema/` and
 `tracer/storage/views.sql`.
 
 The schema `trace` is for people who ask Postgres, and keeps the names of its columns;

@@ -38,7 +38,7 @@ from tracer.storage.postgres.project_stores import ProjectStores
 from tracer.storage.postgres.projects.authentication import Callers
 from tracer.storage.postgres.projects.projects import project_made
 from tracer.storage.postgres.read.run_watch import RunWatch
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.stats.rollups import roll_up
 from tracer.storage.postgres.writer import PostgresWriter

@@ -37,7 +37,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool, in_p
 from tracer.storage.postgres.deletion import deletion_sql as sql
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.schema.record_tables import TABLES
 from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.postgres.stats.rollups import roll_up
 from tracer.storage.postgres.writer import PostgresWriter

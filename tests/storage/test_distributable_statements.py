@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tracer.records.record_classes import RECORDS
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.spans import projection_sql as projection_statements
 from tracer.storage.postgres.spans import reprojection
 from tracer.storage.postgres.write import restore_sql as restore_statements

@@ -35,7 +35,7 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.connection.row_security import ANALYSTS_POLICY, POLICY, raise_wall
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.reader import PostgresReader
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 
 def test_migrating_up_and_down_leaves_nothing(empty_database_url: str) -> None:

@@ -36,7 +36,7 @@ from tracer.storage.postgres.connection.pool import (
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion
 from tracer.storage.postgres.deletion.deletion_sql import PURGED_TABLES
-from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.schema.record_tables import TABLES
 from tracer.storage.postgres.spans import projection_writer as projection_writing
 from tracer.storage.postgres.spans import projector
 from tracer.storage.postgres.spans.projector import Projector, ProjectRunKey, Round, TimeLimits

@@ -1,8 +1,8 @@
 """Records: what Tracer keeps of a run, one class a kind.
 
 These classes are the one definition of each field. The tables
-(`tracer.storage.postgres.schema.tables`) and the API's read schemas (`api.schemas`) derive from
-them. A record is a value: it does no I/O and reads no clock. Records refer to each other by id
+(`tracer.storage.postgres.schema.record_tables`) and the API's read schemas (`api.schemas`) derive
+from them. A record is a value: it does no I/O and reads no clock. Records refer to each other by id
 only; children know their parents, never the reverse.
 
 Strings are in stored form (`tracer.text`). Times are aware UTC datetimes of the recording

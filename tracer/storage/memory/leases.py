@@ -1,4 +1,4 @@
-"""Leases in memory: the plain reading of what `postgres_leases` does in SQL."""
+"""Leases in memory: the plain reading of what `postgres/write/leases.py` does in SQL."""
 
 from __future__ import annotations
 

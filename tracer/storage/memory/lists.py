@@ -1,4 +1,4 @@
-"""Which records the lists show, in Python: what `postgres_lists` says in SQL."""
+"""Which records the lists show, in Python: what `postgres/read/lists.py` says in SQL."""
 
 from __future__ import annotations
 

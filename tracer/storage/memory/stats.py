@@ -1,4 +1,4 @@
-"""Statistics of tool calls in memory: what `postgres_stats` does in SQL."""
+"""Statistics of tool calls in memory: what `postgres/stats/stats.py` does in SQL."""
 
 from __future__ import annotations
 

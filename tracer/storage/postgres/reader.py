@@ -1,4 +1,4 @@
-"""Reading from Postgres: records, lists and lineage; the tree is in `postgres_tree`."""
+"""Reading from Postgres: records, lists and lineage; the tree is in `read/tree.py`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,12 @@ from tracer.storage.postgres.read.changes import (
 from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
 from tracer.storage.postgres.read.tree import payload_expressions, read_tree
 from tracer.storage.postgres.read.whole_runs import read_spans, read_whole_run
-from tracer.storage.postgres.schema.tables import ALWAYS, NOT_DELETED, RUN_NOT_DELETED, TABLES
+from tracer.storage.postgres.schema.record_tables import (
+    ALWAYS,
+    NOT_DELETED,
+    RUN_NOT_DELETED,
+    TABLES,
+)
 from tracer.storage.postgres.stats.stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres.write.leases import read_leases
 from tracer.storage.store_rules import KIND_WORDS

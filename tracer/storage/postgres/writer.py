@@ -32,7 +32,7 @@ from tracer.storage.postgres.connection.row_records import columns
 from tracer.storage.postgres.connection.write_errors import Numbered, write_storable
 from tracer.storage.postgres.deletion.deletion import PostgresDeletion, Settle
 from tracer.storage.postgres.projects.projects import SettingsOfProject
-from tracer.storage.postgres.schema.tables import RUN_NOT_DELETED
+from tracer.storage.postgres.schema.record_tables import RUN_NOT_DELETED
 from tracer.storage.postgres.spans.span_writer import PostgresSpans
 from tracer.storage.postgres.write.event_rows import EventRows
 from tracer.storage.postgres.write.group_commit import GroupCommit

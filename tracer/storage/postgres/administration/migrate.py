@@ -27,7 +27,7 @@ from tracer.storage.postgres.administration.analysts import allow_analysts, end_
 from tracer.storage.postgres.connection import citus
 from tracer.storage.postgres.connection.pool import PoolConnection, connection_options, store_errors
 from tracer.storage.postgres.connection.row_security import VIEWS_SCHEMA, raise_wall
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 VIEWS_FILE = Path(__file__).with_name("views.sql")
 

@@ -23,7 +23,7 @@ from tracer.storage.postgres.connection.row_security import (
     standing_of,
 )
 from tracer.storage.postgres.connection.write_errors import Numbered, PartlyWritten
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.store import Refusal
 
 Item = TypeVar("Item")

@@ -10,7 +10,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import ALL_RECORDS, Kind, Record
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.schema.record_tables import TABLES
 
 R = TypeVar("R", bound=Record)
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import PoolConnection, SyncConnection
-from tracer.storage.postgres.schema.tables import METADATA
+from tracer.storage.postgres.schema.record_tables import METADATA
 
 PROGRAM_ROLE = "tracer_program"
 POLICY = "of_its_project"

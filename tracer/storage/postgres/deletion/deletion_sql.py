@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.tables import (
+from tracer.storage.postgres.schema.record_tables import (
     ALWAYS,
     IS_TOMBSTONE,
     METADATA,

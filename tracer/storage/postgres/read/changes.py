@@ -12,7 +12,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.connection.pool import PoolConnection, SyncConnection
 from tracer.storage.postgres.read.tree import read_rows, rows_query
-from tracer.storage.postgres.schema.tables import RUN_NOT_DELETED, TABLES
+from tracer.storage.postgres.schema.record_tables import RUN_NOT_DELETED, TABLES
 from tracer.storage.run_changes import changes_between
 from tracer.storage.store_rules import KIND_WORDS
 from tracer.store import RunChanges

@@ -19,7 +19,7 @@ from tracer.storage.postgres.connection.citus import is_spread_by
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.connection.row_records import select
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.tables import (
+from tracer.storage.postgres.schema.record_tables import (
     ALWAYS,
     IS_FAILED,
     IS_OPEN,

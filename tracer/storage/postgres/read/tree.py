@@ -1,6 +1,6 @@
 """Reading a tree's rows from Postgres: five queries, and one more below a sub-plan.
 
-Runs in a worker thread (`project_pool.read_many`).
+Runs in a worker thread (`project_session.read_many`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracer.records.record_classes import Kind
 from tracer.redaction import MARK_CHARACTERS, NOT_KEPT
 from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.tables import ALWAYS, METADATA, NOT_DELETED, TABLES
+from tracer.storage.postgres.schema.record_tables import ALWAYS, METADATA, NOT_DELETED, TABLES
 from tracer.text import PREVIEW_BYTES, preview
 
 _ERROR_TEXTS = ("error_message", "error_stack")

@@ -15,7 +15,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Record, Run
 from tracer.storage.postgres.connection.pool import SyncConnection
 from tracer.storage.postgres.connection.row_records import columns
-from tracer.storage.postgres.schema.tables import ALWAYS, RUN_NOT_DELETED, TABLES
+from tracer.storage.postgres.schema.record_tables import ALWAYS, RUN_NOT_DELETED, TABLES
 from tracer.storage.postgres.spans.blocks import messages_of
 from tracer.store import WholeRun
 

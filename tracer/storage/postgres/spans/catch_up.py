@@ -31,7 +31,7 @@ from tracer.storage.postgres.connection.pool import (
     store_errors,
 )
 from tracer.storage.postgres.connection.project_session import ProjectPool, executed, reading
-from tracer.storage.postgres.schema.tables import TABLES
+from tracer.storage.postgres.schema.record_tables import TABLES
 from tracer.storage.postgres.spans.projector import Projector
 from tracer.store import Behind
 

@@ -20,7 +20,7 @@ from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.status import Status
 from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, fits_jsonb
-from tracer.storage.postgres.schema.tables import TABLES, column_type
+from tracer.storage.postgres.schema.record_tables import TABLES, column_type
 
 POSTGRES_EPOCH = 946_684_800_000_000
 """2000-01-01, from which Postgres counts, in microseconds since 1970."""

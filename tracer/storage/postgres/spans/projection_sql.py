@@ -13,7 +13,7 @@ from tracer.otel.projection.project import PROJECTED_FIELDS, RUN_FIELDS
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.castable_json import FIT_VALUES
-from tracer.storage.postgres.schema.tables import ALWAYS, TABLES, column_type
+from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES, column_type
 from tracer.storage.postgres.spans.blocks import RUN_LOCK_KEY
 
 QUIET = "interval '100 milliseconds'"

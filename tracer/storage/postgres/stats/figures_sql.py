@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracer.storage.postgres.schema.lease_tables import abandoned_at
-from tracer.storage.postgres.schema.tables import IS_FAILED, IS_OPEN, START
+from tracer.storage.postgres.schema.record_tables import IS_FAILED, IS_OPEN, START
 from tracer.storage.postgres.stats.duration_buckets import bucket_of
 
 DURATION = "(extract(epoch FROM finished_at - started_at) * 1000)::float8"

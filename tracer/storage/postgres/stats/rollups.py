@@ -19,7 +19,7 @@ from tracer.logs import get_logger
 from tracer.storage.postgres.connection.pool import Pool, PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
 from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
-from tracer.storage.postgres.schema.tables import ALWAYS, column_type
+from tracer.storage.postgres.schema.record_tables import ALWAYS, column_type
 from tracer.storage.postgres.stats.figures_sql import FIGURES, added_up, calls_of, figures
 
 LOOK_SECONDS = 60.0

@@ -30,7 +30,7 @@ from tracer.records.tool_stats import (
 from tracer.storage.postgres.connection.pool import PoolConnection
 from tracer.storage.postgres.read.lists import Where, list_of_tool_calls
 from tracer.storage.postgres.read.tree import payload_expressions
-from tracer.storage.postgres.schema.tables import IS_FAILED, START, is_text
+from tracer.storage.postgres.schema.record_tables import IS_FAILED, START, is_text
 from tracer.storage.postgres.stats.duration_buckets import percentile
 from tracer.storage.postgres.stats.figures_sql import (
     COUNTED,

@@ -27,7 +27,7 @@ from tracer.storage.postgres.connection.citus import is_spread
 from tracer.storage.postgres.connection.project_session import ProjectPool, Statement, executed
 from tracer.storage.postgres.connection.write_errors import outlasting_collisions
 from tracer.storage.postgres.schema.castable_json import FIT_COLUMNS, FIT_VALUES, fits_jsonb
-from tracer.storage.postgres.schema.tables import TABLES, column_type
+from tracer.storage.postgres.schema.record_tables import TABLES, column_type
 from tracer.storage.postgres.write.leases import PostgresLeases
 
 _STATEMENT_BYTES = 32_000_000  # Postgres takes a gigabyte at once, and several copies of it

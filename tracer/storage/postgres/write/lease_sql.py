@@ -9,7 +9,7 @@ from __future__ import annotations
 from tracer.records.leases import MOST_LATE
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.lease_tables import is_unfinished, whose
-from tracer.storage.postgres.schema.tables import ALWAYS, TABLES
+from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES
 
 NOW = "SELECT coalesce($1::timestamptz, statement_timestamp())"
 

@@ -16,7 +16,7 @@ from tracer.records.merge import RULES, Reduced
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.record_json import INFERRED, LEAST, dead_recorders
 from tracer.storage.postgres.schema.lease_tables import whose
-from tracer.storage.postgres.schema.tables import TABLES, column_type
+from tracer.storage.postgres.schema.record_tables import TABLES, column_type
 from tracer.storage.postgres.write.event_rows import json_batches
 from tracer.storage.postgres.write.lease_sql import raising
 

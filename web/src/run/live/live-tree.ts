@@ -1,6 +1,6 @@
 /**
  * A run's tree while it changes: what the run's stream tells is folded into the tree that was read,
- * and comes out as `tracer.lineage.build_tree` would build it. Only the nodes that a change touches,
+ * and comes out as `tracer.lineage.tree.build_tree` would build it. Only the nodes that a change touches,
  * and those above them, are made anew; all others stay the same objects.
  */
 import type { Kind, PlanNode, RunChanges, TreeNode } from '../../api/shapes'

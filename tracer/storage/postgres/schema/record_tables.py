@@ -178,7 +178,7 @@ class _Projectable(_Stored):
     """64 bits of BLAKE2b over the columns that a projection wrote; null if none did, or before."""
 
 
-class RunRow(_Stored, Run, table=True):
+class RunTable(_Stored, Run, table=True):
     """One root plan and everything below it, with running totals."""
 
     __tablename__ = "run"
@@ -249,7 +249,7 @@ class RunRow(_Stored, Run, table=True):
     """Whether `run_group` contains the newest revision."""
 
 
-class PlanRow(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
     """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
 
     __tablename__ = "plan_execution_record"
@@ -294,7 +294,7 @@ class PlanRow(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[mi
     plan_id: UUID = Field(primary_key=True)
 
 
-class StepRow(_Projectable, AgentExecutionRecord, table=True):
+class StepTable(_Projectable, AgentExecutionRecord, table=True):
     """A step: one item of a plan, carried out by one agent."""
 
     __tablename__ = "agent_execution_record"
@@ -310,7 +310,7 @@ class StepRow(_Projectable, AgentExecutionRecord, table=True):
     step_id: UUID = Field(primary_key=True)
 
 
-class ThinkActRow(_Projectable, ThinkActRecord, table=True):
+class ThinkActTable(_Projectable, ThinkActRecord, table=True):
     """One round of an agent: the model thinks, then chooses tools."""
 
     __tablename__ = "think_act_record"
@@ -329,7 +329,7 @@ class ThinkActRow(_Projectable, ThinkActRecord, table=True):
     think_act_id: UUID = Field(primary_key=True)
 
 
-class ToolCallRow(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
     """One tool call: one request to run one tool."""
 
     __tablename__ = "act_tool_info"
@@ -425,11 +425,11 @@ def _comment(row_class: type[SQLModel]) -> None:
 
 
 for _row_class in (
-    RunRow,
-    PlanRow,
-    StepRow,
-    ThinkActRow,
-    ToolCallRow,
+    RunTable,
+    PlanTable,
+    StepTable,
+    ThinkActTable,
+    ToolCallTable,
     SpanRow,
     BlockRow,
     PendingRunRow,
