@@ -1,1 +1,1 @@
-"""What all routes share of HTTP: parameters, bodies, problems, conditional requests."""
+"""HTTP code that all routes share: parameters, bodies, problems, conditional requests."""

@@ -1,6 +1,6 @@
 """Plans, steps, think-acts and tool calls, recorded by hand.
 
-`tracer.client.block` has what they share. The methods of `tracer.client.tracing.Tracing` create
+Their base class is in `tracer.client.block`. The methods of `tracer.client.tracing.Tracing` create
 them.
 """
 

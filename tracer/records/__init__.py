@@ -1,1 +1,1 @@
-"""What may be recorded: record classes, events, merge rules, prices. Values without I/O."""
+"""Values without I/O: record classes, events, merge rules, prices."""

@@ -143,7 +143,7 @@ def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
 
 
 def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record, and where they have masks besides the places that they name.
+    """Add the places of masks in a record's texts to its field `masked`, and return the fields.
 
     Args:
         kind: The kind of record.

@@ -1,1 +1,1 @@
-"""The memory store: the plain reading of the contract."""
+"""The memory store: a plain implementation of the contract."""

@@ -1,1 +1,1 @@
-"""What a tool is: parameters, hidden parameters, hooks, session state, results."""
+"""The definition of a tool: parameters, hidden parameters, hooks, session state, results."""
