@@ -224,7 +224,7 @@ def test_usable_cores_respect_the_limits_of_all_cgroups(tmp_path: Path) -> None:
 FAULTY = """
 import os, sys
 from tracer.otel.dialects import genai
-from tracer.storage import projector_process
+from tracer.storage.postgres.spans import projector_process
 
 read = genai.read
 

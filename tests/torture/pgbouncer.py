@@ -8,11 +8,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg import errors
+from psycopg.conninfo import ConnDict, conninfo_to_dict, make_conninfo
 
 from tests.databases import open_directory
 
@@ -21,6 +23,9 @@ CONNECTIONS = 4
 """Fewer than one server's pool has, so that who asks gets another one each time."""
 
 PATIENCE = 60.0
+
+ROLE = "tracer_test_pooler"
+"""The role of the pooler, and its password."""
 
 
 @contextmanager
@@ -32,7 +37,7 @@ def pgbouncer(database_url: str) -> Iterator[str]:
     if ensured.returncode:  # only root can install it, and not everywhere
         pytest.skip(ensured.stderr.strip())
     program = ensured.stdout.split("\n")[-2]
-    direct = conninfo_to_dict(database_url)
+    direct = _with_password(conninfo_to_dict(database_url))
     port = _free_port()
     with open_directory() as folder:
         names = {name: direct[name] for name in ("host", "port", "dbname") if name in direct}
@@ -69,6 +74,21 @@ logfile = {folder / "pgbouncer.log"}
         finally:
             process.terminate()
             process.wait(PATIENCE)
+
+
+def _with_password(direct: ConnDict) -> ConnDict:
+    """Return an address with a password: on a socket, the embedded Postgres knows users by name.
+
+    PgBouncer runs as a user that the server does not know, so it connects as a role of its own.
+    """
+    if direct.get("password") or not str(direct.get("host", "")).startswith("/"):
+        return direct
+    with (
+        psycopg.connect(make_conninfo("", **direct), autocommit=True) as connection,
+        suppress(errors.DuplicateObject),
+    ):
+        connection.execute(f"CREATE ROLE {ROLE} SUPERUSER LOGIN PASSWORD '{ROLE}'")
+    return direct | {"user": ROLE, "password": ROLE}
 
 
 def _who_may_enter(host: str) -> str:

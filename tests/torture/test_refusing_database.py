@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import httpx2
 import psycopg
@@ -24,6 +25,7 @@ from tests.sample_runs import sample_run
 from tests.torture.database_way import database_way
 from tests.torture.lengths import say
 from tests.torture.small_disk import database_on_small_disk
+from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.records.events import event_json
 from tracer.runtime.scripted_model import ScriptedModel
 
@@ -36,30 +38,37 @@ class Program:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
         self._traces = 0
-        self.acknowledged = 0
-        """How many runs it was told are stored."""
+        self._acknowledged: list[UUID] = []
+
+    @property
+    def acknowledged(self) -> int:
+        """How many runs were acknowledged."""
+        return len(self._acknowledged)
 
     async def record_run(self, title: str = "Weekly review") -> httpx2.Response:
         """Send the events of a new run."""
-        body = b"\n".join(map(event_json, sample_run(title=title).events))
-        return await self._post("/api/events", body, "application/x-ndjson")
+        run = sample_run(title=title)
+        body = b"\n".join(map(event_json, run.events))
+        return await self._post(run.root, "/api/events", body, "application/x-ndjson")
 
     async def record_trace(self) -> httpx2.Response:
         """Send a new trace."""
         self._traces += 1
-        (body,) = bodies(trace(self._traces, 30))
-        return await self._post("/v1/traces", body, "application/x-protobuf")
+        spans = trace(self._traces, 30)
+        (body,) = bodies(spans)
+        run = root_plan_id(spans[0].trace_id)
+        return await self._post(run, "/v1/traces", body, "application/x-protobuf")
 
-    async def _post(self, path: str, body: bytes, media_type: str) -> httpx2.Response:
+    async def _post(self, run: UUID, path: str, body: bytes, media_type: str) -> httpx2.Response:
         response = await self._client.post(path, content=body, headers={"Content-Type": media_type})
-        self.acknowledged += response.status_code == 200
+        if response.status_code == 200:
+            self._acknowledged.append(run)
         return response
 
     async def runs(self) -> int:
-        """Return how many runs can be read."""
-        response = await self._client.get("/api/runs", params={"limit": 500})
-        assert response.status_code == 200, response.text
-        return len(response.json()["items"])
+        """Return how many of the acknowledged runs can be read."""
+        paths = [f"/api/runs/{run}" for run in self._acknowledged]
+        return sum([(await self._client.get(path)).status_code == 200 for path in paths])
 
     async def recovers(self) -> float:
         """Return after how many seconds it can record in both ways."""
