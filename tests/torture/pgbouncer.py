@@ -14,7 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg import errors
-from psycopg.conninfo import ConnDict, conninfo_to_dict, make_conninfo
+from psycopg.abc import ConnDict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tests.databases import open_directory
 
