@@ -81,7 +81,7 @@ async def run_events(
             # After the read, so that nothing is sent that was written after the revocation.
             await check_caller()
         except NotIdentified:
-            return  # a client that reconnects is told why
+            return  # if the client reconnects, it receives the reason
         except StoreUnavailable:
             # The client keeps what it has: a stream that ended here would only come back.
             yield KEEPALIVE_COMMENT if is_stale else _STALE

@@ -1,4 +1,4 @@
-"""What Alembic runs; `tracer.storage.postgres.administration.migrate` gives it the connection."""
+"""Alembic runs this file. `tracer.storage.postgres.administration.migrate` opens the connection."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Brings `tracer/storage/views.sql` up to date with the definitions of fields: `make data`.
+"""Bring `views.sql` of the schema `trace` up to date with the definitions of fields: `make data`.
 
 A column that is a field of the view's table has the field's name, and its comment is the field's
 docstring. New fields of a record are added at the end of its views. Everything else in the file is

@@ -150,7 +150,7 @@ class ToolError(TracerError):
     """The tool failed. Its message goes to the model and into the record."""
 
     reason: str = "tool_error"
-    """One of `tracer.records.status.Reason`, as text: errors stand below it."""
+    """One of `tracer.records.status.Reason`, as text: this module must not import it."""
     may_pass: bool = False
     """Whether another attempt may go better, where the tool allows one."""
     max_characters: int | None = None

@@ -1,4 +1,4 @@
-"""What the server learns of a request while it answers it: for the log line and the metrics."""
+"""The facts about one request that its log line and the metrics contain."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENTRY = "tracer.log_entry"
 
 @dataclass(slots=True)
 class LogEntry:
-    """What is known of a request so far."""
+    """The facts about a request; they are filled in while it is answered."""
 
     request_id: str
     status: int = 0

@@ -16,7 +16,7 @@ INTRODUCTION = """# The data
 
 The views and tables as they are in the database. Generated from its catalog by `make data`: change
 the comments in `tracer/records/record_classes.py`, `tracer/storage/postgres/schema/` and
-`tracer/storage/views.sql`.
+`tracer/storage/postgres/administration/views.sql`.
 
 The schema `trace` is for people who ask Postgres, and keeps the names of its columns;
 [queries.md](queries.md) shows what to ask. The tables are the program's, and change with it.

@@ -45,7 +45,7 @@ class ExportedRecord:
     root_plan_id: UUID
     record_id: UUID
     fields: Fields
-    """By the names in `tracer.records.record_classes`; of a run its `source` too."""
+    """By the names in `tracer.records.record_classes`. A run has its `source`, too."""
 
 
 def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Leases in memory: the plain reading of what `postgres/write/leases.py` does in SQL."""
+"""Leases in memory. `postgres/write/leases.py` does it in SQL."""
 
 from __future__ import annotations
 

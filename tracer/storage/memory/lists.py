@@ -1,4 +1,4 @@
-"""Which records the lists show, in Python: what `postgres/read/lists.py` says in SQL."""
+"""The records of lists, selected in Python. `postgres/read/lists.py` does it in SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of tool calls in memory: what `postgres/stats/stats.py` does in SQL."""
+"""Statistics of tool calls, computed in Python. `postgres/stats/stats.py` does it in SQL."""
 
 from __future__ import annotations
 

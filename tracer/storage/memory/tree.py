@@ -1,4 +1,4 @@
-"""The rows of a tree, from records in memory: what `postgres/read/tree.py` does in SQL."""
+"""The rows of a tree, from records in memory. `postgres/read/tree.py` does it in SQL."""
 
 from __future__ import annotations
 

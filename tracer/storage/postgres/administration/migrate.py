@@ -1,7 +1,7 @@
 """Migrations: they bring the schema of a database to the version that this code needs.
 
-The scripts are in `migrations/`; a wheel has them beside this file. `views.sql` has the views of
-the schema `trace`. It runs after every upgrade, which drops the views first.
+The scripts are in `migrations/`; a wheel has them in the folder of this file. `views.sql` creates
+the views of the schema `trace` after every upgrade, which drops them first.
 """
 
 from __future__ import annotations

@@ -249,7 +249,8 @@ class RunTable(_Stored, Run, table=True):
     """Whether `run_group` contains the newest revision."""
 
 
-class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+# pydantic's mypy plugin gives both bases a `model_construct` of their own.
+class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[misc]
     """A root plan or a sub-plan; a sub-plan refers to the tool call that opened it."""
 
     __tablename__ = "plan_execution_record"
@@ -329,7 +330,8 @@ class ThinkActTable(_Projectable, ThinkActRecord, table=True):
     think_act_id: UUID = Field(primary_key=True)
 
 
-class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]  # an error of pydantic's mypy plugin
+# pydantic's mypy plugin gives both bases a `model_construct` of their own.
+class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc]
     """One tool call: one request to run one tool."""
 
     __tablename__ = "act_tool_info"
