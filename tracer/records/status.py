@@ -75,6 +75,8 @@ class Reason(StrEnum):
     """The model chose a tool that the agent does not have."""
     TIMED_OUT = "timed_out"
     """The deadline passed before it ended."""
+    INTERRUPTED = "interrupted"
+    """The process ended, and the work with it."""
     ROUND_LIMIT = "round_limit"
     """The agent used up its rounds without a final answer."""
     DEPTH_LIMIT = "depth_limit"

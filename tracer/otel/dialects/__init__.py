@@ -5,6 +5,8 @@ Each says of a span what it is and what its fields are. The first that knows a s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from tracer.otel.dialects import (
     adk,
     claude_code,
@@ -16,7 +18,14 @@ from tracer.otel.dialects import (
     vercel,
 )
 from tracer.otel.dialects.reading import WRAPPER, Reading
+from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
+
+CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
+
+_COMPLETE_RUN: Mapping[str, CompleteRun] = {}
+"""The dialects that read a run as a whole, by the beginning of the names of their scopes."""
 
 
 def reads_parent(span: ReadableSpan) -> bool:
@@ -43,3 +52,26 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
         or genai.read(span)
         or WRAPPER
     )
+
+
+def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
+    """Add what only the whole run and its log records tell: content, agents without a span.
+
+    A dialect may change readings, parents and endings, and may make spans. It makes the ids of such
+    spans from the emitter's own ids, so that they stay the same when more arrives. The result must
+    depend on the sets of spans and log records alone.
+
+    Args:
+        spans: The run's spans by start and id, with parents and readings.
+        logs: The run's log records by time.
+
+    Returns:
+        The spans that the run consists of, by start and id.
+    """
+    if not _COMPLETE_RUN:
+        return spans
+    scopes = {span.scope for span in spans} | {record.scope for record in logs}
+    for beginning, complete in _COMPLETE_RUN.items():
+        if any(scope.startswith(beginning) for scope in scopes):
+            spans = complete(spans, logs)
+    return spans

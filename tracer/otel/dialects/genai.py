@@ -24,7 +24,8 @@ from tracer.otel.dialects.reading import (
     parsed,
     text,
 )
-from tracer.otel.otlp.spans import ReadableSpan
+from tracer.otel.otlp.logs import LogRecord
+from tracer.otel.otlp.spans import ReadableSpan, SpanEvent
 from tracer.records.prices import usd
 
 OPERATIONS: dict[str, tuple[Role, str | None]] = {
@@ -111,6 +112,8 @@ _WORKFLOWS = "opentelemetry.instrumentation.openai_agents"
 """Whose whole workflow is an agent too, without a name."""
 _DETAILS = "gen_ai.client.inference.operation.details"
 _NOT_A_CALL_ID = "<not specified>"
+_CANCELLATION = "strands.cancellation.type"
+"""Only spans of cancelled work have it; their status may be unset."""
 
 
 def read(span: ReadableSpan) -> Reading | None:
@@ -118,7 +121,12 @@ def read(span: ReadableSpan) -> Reading | None:
     kind = kind_of(span)
     if kind is None:
         return None
-    role, tool_type = kind
+    reading = _read_as(span, *kind)
+    cancelled = text(span.attributes.get(_CANCELLATION))
+    return reading if cancelled is None else reading._replace(cancelled=cancelled)
+
+
+def _read_as(span: ReadableSpan, role: Role, tool_type: str | None) -> Reading:
     if role is Role.TOOL:
         return tool_reading(span, tool_type)
     if span.scope == _WORKFLOWS and first(span.attributes, AGENT_NAMES) is None:
@@ -126,6 +134,17 @@ def read(span: ReadableSpan) -> Reading | None:
     if role in (Role.AGENT, Role.MODEL, Role.WORKFLOW):
         return speaking_reading(span, role)
     return Reading(role, conversation=first_text(span.attributes, CONVERSATIONS))
+
+
+def event_of(record: LogRecord) -> SpanEvent | None:
+    """Return a log record as the span event that earlier conventions have for it.
+
+    None if it is not an event of the GenAI conventions, or names no span.
+    """
+    if record.span_id is None or not record.name.startswith("gen_ai."):
+        return None
+    body = record.body if isinstance(record.body, dict) else {}
+    return SpanEvent(record.name, record.time, {**body, **record.attributes})
 
 
 def kind_of(span: ReadableSpan) -> tuple[Role, str | None] | None:

@@ -72,6 +72,12 @@ class Reading(NamedTuple):
     """The agent's place in the graph of agents, as the emitter names it."""
     node_above: str | None = None
     """The place of the agent that handed over to it."""
+    title: str | None = None
+    """What its run is called, if it is the root agent; None: its name."""
+    cancelled: str | None = None
+    """The kind of cancellation, if the convention says that it was cancelled."""
+    is_interrupted: bool = False
+    """Whether its process ended before it did, so that its end will never arrive."""
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
@@ -34,8 +35,10 @@ class Around:
     """How many bytes it adds to each span."""
 
     @classmethod
-    def of_messages(cls, resource_spans: ResourceSpans, scope_spans: ScopeSpans) -> Around:
-        """Return what the messages say, whose spans may be left out."""
+    def of_messages(
+        cls, resource_spans: ResourceSpans | ResourceLogs, scope_spans: ScopeSpans | ScopeLogs
+    ) -> Around:
+        """Return what the messages say, whose spans or log records may be left out."""
         has_resource = resource_spans.HasField("resource")
         has_scope = scope_spans.HasField("scope")
         parts = (
@@ -53,7 +56,7 @@ class Around:
         )
 
     def body(self, *spans: bytes) -> bytes:
-        """Return a serialized `ResourceSpans` with these spans."""
+        """Return a serialized `ResourceSpans`, or `ResourceLogs`, with these items."""
         content = b"".join([bytes_field(2, span) for span in spans])
         scope_spans = self.scope_before + content + self.scope_after
         return self.before + bytes_field(2, scope_spans) + self.after
@@ -119,18 +122,19 @@ def attributes_of(pairs: Any) -> dict[str, Any]:
     """Return `KeyValue` messages as a dictionary; of several values of a key, the last."""
     # Most values are text or numbers that are not nothing: no need to ask which they are.
     return {
-        pair.key: (value := pair.value).string_value or value.int_value or _value(value)
+        pair.key: (value := pair.value).string_value or value.int_value or value_of(value)
         for pair in pairs
     }
 
 
-def _value(value: AnyValue) -> Any:
+def value_of(value: AnyValue) -> Any:
+    """Return the value of an `AnyValue` message; None if it holds none."""
     # Recursive: the parser lets nothing through that nests deeper than a hundred messages.
     which = value.WhichOneof("value")
     if which is None:
         return None
     if which == "array_value":
-        return [_value(item) for item in value.array_value.values]
+        return [value_of(item) for item in value.array_value.values]
     if which == "kvlist_value":
         return attributes_of(value.kvlist_value.values)
     return getattr(value, which)

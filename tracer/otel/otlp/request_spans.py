@@ -89,10 +89,15 @@ class Decoded:
 
 
 class ByTrace:
-    """The accepted spans of a request whose messages are assembled, one message per trace."""
+    """The accepted items of a request whose messages are assembled, one message per trace."""
 
-    def __init__(self) -> None:
-        """Hold no span."""
+    def __init__(self, field: int = 1) -> None:
+        """Hold no item.
+
+        Args:
+            field: The field of a stored message that holds them: 1 for spans, else `LOGS_FIELD`.
+        """
+        self._field = field
         self._parts: dict[bytes, list[bytes]] = {}
         self._places: dict[bytes, list[int]] = {}
 
@@ -108,7 +113,7 @@ class ByTrace:
             by_trace.setdefault(trace_id, []).append(span)
             self._places.setdefault(trace_id, []).append(place)
         for trace_id, some in by_trace.items():
-            part = bytes_field(1, around.body(*some))
+            part = bytes_field(self._field, around.body(*some))
             self._parts.setdefault(trace_id, []).append(part)
 
     def move_to(self, decoded: Decoded) -> None:

@@ -22,8 +22,6 @@ CANCELLED_ERRORS = (
     *("TaskCanceledException", "OperationCanceledException"),
 )
 """How the types of exceptions end that cancel work."""
-CANCELLATIONS = ("strands.cancellation.type",)
-"""Attributes that only spans of what was cancelled have; their status may be unset."""
 
 
 @lru_cache(maxsize=4096)  # asked for several times of each span

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracer.otel.dialects.reading import Role
+from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.projection.forest import NODES
-from tracer.otel.projection.interpret import SlimSpan
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +146,9 @@ def find_agents(spans: Iterable[SlimSpan]) -> Agents:
     for span in nodes:
         if span.reading.role is Role.AGENT:
             opener, awaits = _first_above(span, (Role.TOOL, Role.AGENT), openers)
-            by_id[span.span_id] = Agent(span.span_id, span, span.start, opener, awaits)
+            found = by_id[span.span_id] = Agent(span.span_id, span, span.start, opener, awaits)
+            if span.inferred is not None:
+                found.inferred, found.evidence = opener, span.inferred
     for span in nodes:
         role = span.reading.role
         if role is Role.AGENT:

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tracer.otel.dialects.reading import Chosen, Role
+from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.texts import canonical, strings_in
 from tracer.otel.projection.agents import is_within_tool
-from tracer.otel.projection.interpret import SlimSpan
 
 LARGE_CHARACTERS = 2000
 MOST_COPIES = 10

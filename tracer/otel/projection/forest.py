@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from tracer.otel.dialects.reading import WRAPPER, Reading, Role
+from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.texts import Canonical
-from tracer.otel.projection.interpret import SlimSpan
 
 NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
 """Roles of spans that become records."""

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tracer.otel.dialects import logfire, read_span, reads_parent
-from tracer.otel.dialects.reading import WRAPPER, Reading
+from tracer.otel.dialects import complete_run, genai, logfire, read_span, reads_parent
+from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.otlp.logs import LogRecord, logs_in, merge_logs
 from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
-from tracer.otel.otlp.spans import Attributes, SpanEvent
 from tracer.redaction import MASK
 
 _MASK = MASK[1:].encode()
@@ -26,45 +26,6 @@ _MOST_READ_BYTES = 1_000_000
 """More children than that are read with their parent only while it is small."""
 
 
-@dataclass(slots=True, eq=False)
-class SlimSpan:
-    """One span of a run. Times are nanoseconds since 1970; an end of 0 means no end yet.
-
-    The fields that have defaults are set by the steps of a projection, in the order given here.
-    """
-
-    span_id: bytes
-    parent_span_id: bytes | None
-    start: int
-    end: int
-    name: str
-    scope: str
-    status_code: int
-    status_message: str
-    attributes: Attributes
-    events: tuple[SpanEvent, ...]
-    parent: SlimSpan | None = None
-    """Its parent, if that has arrived; circles are cut."""
-    missing_parent: bytes | None = None
-    """The id of its parent, if that has not arrived."""
-    reading: Reading = WRAPPER
-    """The reading of its dialect. Merges replace it."""
-    above: SlimSpan | None = None
-    """The nearest agent, model or tool above it."""
-    awaits: bytes | None = None
-    """The id of the span that has not arrived at which the way up ends. None if `above` is set, and
-    at the top."""
-    merged_into: SlimSpan | None = None
-    """The span that it was merged into, if both describe the same work."""
-    record_id: bytes = field(default=b"")
-    """The id of its think-act or tool call."""
-
-    @property
-    def order(self) -> tuple[int, bytes]:
-        """Its place among its siblings."""
-        return self.start, self.span_id
-
-
 @dataclass(slots=True)
 class RunSpans:
     """The spans of a run."""
@@ -72,7 +33,7 @@ class RunSpans:
     trace_id: bytes
     spans: list[SlimSpan]
     """Sorted by start and id. A span that is only announced is included, and its announcement is
-    not."""
+    not. Spans that a dialect made from log records are included."""
     versions: dict[bytes, SlimSpan]
     """One version of each span that was sent, announcements included."""
     announced: dict[bytes, bytes]
@@ -110,18 +71,21 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
     """Return the spans of one run, whatever the order and the split of its messages.
 
     Args:
-        messages: Serialized `TracesData` messages with at least one span. All spans are of one
-            trace and were checked when they were accepted.
+        messages: Stored messages (`tracer.otel.otlp.logs`) with at least one span or log record.
+            All are of one trace and were checked when they were accepted.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
     """
     found: dict[bytes, _Version] = {}
     later: dict[bytes, int] = {}
+    logs: list[LogRecord] = []
     may_hold_masks = False
     for index, message in enumerate(messages):
         may_hold_masks = may_hold_masks or _MASK in message
-        for resource_spans in TracesData.FromString(message).resource_spans:
+        data = TracesData.FromString(message)
+        logs += logs_in(data)
+        for resource_spans in data.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 scope = scope_spans.scope.name
                 for wire in scope_spans.spans:
@@ -140,7 +104,12 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
                         found[span_id] = version
                     if index and earlier is None:
                         later[span_id] = index
+    logs = merge_logs(logs)
     versions = {version.span_id: _slim(version) for version in sorted(found.values())}
+    for record in logs:
+        event = genai.event_of(record)
+        if event is not None and record.span_id in versions:
+            versions[record.span_id].events += (event,)
     announced, standing = _replace_pending(versions, found)
     for pending, span_id in announced.items():
         first = later.get(pending, 0)
@@ -150,8 +119,8 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
     _link_parents(spans, standing)
     _read(spans, found)
     return RunSpans(
-        trace_id=next(iter(found.values())).wire.trace_id,
-        spans=spans,
+        trace_id=next(iter(found.values())).wire.trace_id if found else logs[0].trace_id,
+        spans=complete_run(spans, logs),
         versions=versions,
         announced=announced,
         may_hold_masks=may_hold_masks,

@@ -13,9 +13,9 @@ from itertools import islice
 from math import inf
 
 from tracer.otel.dialects.reading import Role
+from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.dialects.texts import Texts
 from tracer.otel.projection.agents import Agent, Agents
-from tracer.otel.projection.interpret import SlimSpan
 
 BY_TEXT = "the agent's first message equals an argument of the call"
 BY_CALLER = "the call with its first message opened an agent that was running all the while"

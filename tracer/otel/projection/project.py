@@ -21,8 +21,8 @@ from typing import Any
 from uuid import UUID
 
 from tracer.otel.dialects.reading import Reading, Role
+from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.otlp.span_fields import (
-    CANCELLATIONS,
     CANCELLED_ERRORS,
     EPOCH,
     RECORD,
@@ -35,7 +35,7 @@ from tracer.otel.projection.agents import Agent, find_agents
 from tracer.otel.projection.call_attribution import LATEST_ROUND, Choice, Rounds, needs_requested
 from tracer.otel.projection.embedded_records import CarriedRecords, carried_records
 from tracer.otel.projection.forest import build_tree, represented
-from tracer.otel.projection.interpret import RunSpans, SlimSpan, read_run
+from tracer.otel.projection.interpret import RunSpans, read_run
 from tracer.otel.projection.orphan_agents import join_lost_agents
 from tracer.records.merge import RULES, Fields
 from tracer.records.prices import TokenUsage, cost_of
@@ -98,8 +98,8 @@ def project_run(messages: Iterable[bytes]) -> ProjectedRun:
     """Return the rows of one run.
 
     Args:
-        messages: The run's spans as serialized `TracesData` messages, as `read_run` takes them:
-            in any order and split, each span in any number of versions.
+        messages: The run's spans and log records as stored messages, as `read_run` takes them: in
+            any order and split, each span in any number of versions.
     """
     run = read_run(messages)
     carried = _carried(run)
@@ -327,19 +327,16 @@ def _lifecycle(span: SlimSpan, failure: Reason | None = None, has_failed: bool =
     if end == 0:
         return start, Status.RUNNING, None, None, None, None, None
     end //= 1000
-    attributes, cancellation = span.attributes, None
-    for name in CANCELLATIONS:
-        if name in attributes:
-            cancellation = name
-            break
-    if cancellation is None and span.status_code != STATUS_ERROR and not has_failed:
+    reading = span.reading
+    if reading.cancelled is None and span.status_code != STATUS_ERROR and not has_failed:
+        if reading.is_interrupted:
+            return start, Status.CANCELLED, end, Reason.INTERRUPTED.value, None, None, None
         return start, Status.SUCCEEDED, end, None, None, None, None
     error = error_of(span)
     error_type, message, stack = error["error_type"], error["error_message"], error["error_stack"]
-    if cancellation is not None:
-        kind = attributes[cancellation]
-        error_type = stored(kind) if isinstance(kind, str) else None
-        return start, Status.CANCELLED, end, None, error_type, message, stack
+    if reading.cancelled is not None:
+        kind = stored(reading.cancelled) or None
+        return start, Status.CANCELLED, end, None, kind, message, stack
     if (error_type or "").rpartition(".")[2] in CANCELLED_ERRORS:
         return start, Status.CANCELLED, end, None, error_type, message, stack
     reason = failure.value if failure else None
@@ -447,9 +444,14 @@ class _Projection:
                 *lifecycle,
                 *self._opening(agent),
                 self._depth(agent),
-                *(name, *texts, evidence is not None, evidence),
+                *(self._title(agent) or name, *texts, evidence is not None, evidence),
             )
         )
+
+    def _title(self, agent: Agent) -> str | None:
+        if agent is not self._root_agent or agent.span is None:
+            return None
+        return stored(agent.span.reading.title)
 
     def _opening(self, agent: Agent) -> Row:
         """Return the plan, the call and the step that opened an agent, and its place there."""

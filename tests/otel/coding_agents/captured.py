@@ -1,0 +1,75 @@
+"""Captures of coding agents: spans and log records as stored messages, whole or one by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tests.otel.projections import Projected, message_of, project_messages
+from tracer.otel.otlp.blocks import sent_spans
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.logs import encode_logs, logs_in
+
+CAPTURES = Path(__file__).parent / "captures"
+
+Message = tuple[bytes, bytes]
+"""A trace id, and spans or log records of that trace as a stored message."""
+
+_DECODERS = {
+    ("traces", False): decode_protobuf,
+    ("traces", True): decode_json,
+    ("logs", False): decode_logs_protobuf,
+    ("logs", True): decode_logs_json,
+}
+
+
+def messages_of(name: str, *signals: str) -> list[Message]:
+    """Return the messages of a capture in the order in which they arrived.
+
+    Args:
+        name: The name of the capture.
+        signals: "traces", "logs"; both if none is named.
+    """
+    folder = CAPTURES / name
+    found: list[Message] = []
+    for sent in json.loads((folder / "requests.json").read_text()):
+        signal = sent["path"].rpartition("/")[2]
+        if signal == "metrics" or (signals and signal not in signals):
+            continue
+        is_json = "json" in sent["headers"]["content-type"]
+        decoded = _DECODERS[signal, is_json]((folder / sent["file"]).read_bytes())
+        found += [(trace.trace_id, trace.message) for trace in decoded.traces]
+    return found
+
+
+def single(messages: Iterable[Message]) -> list[Message]:
+    """Return each span and each log record in a message of its own."""
+    found: list[Message] = []
+    for trace_id, message in messages:
+        found += [(trace_id, message_of(span)) for span in sent_spans(message)]
+        logs = logs_in(TracesData.FromString(message))
+        found += [(trace_id, encode_logs([record])) for record in logs]
+    return found
+
+
+def projected(messages: Iterable[Message]) -> list[Projected]:
+    """Return the runs that are agent work, by their start."""
+    by_trace: dict[bytes, list[bytes]] = {}
+    for trace_id, message in messages:
+        by_trace.setdefault(trace_id, []).append(message)
+    runs = [project_messages(each) for each in by_trace.values()]
+    return sorted(
+        (run for run in runs if run.is_agent_work), key=lambda run: run.whole_run["started_at"]
+    )
+
+
+def truth_of(name: str) -> dict[str, Any]:
+    """Return the content of `expected.json`."""
+    truth: dict[str, Any] = json.loads((CAPTURES / name / "expected.json").read_text())
+    return truth

@@ -1,0 +1,49 @@
+"""The spans of a run as dialects and the projection see them: linked, and with their readings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tracer.otel.dialects.reading import WRAPPER, Reading
+from tracer.otel.otlp.spans import Attributes, SpanEvent
+
+
+@dataclass(slots=True, eq=False)
+class SlimSpan:
+    """One span of a run. Times are nanoseconds since 1970; an end of 0 means no end yet.
+
+    The fields that have defaults are set by the steps of a projection, in the order given here.
+    """
+
+    span_id: bytes
+    parent_span_id: bytes | None
+    start: int
+    end: int
+    name: str
+    scope: str
+    status_code: int
+    status_message: str
+    attributes: Attributes
+    events: tuple[SpanEvent, ...]
+    parent: SlimSpan | None = None
+    """Its parent, if that has arrived; circles are cut."""
+    missing_parent: bytes | None = None
+    """The id of its parent, if that has not arrived."""
+    inferred: str | None = None
+    """Why its parent was inferred. None if ids name the parent."""
+    reading: Reading = WRAPPER
+    """The reading of its dialect. Merges replace it."""
+    above: SlimSpan | None = None
+    """The nearest agent, model or tool above it."""
+    awaits: bytes | None = None
+    """The id of the span that has not arrived at which the way up ends. None if `above` is set, and
+    at the top."""
+    merged_into: SlimSpan | None = None
+    """The span that it was merged into, if both describe the same work."""
+    record_id: bytes = field(default=b"")
+    """The id of its think-act or tool call."""
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Its place among its siblings."""
+        return self.start, self.span_id

@@ -1,0 +1,103 @@
+"""Log records: the second signal of OTLP, stored in the same blocks as the spans of their trace.
+
+A stored message is a `TracesData` message with one more field: field 2 holds `ResourceLogs`.
+Parsers of `TracesData` skip it, and joined messages stay one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.protobuf_spans import Around, attributes_of, value_of
+from tracer.otel.otlp.spans import Attributes
+
+LOGS_FIELD = 2
+"""The field of a stored message that holds `ResourceLogs`."""
+
+
+@dataclass(slots=True)
+class LogRecord:
+    """One log record. Its time is in nanoseconds since 1970."""
+
+    trace_id: bytes
+    span_id: bytes | None
+    time: int
+    """When it happened, else when it was observed; 0 if neither is known."""
+    name: str
+    """The name of the event: the attribute `event.name`, else the field, else a body of text."""
+    body: Any
+    attributes: Attributes
+    resource: Attributes
+    scope: str
+    sent: bytes
+    """The record with its resource and scope, as a serialized `ResourceLogs`. Equal records are
+    one."""
+
+    @property
+    def order(self) -> tuple[int, bytes]:
+        """Its place among the log records of its run."""
+        return self.time, self.sent
+
+
+def logs_of(messages: Iterable[bytes]) -> list[LogRecord]:
+    """Return the different log records in stored messages, by time.
+
+    Raises:
+        google.protobuf.message.DecodeError: A message cannot be parsed.
+    """
+    return merge_logs(
+        record for message in messages for record in logs_in(TracesData.FromString(message))
+    )
+
+
+def merge_logs(records: Iterable[LogRecord]) -> list[LogRecord]:
+    """Return each different log record once, by time."""
+    return sorted({record.sent: record for record in records}.values(), key=lambda each: each.order)
+
+
+def logs_in(message: TracesData) -> Iterator[LogRecord]:
+    """Yield each log record of a parsed stored message, in its order.
+
+    Raises:
+        google.protobuf.message.DecodeError: Its log records cannot be parsed.
+    """
+    fields: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # stubs lack __iter__
+    for field in fields:
+        if field.field_number != LOGS_FIELD:
+            continue
+        resource_logs = ResourceLogs.FromString(field.data)
+        for scope_logs in resource_logs.scope_logs:
+            around = Around.of_messages(resource_logs, scope_logs)
+            for record in scope_logs.log_records:
+                yield _log_of(around, record)
+
+
+def _log_of(around: Around, record: WireLogRecord) -> LogRecord:
+    attributes = attributes_of(record.attributes)
+    body = value_of(record.body) if record.HasField("body") else None
+    named = attributes.get("event.name")
+    name = named if isinstance(named, str) else record.event_name
+    return LogRecord(
+        record.trace_id,
+        record.span_id if any(record.span_id) else None,
+        record.time_unix_nano or record.observed_time_unix_nano,
+        name or (body if isinstance(body, str) else ""),
+        body,
+        attributes,
+        around.resource,
+        around.scope,
+        around.body(record.SerializeToString(deterministic=True)),
+    )
+
+
+def encode_logs(records: Iterable[LogRecord]) -> bytes:
+    """Return log records as a stored message."""
+    return b"".join(bytes_field(LOGS_FIELD, record.sent) for record in records)
