@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import math
-import operator
-import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
+from tracer.errors import ConfigurationError
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts
-from tracer.recorder.drainer import BATCH_EVENTS
 from tracer.recorder.recorder import Recorder
-from tracer.recorder.spool import Spool, spool_for
-from tracer.recorder.spool_files import (
-    SpoolFile,
-    SpoolInUse,
-    address_of,
-    delete_spool_file,
-    earlier_spool_path,
-    is_http,
-    read_spool_file,
-)
+from tracer.recorder.spool import spool_for
 from tracer.records.access import Caller, Scope
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.records.sessions import SessionStates
 from tracer.runtime.application import Application, Surroundings
-from tracer.runtime.chat_model import ChatModel
-from tracer.runtime.launcher import RunLauncher, RunReader
+from tracer.runtime.from_settings import application_launcher
+from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
 from tracer.storage.embedded.postgres import LOOK_SECONDS, kept_alive, start_embedded_postgres
-from tracer.storage.http.writer import HttpWriter
 from tracer.storage.postgres.administration import migrate
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -198,7 +181,7 @@ async def parts(
             RollupJob(pool) as rollup_job,
             SpanPacker(pool),
             Reprojector(pool),
-            _launcher(
+            application_launcher(
                 settings,
                 application,
                 surroundings,
@@ -364,186 +347,3 @@ async def deletion(database_url: str, project: str) -> AsyncIterator[PostgresDel
     """
     async with open_pool(database_url) as pool:
         yield PostgresDeletion(ProjectPool(pool, await project_id_of(pool, project)))
-
-
-@asynccontextmanager
-async def launcher_over_http(
-    settings: Settings, url: str, application: Application
-) -> AsyncIterator[RunLauncher]:
-    """Give a launcher that records to a server over HTTP; sessions' state lives in memory.
-
-    Args:
-        settings: The server's key, the model, the home of the recorder's spool, and the database
-            that the application's own tools may use.
-        url: Where the server is.
-        application: The application to run.
-    """
-    key, database_url = (
-        None if secret is None else secret.get_secret_value()
-        for secret in (settings.api_key, settings.database_url)
-    )
-    redaction = settings.redaction
-    async with aclosing(HttpWriter(url, key, redaction=redaction)) as writer:
-        spool = spool_for(settings.home, url, api_key=key)
-        surroundings = Surroundings(database_url, url, key)
-        async with _launcher(
-            settings,
-            application,
-            surroundings,
-            Recorder(writer, spool, redaction=redaction),
-            writer,
-        ) as launcher:
-            yield launcher
-
-
-async def send_spool(settings: Settings, path: Path) -> RecorderCounts:
-    """Send a spool file's events to its address with the configured key, and delete the file.
-
-    Events that the server rejects are logged and removed, as a recorder does.
-
-    Args:
-        settings: The key. Its URL must be the file's address, if both are known.
-        path: The file.
-
-    Raises:
-        BadRequest: The file is no spool of a server, or a process has it open.
-        ConfigurationError: The file's address is not `TRACER_URL`, or neither is known.
-        StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
-    """
-    file = read_spool_file(path)
-    if file.is_open:
-        raise SpoolInUse()
-    address = _address_to_send_to(file, settings)
-    key = None if settings.api_key is None else settings.api_key.get_secret_value()
-    spool, counts = Spool(path), RecorderCounts()
-    async with aclosing(HttpWriter(address, key, redaction=settings.redaction)) as writer:
-        try:
-            while held := await spool.oldest(BATCH_EVENTS):
-                events = [event for _, event in held if event is not None]
-                counts.note_answer(events, await writer.write(events))
-                counts.dropped += len(held) - len(events)
-                await spool.remove([spool_id for spool_id, _ in held])
-        except StoreUnavailable as error:
-            raise StoreUnavailable(
-                f"{await spool.count()} events stay in {path}. {error}"
-            ) from error
-        finally:
-            await spool.close()
-    delete_spool_file(path, is_empty=True)
-    return counts
-
-
-def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
-    configured = settings.url and address_of(settings.url)
-    if file.destination is not None:
-        address = file.destination.address
-        if not is_http(address):
-            raise BadRequest(
-                f"The events in {file.path} belong to the database {address}. Any program that "
-                "records into it stores them: `tracer spool send` sends to servers only."
-            )
-        if configured not in (None, address):
-            # The key must not reach a server that it is not for.
-            raise ConfigurationError(
-                f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
-                "Set TRACER_URL to the former and TRACER_API_KEY to a key of that server."
-            )
-        return address
-    if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:
-        raise ConfigurationError(
-            f"{file.path} does not state its address. Set TRACER_URL to the address that the "
-            "events were recorded for, exactly as it was then."
-        )
-    return configured
-
-
-@asynccontextmanager
-async def _launcher(
-    settings: Settings,
-    application: Application,
-    surroundings: Surroundings,
-    recorder: Recorder,
-    reader: RunReader,
-    sessions: SessionStates | None = None,
-) -> AsyncIterator[RunLauncher]:
-    async with AsyncExitStack() as stack:
-        configured: ChatModel | None = None
-        if settings.model is not None and application.model is not None:
-            log.warning(
-                "tracer_model_ignored",
-                application=application.name,
-                reason="the application names its own model",
-            )
-        elif settings.model is not None:
-            configured = await stack.enter_async_context(configured_model(settings.model))
-        application = application.with_model(configured)
-        if application.resources is not None:
-            await stack.enter_async_context(application.resources(surroundings))
-        await stack.enter_async_context(recorder)
-        launcher = RunLauncher(application, recorder, reader, sessions=sessions)
-        yield await stack.enter_async_context(launcher)
-
-
-@asynccontextmanager
-async def configured_model(name: str) -> AsyncIterator[ChatModel]:
-    """Give the model that `TRACER_MODEL` names as `openai:NAME`.
-
-    Raises:
-        ConfigurationError: There is no key for it.
-    """
-    # Here, since it takes most of a second, which other commands need not wait for.
-    from tracer.runtime.openai_model import OpenAIModel
-
-    async with aclosing(OpenAIModel(name.partition(":")[2])) as model:
-        yield model
-
-
-def load_application(settings: Settings) -> Application:
-    """Return the application that `TRACER_APP` names as `module:name`.
-
-    Raises:
-        ConfigurationError: There is no such module or name, or it is no `Application`.
-    """
-    if "" not in sys.path:
-        # As `python -m` does: a module beside which the command was started.
-        sys.path.insert(0, "")
-    try:
-        application = _named(settings.app)
-    except (ImportError, AttributeError) as error:
-        raise ConfigurationError(
-            f"TRACER_APP names {settings.app!r}, which can't be loaded: {error}. "
-            "Write it as module:name of a module that can be imported from here."
-        ) from error
-    if not isinstance(application, Application):
-        raise ConfigurationError(
-            f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
-            "it must be a tracer.Application."
-        )
-    return application
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """The demonstration application, and what it demonstrates."""
-
-    application: Application
-    request: str
-    """What its script answers."""
-    token_id: str
-    """Who asks."""
-
-
-def load_demonstration() -> Demonstration:
-    """Return the demonstration."""
-    application = _named("health:application")
-    request, token_id = _named("health.demo:REQUEST"), _named("health.demo:TOKEN_ID")
-    assert isinstance(application, Application)
-    assert isinstance(request, str)
-    assert isinstance(token_id, str)
-    return Demonstration(application, request, token_id)
-
-
-def _named(path: str) -> object:
-    """Return what `module:name` names. By name, since the tracer knows no application."""
-    module, _, name = path.partition(":")
-    return operator.attrgetter(name)(importlib.import_module(module))

@@ -18,8 +18,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from api.commands.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
+from tracer.cli.terminal import AsJson, Project, carry_out, said
 from tracer.errors import ConfigurationError, StoreUnavailable
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings

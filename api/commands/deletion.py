@@ -9,8 +9,8 @@ from uuid import UUID
 import orjson
 import typer
 
-from api.commands.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer import assembly
+from tracer.cli.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings

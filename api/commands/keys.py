@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from api.commands.first_key import first_key_notice
-from api.commands.terminal import AsJson, Project, carry_out, said
 from tracer import assembly
 from tracer.assembly import KeyRing
+from tracer.cli.terminal import AsJson, Project, carry_out, said
 from tracer.errors import BadRequest
 from tracer.records.access import ApiKey, Scope
 from tracer.records.ids import DEFAULT_PROJECT

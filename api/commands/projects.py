@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.commands.terminal import AsJson, carry_out, said
 from tracer import assembly
+from tracer.cli.terminal import AsJson, carry_out, said
 from tracer.errors import BadRequest
 from tracer.records.project_settings import ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy

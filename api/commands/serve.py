@@ -16,7 +16,6 @@ import uvicorn
 
 from api.app import create_app
 from api.commands.first_key import first_key_notice
-from api.commands.terminal import said
 from api.http.header_limits import HeaderLimits
 from api.http.proxies import VARIABLE, behind_proxies
 from api.middleware.authentication import Access, is_loopback
@@ -25,6 +24,7 @@ from api.observability.metrics import Metrics
 from api.observability.own_spans import OwnSpans, own_spans
 from tracer import assembly
 from tracer.assembly import Parts
+from tracer.cli.terminal import said
 from tracer.errors import ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application

@@ -12,8 +12,8 @@ import orjson
 import typer
 from rich.progress import Progress
 
-from api.commands.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer import assembly
+from tracer.cli.terminal import AsJson, Project, carry_out, progress_bar, said
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.settings import Settings

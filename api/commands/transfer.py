@@ -14,10 +14,10 @@ from uuid import UUID
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from api.commands.terminal import Project, carry_out, said
 from api.freshness import FRESH_SECONDS
 from tracer import assembly
 from tracer.assembly import Stores
+from tracer.cli.terminal import Project, carry_out, said
 from tracer.errors import BadRequest
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.records.record_classes import Kind

@@ -17,8 +17,8 @@ from anyio.from_thread import start_blocking_portal
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from api.commands.cli import commands
 from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
+from tracer.cli.main import commands
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
@@ -70,7 +70,7 @@ def tracer_process(
 ) -> Result:
     """Run `tracer` with `arguments` in a process of its own; see `tracer`."""
     done = subprocess.run(
-        [sys.executable, "-m", "api.commands.cli", *arguments],
+        [sys.executable, "-m", "tracer.cli.main", *arguments],
         env={**os.environ, "TRACER_HOME": str(home), **environment},
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,

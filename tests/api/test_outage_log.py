@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 import tracer as library
 from tests.api.commands import Tracer, serving_here
-from tests.api.test_spool_commands import new_key, titles
+from tests.cli.test_spools import new_key, titles
 from tests.recorder.plans import plan_started
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import spool_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,18 +11,25 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from api.commands.terminal import AsJson, carry_out, said
-from tracer import assembly
+from tracer.cli.terminal import AsJson, carry_out, said
+from tracer.errors import BadRequest, ConfigurationError, StoreUnavailable
+from tracer.recorder.counts import RecorderCounts
+from tracer.recorder.drainer import BATCH_EVENTS
+from tracer.recorder.spool import Spool
 from tracer.recorder.spool_files import (
     DIRECTORY,
     SpoolFile,
+    SpoolInUse,
+    address_of,
     delete_spool_file,
+    earlier_spool_path,
     is_http,
     list_spool_files,
     read_spool_file,
     spool_path,
 )
 from tracer.settings import Settings
+from tracer.storage.http.writer import HttpWriter
 
 spool = typer.Typer(
     name="spool",
@@ -72,7 +80,7 @@ def send(file: File) -> None:
     """
 
     async def run(settings: Settings) -> None:
-        counts = await assembly.send_spool(settings, _path(settings, file))
+        counts = await _send_spool(settings, _path(settings, file))
         said.print(f"{counts.stored} events were sent.", markup=False)
         if counts.refused:
             said.print(f"{counts.refused} were rejected by the server: see the lines above.")
@@ -127,3 +135,64 @@ def _key(file: SpoolFile, settings: Settings) -> str | None:
     key = None if settings.api_key is None else settings.api_key.get_secret_value()
     current = spool_path(settings.home, file.destination.address, api_key=key)
     return "TRACER_API_KEY" if current.name == file.path.name else "another"
+
+
+async def _send_spool(settings: Settings, path: Path) -> RecorderCounts:
+    """Send a spool file's events to its address with the configured key, and delete the file.
+
+    Events that the server rejects are logged and removed, as a recorder does.
+
+    Args:
+        settings: The key. Its URL must be the file's address, if both are known.
+        path: The file.
+
+    Raises:
+        BadRequest: The file is no spool of a server, or a process has it open.
+        ConfigurationError: The file's address is not `TRACER_URL`, or neither is known.
+        StoreUnavailable: The server cannot be used. The rest of the events stays in the file.
+    """
+    file = read_spool_file(path)
+    if file.is_open:
+        raise SpoolInUse()
+    address = _address_to_send_to(file, settings)
+    key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    spool, counts = Spool(path), RecorderCounts()
+    async with aclosing(HttpWriter(address, key, redaction=settings.redaction)) as writer:
+        try:
+            while held := await spool.oldest(BATCH_EVENTS):
+                events = [event for _, event in held if event is not None]
+                counts.note_answer(events, await writer.write(events))
+                counts.dropped += len(held) - len(events)
+                await spool.remove([spool_id for spool_id, _ in held])
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"{await spool.count()} events stay in {path}. {error}"
+            ) from error
+        finally:
+            await spool.close()
+    delete_spool_file(path, is_empty=True)
+    return counts
+
+
+def _address_to_send_to(file: SpoolFile, settings: Settings) -> str:
+    configured = settings.url and address_of(settings.url)
+    if file.destination is not None:
+        address = file.destination.address
+        if not is_http(address):
+            raise BadRequest(
+                f"The events in {file.path} belong to the database {address}. Any program that "
+                "records into it stores them: `tracer spool send` sends to servers only."
+            )
+        if configured not in (None, address):
+            # The key must not reach a server that it is not for.
+            raise ConfigurationError(
+                f"The events in {file.path} belong to {address}, and TRACER_URL is {configured}. "
+                "Set TRACER_URL to the former and TRACER_API_KEY to a key of that server."
+            )
+        return address
+    if configured is None or earlier_spool_path(settings.home, configured).name != file.path.name:
+        raise ConfigurationError(
+            f"{file.path} does not state its address. Set TRACER_URL to the address that the "
+            "events were recorded for, exactly as it was then."
+        )
+    return configured

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -49,16 +50,24 @@ def carry_out(
         terminated: The exit code where a polite kill ends it: 0 for what goes on until then.
     """
     try:
-        settings = read_settings()
-        configure_logs()
-        asyncio.run(_stoppable(run(settings)))
-    except TracerError as error:
-        said.print(f"tracer: {error}", style="red", markup=False)
-        raise typer.Exit(1) from None
+        with report_errors():
+            settings = read_settings()
+            configure_logs()
+            asyncio.run(_stoppable(run(settings)))
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     except asyncio.CancelledError:
         raise typer.Exit(terminated) from None
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Turn an error of ours into one sentence on standard error, and exit code 1."""
+    try:
+        yield
+    except TracerError as error:
+        said.print(f"tracer: {error}", style="red", markup=False)
+        raise typer.Exit(1) from None
 
 
 async def _stoppable(work: Coroutine[Any, Any, None]) -> None:

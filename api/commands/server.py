@@ -1,0 +1,152 @@
+"""Server commands of `tracer`, registered as entry points (see `tracer/cli/server.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from api.commands.analysts import analysts, psql
+from api.commands.deletion import erase, prune
+from api.commands.keys import keys
+from api.commands.projects import projects
+from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
+from api.commands.spans import pack_spans, reproject
+from api.commands.transfer import export_run, import_files
+from tracer import assembly
+from tracer.cli.run import AsJson, check_outcome, print_outcome, run_and_report
+from tracer.cli.terminal import TERMINATED, Project, carry_out, said
+from tracer.context import Identity
+from tracer.records.ids import DEFAULT_PROJECT
+from tracer.runtime.application import Application
+from tracer.runtime.from_settings import load_application, named
+from tracer.runtime.launcher import RunLauncher
+from tracer.settings import Settings
+
+DEFAULT_PORT = 8420
+
+commands = typer.Typer()
+commands.command(name="export")(export_run)
+commands.command(name="import")(import_files)
+commands.command(name="prune")(prune)
+commands.command(name="erase")(erase)
+commands.command(name="pack-spans")(pack_spans)
+commands.command(name="reproject")(reproject)
+commands.command(name="psql")(psql)
+commands.add_typer(keys)
+commands.add_typer(analysts)
+commands.add_typer(projects)
+
+Host = Annotated[str, typer.Option(help="The address to listen on.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")]
+
+
+@commands.command()
+def serve(
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+    migrate: Annotated[bool, typer.Option(help="Bring the schema up to date first.")] = True,
+    project: Project = DEFAULT_PROJECT,
+    first_key: Annotated[
+        bool,
+        typer.Option("--first-key", help="Make a key for everything and print it, if none is."),
+    ] = False,
+) -> None:
+    """Serve the API and the viewer."""
+
+    async def run(settings: Settings) -> None:
+        application = load_application(settings)
+        async with served(settings, application, host, port, migrate, project, first_key) as server:
+            said.print(f"Tracer listens on {server.address}")
+            await asyncio.shield(server.serving)
+
+    carry_out(run, terminated=0)
+
+
+@commands.command()
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="Record the run, print its root plan id and exit.")
+    ] = False,
+    as_json: AsJson = False,
+    host: Host = DEFAULT_HOST,
+    port: Port = DEFAULT_PORT,
+) -> None:
+    """Record a run of the demonstration application, and show it in the viewer."""
+
+    async def run(settings: Settings) -> None:
+        demonstration = load_demonstration()
+        async with served(
+            _with_thread(settings), demonstration.application, host, FREE_PORT if once else port
+        ) as server:
+            if not once:
+                said.print(f"Tracer listens on {server.address}")
+            outcome = await run_and_report(
+                server.parts.launcher,
+                demonstration.request,
+                identity=Identity(demonstration.token_id),
+            )
+            if as_json:
+                print_outcome(outcome)
+            elif once:
+                print(outcome.root_plan_id)
+            if once:
+                check_outcome(outcome)
+                return
+            said.print(f"The demonstration run: {server.address}/runs/{outcome.root_plan_id}")
+            said.print("Stop with Ctrl-C.")
+            await asyncio.shield(server.serving)
+
+    carry_out(run, terminated=TERMINATED if once else 0)
+
+
+@commands.command()
+def migrate() -> None:
+    """Bring the database's schema up to date."""
+
+    async def run(settings: Settings) -> None:
+        async with assembly.database(settings):
+            said.print("The schema is up to date.")
+
+    carry_out(run)
+
+
+@asynccontextmanager
+async def launcher(
+    settings: Settings, application: Application, project: str
+) -> AsyncIterator[RunLauncher]:
+    """Serve an application in this process, and give its launcher."""
+    async with served(_with_thread(settings), application, project=project) as server:
+        yield server.parts.launcher
+
+
+def _with_thread(settings: Settings) -> Settings:
+    """Return settings with a projector thread unless `TRACER_PROJECTORS` is set."""
+    if settings.projectors is not None:
+        return settings
+    return settings.model_copy(update={"projectors": "thread"})
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """The demonstration application, and a request to it."""
+
+    application: Application
+    request: str
+    """The request that its script answers."""
+    token_id: str
+    """The caller."""
+
+
+def load_demonstration() -> Demonstration:
+    """Return the demonstration."""
+    application = named("health:application")
+    request, token_id = named("health.demo:REQUEST"), named("health.demo:TOKEN_ID")
+    assert isinstance(application, Application)
+    assert isinstance(request, str)
+    assert isinstance(token_id, str)
+    return Demonstration(application, request, token_id)

@@ -1,0 +1,5 @@
+"""The `tracer` command for its tests."""
+
+from tests.api.conftest import home, tracer
+
+__all__ = ["home", "tracer"]

@@ -1,0 +1,76 @@
+"""`tracer` without the server: it lists the server's commands and names the package to install."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from typer.main import get_group
+
+from api.commands.server import commands
+from tests.house.project_files import ROOT
+from tracer.cli.server import SERVER_COMMANDS, SERVER_GROUPS
+
+PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli.main import main; main()"
+
+
+@pytest.fixture(scope="session")
+def client_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for `sys.path` with the package `tracer`, its dependencies, and no server."""
+    folder = tmp_path_factory.mktemp("site")
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        # The project's own: the entry points, and the path to `api` and the demonstration.
+        if not each.name.startswith(("tracer", "_editable")):
+            (folder / each.name).symlink_to(each)
+    (folder / "tracer").symlink_to(ROOT / "tracer")
+    return folder
+
+
+def tracer(path: Path, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", PROGRAM.format(path=str(path)), *arguments],
+        env={**os.environ, "TRACER_HOME": str(home), "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_listed_server_commands_are_those_of_the_server() -> None:
+    found = get_group(commands).commands
+
+    assert {name: str(command.help).partition("\n")[0] for name, command in found.items()} == {
+        **SERVER_COMMANDS,
+        **SERVER_GROUPS,
+    }
+
+
+def test_help_without_the_server_lists_every_command(client_path: Path, tmp_path: Path) -> None:
+    done = tracer(client_path, tmp_path, "--help")
+
+    assert done.returncode == 0, done.stderr
+    for name in (*SERVER_COMMANDS, "run", *SERVER_GROUPS, "spool"):
+        assert f"│ {name} " in done.stdout
+
+
+@pytest.mark.parametrize("command", [("serve",), ("keys", "list"), ("psql", "--help")])
+def test_server_command_without_the_server_names_what_to_install(
+    client_path: Path, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = tracer(client_path, tmp_path, *command)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"`tracer {command[0]}` needs the server" in done.stderr
+    assert "pip install 'tracer-lineage[server]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_command_for_files_works_without_the_server(client_path: Path, tmp_path: Path) -> None:
+    done = tracer(client_path, tmp_path, "spool", "list", "--json")
+
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

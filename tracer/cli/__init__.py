@@ -1,0 +1,1 @@
+"""The `tracer` command: what works over HTTP or on local files. The server adds the rest."""

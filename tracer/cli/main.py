@@ -1,0 +1,68 @@
+"""The `tracer` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+
+from tracer.cli.run import run_request
+from tracer.cli.server import SERVER_COMMANDS, SERVER_GROUPS, add_server_commands
+from tracer.cli.spools import spool
+from tracer.cli.terminal import said
+
+commands = typer.Typer(
+    name="tracer",
+    help="Records what an LLM agent did, and which tool call opened which sub-plan.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+# In the order of `tracer --help`.
+add_server_commands(commands, SERVER_COMMANDS)
+commands.command(name="run")(run_request)
+add_server_commands(commands, SERVER_GROUPS)
+commands.add_typer(spool)
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(version("tracer"))
+        raise typer.Exit
+
+
+@commands.callback()
+def tracer(
+    is_asked: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Take the options before a command."""
+
+
+def main() -> None:
+    """Run the command."""
+    try:
+        commands()
+    except SystemExit as end:
+        _leave(end.code)
+
+
+def _leave(code: str | int | None) -> NoReturn:
+    """End the process, also where a tool's thread never ends: nothing can stop a thread."""
+    here = threading.current_thread()
+    left = [each for each in threading.enumerate() if each is not here and not each.daemon]
+    if not left:
+        sys.exit(code)
+    said.print(f"{len(left)} tool calls were given up and still run: ending without them.")
+    sys.stdout.flush()
+    os._exit(code if isinstance(code, int) else code is not None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Opens the application and the model that settings name, and a launcher that runs them."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+
+from tracer.errors import ConfigurationError
+from tracer.logs import get_logger
+from tracer.recorder.recorder import Recorder
+from tracer.records.sessions import SessionStates
+from tracer.runtime.application import Application, Surroundings
+from tracer.runtime.chat_model import ChatModel
+from tracer.runtime.launcher import RunLauncher, RunReader
+from tracer.settings import Settings
+
+log = get_logger(__name__)
+
+
+@asynccontextmanager
+async def application_launcher(
+    settings: Settings,
+    application: Application,
+    surroundings: Surroundings,
+    recorder: Recorder,
+    reader: RunReader,
+    sessions: SessionStates | None = None,
+) -> AsyncIterator[RunLauncher]:
+    """Give the launcher of an application, with its model and resources opened.
+
+    Raises:
+        ConfigurationError: The application has no model, or its resources cannot be opened.
+    """
+    async with AsyncExitStack() as stack:
+        configured: ChatModel | None = None
+        if settings.model is not None and application.model is not None:
+            log.warning(
+                "tracer_model_ignored",
+                application=application.name,
+                reason="the application names its own model",
+            )
+        elif settings.model is not None:
+            configured = await stack.enter_async_context(configured_model(settings.model))
+        application = application.with_model(configured)
+        if application.resources is not None:
+            await stack.enter_async_context(application.resources(surroundings))
+        await stack.enter_async_context(recorder)
+        launcher = RunLauncher(application, recorder, reader, sessions=sessions)
+        yield await stack.enter_async_context(launcher)
+
+
+@asynccontextmanager
+async def configured_model(name: str) -> AsyncIterator[ChatModel]:
+    """Give the model that `TRACER_MODEL` names as `openai:NAME`.
+
+    Raises:
+        ConfigurationError: Its API key is not set.
+    """
+    # Here, since it takes most of a second, which other commands need not wait for.
+    from tracer.runtime.openai_model import OpenAIModel
+
+    async with aclosing(OpenAIModel(name.partition(":")[2])) as model:
+        yield model
+
+
+def load_application(settings: Settings) -> Application:
+    """Return the application that `TRACER_APP` names as `module:name`.
+
+    Raises:
+        ConfigurationError: The module or name does not exist, or it is no `Application`.
+    """
+    if "" not in sys.path:
+        # As `python -m` does: a module beside which the command was started.
+        sys.path.insert(0, "")
+    try:
+        application = named(settings.app)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which can't be loaded: {error}. "
+            "Write it as module:name of a module that can be imported from here."
+        ) from error
+    if not isinstance(application, Application):
+        raise ConfigurationError(
+            f"TRACER_APP names {settings.app!r}, which is a {type(application).__name__}: "
+            "it must be a tracer.Application."
+        )
+    return application
+
+
+def named(path: str) -> object:
+    """Return what `module:name` names. By name, since the tracer knows no application."""
+    module, _, name = path.partition(":")
+    return operator.attrgetter(name)(importlib.import_module(module))
