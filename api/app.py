@@ -36,6 +36,7 @@ from api.middleware.request_log import RequestLog
 from api.middleware.security_headers import SecurityHeaders
 from api.observability.metrics import Metrics
 from api.observability.own_spans import OwnSpans
+from api.otlp import routes as otlp
 from api.placed_spans import KnownPlaces
 from api.plans import routes as plans
 from api.projects import routes as project
@@ -49,7 +50,6 @@ from api.spans import routes as spans
 from api.stats import routes as stats
 from api.think_acts import routes as think_acts
 from api.tool_calls import routes as tool_calls
-from api.traces import routes as traces
 from tracer.assembly import Parts
 
 COMPRESSION_LEVEL = 1
@@ -60,7 +60,7 @@ MIN_COMPRESSED_BYTES = 1_400
 
 ROUTES = (
     events,
-    traces,
+    otlp,
     runs,
     exports,
     spans,

@@ -1,4 +1,4 @@
-"""Plain Starlette routes for the two most frequent requests.
+"""Plain Starlette routes for the most frequent requests.
 
 FastAPI's routing and dependencies take up to 1 ms of processor time for each request: a quarter of
 a tree of 100 records. These routes call the functions of the FastAPI routes, which stay: they serve
@@ -26,8 +26,9 @@ from api.dependencies import (
 )
 from api.freshness import freshness_of
 from api.http.conditional import Known
+from api.otlp import routes as otlp
+from api.otlp.encodings import LOGS, TRACES, Received
 from api.plans import routes as plans
-from api.traces import routes as traces
 from tracer.lineage.tree import Payloads
 from tracer.logs import tell_lineage
 from tracer.records import access
@@ -62,13 +63,21 @@ _RECORDING, _READING = Allowed(access.Scope.RECORD), Allowed(access.Scope.READ)
 _PAYLOADS = {b"": plans.DEFAULT_PAYLOADS} | {f"payloads={each}".encode(): each for each in Payloads}
 
 
-async def _record_traces(request: Request) -> Response:
+async def _record(request: Request, received: Received) -> Response:
     caller = await _RECORDING(request)
     parts = await parts_of(request)
     writer = await writer_for(parts, caller, await own_spans_of(request))
     projection = await projection_for(parts, caller)
     intake, metrics = await intake_of(request), await metrics_of(request)
-    return await traces.record_traces(request, writer, projection, intake, metrics)
+    return await otlp.record(request, received, writer, projection, intake, metrics)
+
+
+async def _record_traces(request: Request) -> Response:
+    return await _record(request, TRACES)
+
+
+async def _record_logs(request: Request) -> Response:
+    return await _record(request, LOGS)
 
 
 async def _read_tree(request: Request) -> Response:
@@ -84,5 +93,6 @@ async def _read_tree(request: Request) -> Response:
 
 FAST_ROUTES = (
     FastRoute("/v1/traces", _record_traces, "POST", {b""}),
+    FastRoute("/v1/logs", _record_logs, "POST", {b""}),
     FastRoute("/api/plans/{planId:uuid}/tree", _read_tree, "GET", _PAYLOADS),
 )

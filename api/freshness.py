@@ -76,6 +76,7 @@ KINDS: Mapping[str, Kind] = {
     "read_messages": Kind.RUN,
     "read_whole_run": Kind.RUN,
     "read_spans": Kind.RUN,
+    "read_logs": Kind.RUN,
     "read_leases": Kind.RUN,
     "read_plan": Kind.PLAN,
     "read_tree": Kind.PLAN,

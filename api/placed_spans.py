@@ -15,13 +15,14 @@ from cachetools import LRUCache
 
 from api.freshness import Freshness
 from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.span_places import places_of
 from tracer.records.record_classes import Kind
 from tracer.store import TraceReader
 
 MAX_SPANS = 30_000
-"""Of how many spans the places are remembered: each takes about 500 bytes."""
+"""Of how many spans the places are remembered: each takes about 600 bytes."""
 
 SpanOrder = tuple[int, bytes]
 """Start and span id."""
@@ -30,15 +31,17 @@ SpanOrder = tuple[int, bytes]
 class PlacedSpans:
     """The spans of a run, by their start, with their places."""
 
-    def __init__(self, spans: Sequence[Span], rows: TreeRows) -> None:
+    def __init__(self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows) -> None:
         """Find the places. It takes a while, and belongs into a thread.
 
         Args:
             spans: All spans of the run, by (start, span id).
+            logs: All log records of the run.
             rows: The run's records.
         """
-        self.places = places_of(spans, _ids_of(rows))
+        self.places = places_of(spans, _ids_of(rows), logs)
         self._all = [span.order for span in spans]
+        self._ids = {span.span_id for span in spans}
         self._of_record: defaultdict[UUID, list[SpanOrder]] = defaultdict(list)
         self.plans = {UUID(row.step_id): UUID(row.plan_id) for row in rows.steps}
         """The plan of each step."""
@@ -49,6 +52,10 @@ class PlacedSpans:
 
     def __len__(self) -> int:
         return len(self._all)
+
+    def has(self, span_id: bytes | None) -> bool:
+        """Return whether the run has a span with this id."""
+        return span_id in self._ids
 
     def after(self, last: SpanOrder | None, record_id: UUID | None) -> Sequence[SpanOrder]:
         """Return the spans behind `last`, or all; of a record only, unless that is None.
@@ -91,8 +98,9 @@ class KnownPlaces:
         if known is not None:
             return known
         spans = await reader.read_spans(root_plan_id)
+        logs = await reader.read_logs(root_plan_id) if spans else []
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-        placed = await asyncio.to_thread(PlacedSpans, spans, rows)
+        placed = await asyncio.to_thread(PlacedSpans, spans, logs, rows)
         if is_complete and len(placed) < self._kept.maxsize:
             self._kept[state] = placed
         return placed

@@ -17,6 +17,7 @@ from pydantic import field_validator
 from tracer.lineage.nodes import PAYLOAD_FIELDS, Row
 from tracer.lineage.tree import Payloads, Revision, TreeRows
 from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
 from tracer.records.leases import Lease
@@ -35,7 +36,7 @@ from tracer.text import preview
 
 @dataclass(frozen=True)
 class Refusal:
-    """An event or span that was not stored, and why."""
+    """An event, span or log record that was not stored, and why."""
 
     index: int
     """Its place among those that were written, from 0."""
@@ -47,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """What became of the events or spans that were written."""
+    """What became of the events, spans or log records that were written."""
 
     stored: int
     refused: list[Refusal] = field(default_factory=list)
@@ -68,7 +69,7 @@ class Erasure:
     records: int = 0
     """Plans, steps, rounds and tool calls."""
     spans: int = 0
-    """OpenTelemetry spans as they came."""
+    """OpenTelemetry spans and log records as they came."""
     left: int = 0
     """What is still there of these runs wherever there may be something: 0."""
     unprojected: list[UUID] = field(default_factory=list)
@@ -85,7 +86,7 @@ class Erasure:
 
 
 class TraceWriter(Protocol):
-    """The one door for events and spans."""
+    """The one door for events, spans and log records."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
         """Store `events`; when this returns, those not refused survive the death of anything.
@@ -100,18 +101,18 @@ class TraceWriter(Protocol):
         """
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store OpenTelemetry spans. Their runs' records follow with the next projection.
+        """Store OpenTelemetry spans and log records. The next projection makes records of them.
 
         As durable, order-free and idempotent as `write`. Of two versions of a span readers see the
-        ended one, then the later end, then the greater bytes. The records of a run that arrived as
-        spans are the projection of all of them (`SpanProjection`). Spans of a run that arrived as
-        events are stored and never projected.
+        ended one, then the later end, then the greater bytes. Equal log records are one. The
+        records of a run that arrived this way are the projection of all of it (`SpanProjection`).
+        Spans and log records of a run that arrived as events are stored and never projected.
 
         Args:
-            traces: The spans, grouped by trace.
+            traces: The spans and log records, grouped by trace.
 
         Returns:
-            Counts and places of single spans, in the order of `traces`. Spans of deleted runs are
+            Counts and places of single items, in the order of `traces`. Spans of deleted runs are
             rejected (`run_deleted`), and spans of a run that has reached `MAX_RUN_BYTES`
             (`run_too_large`).
 
@@ -331,6 +332,8 @@ class WholeRun:
     """All records below the run whole, by kind, in the order of their ids."""
     spans: Sequence[Span]
     """The spans kept under it, by (start, span id)."""
+    logs: Sequence[LogRecord] = ()
+    """The log records kept under it, by time."""
 
 
 class TraceReader(Protocol):
@@ -443,6 +446,15 @@ class TraceReader(Protocol):
         Args:
             root_plan_id: The run.
             span_ids: Which of them; None: all.
+
+        Raises:
+            RecordNotFound: There is no such run, or it was deleted.
+        """
+
+    async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
+        """Return the OpenTelemetry log records of a run, by time.
+
+        They are those kept under it, and those of its sessions that name no trace.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.

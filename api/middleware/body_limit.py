@@ -17,7 +17,7 @@ from tracer.errors import TooLarge
 MAX_BYTES = 4 * 2**20
 """The largest body in bytes, as sent."""
 
-EXEMPT = frozenset({"/api/events", "/v1/traces"})
+EXEMPT = frozenset({"/api/events", "/v1/traces", "/v1/logs", "/v1/metrics"})
 """Paths with larger limits, which count decompressed bytes (`api.http.request_bodies`)."""
 
 _TOO_LARGE = TooLarge(f"A body may have {MAX_BYTES} bytes here.")

@@ -57,17 +57,22 @@ class Metrics:
         )
         self.stored = counter(
             "tracer_ingest_stored",
-            "Events and spans that clients sent and that were committed.",
+            "Events, spans and log records that clients sent and that were committed.",
             ["way"],
         )
         self.refused = counter(
             "tracer_ingest_refused",
-            "Events and spans that clients sent and that were refused, by code.",
+            "Events, spans and log records that clients sent and that were refused, by code.",
             ["way", "code"],
         )
+        self.dropped = counter(
+            "tracer_ingest_dropped",
+            "Metric data points that clients sent. They are not stored.",
+        )
+        self._has_dropped = False
         self.commit_seconds = histogram(
             "tracer_commit_duration_seconds",
-            "How long it took to write a group of events or spans, commit included.",
+            "How long it took to write a group of events, or of spans and log records.",
             ["written"],
         )
         self.committed = counter(
@@ -105,13 +110,19 @@ class Metrics:
         """Count what became of what a client sent.
 
         Args:
-            way: `events` or `spans`.
+            way: `events`, `spans` or `logs`.
             stored: How many were committed.
             refused: Those that were not.
         """
         self._stored_by(way).inc(stored)
         for each in refused:
             self.refused.labels(way, each.code).inc()
+
+    def note_dropped(self, count: int) -> bool:
+        """Count data points of metrics, and return whether they are the first ones."""
+        self.dropped.inc(count)
+        is_first, self._has_dropped = not self._has_dropped, True
+        return is_first
 
     def note_commit(self, written: str, seconds: float, items: int) -> None:
         """Count a batch of writes; see `tracer.storage.postgres.writer.OnCommit`."""

@@ -13,10 +13,13 @@ from api.dependencies import Fresh, Places, Reader, Reading
 from api.http.parameters import CursorText, PageSize, RootPlanId
 from api.http.problems import documented
 from api.placed_spans import PlacedSpans, SpanOrder
-from api.schemas import PageSchema
-from api.spans.schemas import SpanSchema
+from api.spans.schemas import LogSchema, SpanPage, SpanSchema
 from tracer.errors import BadCursor
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import SPAN_ID_BYTES, Span
+
+MAX_LOGS = 1000
+"""The most log records in one answer."""
 
 router = APIRouter(prefix="/api/runs", tags=["runs"])
 
@@ -33,23 +36,44 @@ async def list_spans(
     ] = None,
     limit: PageSize = 50,
     cursor: CursorText = None,
-) -> PageSchema[SpanSchema]:
+) -> SpanPage:
     """List the OpenTelemetry spans kept under a run, by their start.
 
     An agent's own span counts for its step and for its plan. A run that came as events has spans
     where its tools' servers sent some.
+
+    The log records of these spans are beside them, in `logs`.
     """
     last = None if cursor is None else _place_in_list(cursor)
     placed = await places.of_run(reader, caller.project_id, root_plan_id, fresh)
     found = placed.after(last, record_id)
     page = found[:limit]
     spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
-    items = await asyncio.to_thread(_items, spans, placed)
-    return PageSchema(items=items, next_cursor=_cursor(page[-1]) if len(found) > limit else None)
+    logs = await reader.read_logs(root_plan_id)
+    is_whole = last is None and record_id is None
+    next_cursor = _cursor(page[-1]) if len(found) > limit else None
+    return await asyncio.to_thread(_page, spans, logs, placed, next_cursor, is_whole)
 
 
-def _items(spans: list[Span], placed: PlacedSpans) -> list[SpanSchema]:
-    return [SpanSchema.of(span, placed.places.get(span.span_id)) for span in spans]
+def _page(
+    spans: list[Span],
+    logs: list[LogRecord],
+    placed: PlacedSpans,
+    next_cursor: str | None,
+    with_others: bool,
+) -> SpanPage:
+    shown = {span.span_id for span in spans}
+    of_page = [
+        record
+        for record in logs
+        if record.span_id in shown or (with_others and not placed.has(record.span_id))
+    ]
+    return SpanPage(
+        items=[SpanSchema.of(span, placed.places.get(span.span_id)) for span in spans],
+        next_cursor=next_cursor,
+        logs=[LogSchema.of(record) for record in of_page[:MAX_LOGS]],
+        logs_left_out=max(0, len(of_page) - MAX_LOGS),
+    )
 
 
 def _cursor(last: SpanOrder) -> str:

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from api.schemas import STEP_ID, read_config
+from api.schemas import STEP_ID, PageSchema, read_config
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import moment, stored
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.embedded_records import RecordPlace
@@ -139,6 +140,57 @@ class SpanSchema(BaseModel):
             scope_version=_text(span.scope_version),
             record=None if place is None else SpanRecord(kind=place[0], id=place[1]),
         )
+
+
+class LogSchema(BaseModel):
+    """A log record as it came. Text is in stored form."""
+
+    model_config = read_config(
+        spanId="eee19b7ec3c1b174",
+        at="2026-11-21T22:21:52.462812Z",
+        timeUnixNano="1795299712462812345",
+        name="user_prompt",
+        body=None,
+        attributes={"prompt": "Check the vital signs of bed 3."},
+        resource={"service.name": "ward"},
+        scope="com.anthropic.claude_code.events",
+    )
+
+    span_id: str | None
+    """The span that it belongs to; null if it names none."""
+    at: datetime | None
+    """When it happened, else when it was observed, to the microsecond; null for a time of zero."""
+    time_unix_nano: str
+    name: str
+    """The name of the event: the attribute `event.name`, else the field, else a body of text."""
+    body: Any
+    attributes: AttributesJson
+    resource: AttributesJson
+    scope: str
+
+    @classmethod
+    def of(cls, record: LogRecord) -> LogSchema:
+        """Return what is shown of a log record."""
+        return cls(
+            span_id=None if record.span_id is None else record.span_id.hex(),
+            at=moment(record.time),
+            time_unix_nano=str(record.time),
+            name=_text(record.name),
+            body=_value(record.body),
+            attributes=_json(record.attributes),
+            resource=_json(record.resource),
+            scope=_text(record.scope),
+        )
+
+
+class SpanPage(PageSchema[SpanSchema]):
+    """A page of spans, with their log records."""
+
+    logs: list[LogSchema]
+    """The log records of the spans on this page, by time. On the first page of a run, also those
+    that name no span that is there. At most 1,000."""
+    logs_left_out: int
+    """How many more there are."""
 
 
 def _text(text: str) -> str:

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from api.app import create_app
 from api.openapi import openapi_document
-from tests.otel.made_traces import body_of, made, spans_from
+from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import SampleRun, sample_run
 from tracer.assembly import Parts
@@ -101,6 +101,14 @@ class Project:
                 (b"\n".join(map(event_json, self.run.events)), "application/x-ndjson")
             ],
             "record_traces": [(body_of(made(1, "a tool", CALL)), json)],
+            "record_logs": [
+                (
+                    b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"traceId":"%s"}]}]}]}'
+                    % TRACE_ID.encode(),
+                    json,
+                )
+            ],
+            "drop_metrics": [(b"{}", json)],
             "start_run": [(b'{"request":"Measure"}', json)],
             "chat": [(b'{"message":"Measure"}', json)],
             "sign_in": [(b'{"key":"tracer_nobody"}', json)],

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from api.http.request_bodies import MAX_BYTES as MAX_EVENT_BYTES
-from api.traces.routes import MAX_BYTES
+from api.otlp.routes import MAX_BYTES
 from tests.api.conftest import Api
 from tests.otel.captured import NAMES, bodies, spans_of
 from tests.otel.made_traces import TRACE_ID, made

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from api.traces.routes import MAX_BYTES
+from api.otlp.routes import MAX_BYTES
 from tests.api.conftest import Api, client_of, parts_without_database
 from tests.otel.captured import NAMES, bodies, spans_of
 from tracer.otel.otlp.encode import encode_json, encode_protobuf

@@ -24,7 +24,7 @@ from tests.contract.stores import (
 )
 from tracer.storage.postgres.connection.pool import open_pool
 
-WRITE_SPANS = {"test_changes", "test_deletion", "test_spans"}
+WRITE_SPANS = {"test_changes", "test_deletion", "test_logs", "test_spans"}
 """The modules whose tests write spans and use `new_store`."""
 
 

@@ -28,7 +28,8 @@ from tests.contract.transfers import (
     postgres_restorables,
 )
 from tests.otel.captured import NAMES, spans_of
-from tests.otel.made_traces import made, spans_from
+from tests.otel.made_logs import logs_as_traces, made_log
+from tests.otel.made_traces import agent, made, spans_from
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
 from tracer.errors import RecordNotFound
@@ -134,6 +135,23 @@ async def test_importing_an_exported_capture_restores_it_byte_for_byte(
         assert imported.reasons == [], name
         assert await exports_of(there, wanted) == files, name
         assert await all_records(there) == await all_records(here), name
+
+
+@pytest.mark.parametrize("wanted", Format)
+async def test_importing_an_export_restores_log_records(
+    new_store: NewRestorable, wanted: Format
+) -> None:
+    here, there = new_store(), new_store()
+    await here.record_spans(spans_from(agent(1, "planner")))
+    await here.writer.write_spans(logs_as_traces(made_log("a", 2, span_id=1), made_log("b\0", 1)))
+    files = await exports_of(here, wanted)
+
+    imported = await import_into(there.writer, *files.values())
+
+    assert (imported.reasons, imported.spans) == ([], 3)
+    assert await exports_of(there, wanted) == files
+    [run] = files
+    assert [each.name for each in await there.reader.read_logs(run)] == ["b\0", "a"]
 
 
 @settings(max_examples=scaled(40))

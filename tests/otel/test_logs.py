@@ -1,23 +1,207 @@
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+"""Log requests are decoded as trace requests are, and stored beside spans."""
 
-from tests.otel.made_traces import TRACE_ID, agent, spans_from
-from tracer.otel.otlp.blocks import spans_of, traces_of
-from tracer.otel.otlp.decode_logs import decode_logs_protobuf
-from tracer.otel.otlp.logs import logs_of
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from tests.otel.made_logs import logs_as_traces, made_log, request_with
+from tests.otel.made_traces import TRACE_ID, agent, made, spans_from
+from tracer.errors import TooLarge
+from tracer.otel.dialects import session_of
+from tracer.otel.otlp.blocks import single_spans, spans_of, traces_of, unpack_block
+from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.encode import encode_protobuf, json_parts
+from tracer.otel.otlp.logs import LogRecord, logs_of, session_run_id
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.repacking import blocks_with, merge_messages
+from tracer.otel.otlp.request_items import Decoded, UndecodableTraces
+from tracer.otel.projection.project import project_run
+
+OTHER = "1af7651916cd43dd8448eb211c80319c"
+NO_TRACE = "00" * 16
+
+
+def json_of(request: ExportLogsServiceRequest) -> bytes:
+    """Return a request as OTLP/JSON."""
+    records = [
+        record
+        for resource_logs in request.resource_logs
+        for scope_logs in resource_logs.scope_logs
+        for record in scope_logs.log_records
+    ]
+    said = json_format.MessageToDict(request)
+    ids = iter(records)
+    for resource_logs in said["resourceLogs"]:
+        for scope_logs in resource_logs["scopeLogs"]:
+            for fields in scope_logs["logRecords"]:
+                record = next(ids)
+                fields |= {"traceId": record.trace_id.hex(), "spanId": record.span_id.hex()}
+    return json.dumps(said).encode()
+
+
+def records_in(decoded: Decoded) -> list[LogRecord]:
+    return logs_of(trace.message for trace in decoded.traces)
 
 
 def test_stored_messages_hold_spans_and_log_records() -> None:
     sent = spans_from(agent(1, "planner"))
-    body = ExportLogsServiceRequest()
-    scope_logs = body.resource_logs.add().scope_logs.add()
-    scope_logs.scope.name = "planner"
-    record = scope_logs.log_records.add(
-        trace_id=bytes.fromhex(TRACE_ID), span_id=sent[0].span_id, observed_time_unix_nano=5
-    )
-    record.attributes.append(KeyValue(key="event.name", value=AnyValue(string_value="asked")))
-    [logs] = decode_logs_protobuf(body.SerializeToString()).traces
+    [logs] = logs_as_traces(made_log("asked", 5, span_id=1))
     [spans] = traces_of(sent)
     [found] = logs_of([spans.message + logs.message, logs.message])
-    assert (found.name, found.time, found.scope) == ("asked", 5, "planner")
+    assert (found.name, found.time, found.scope) == ("asked", 5 * 10**9, "planner")
     assert spans_of([spans.message + logs.message]) == sent
+
+
+def test_both_encodings_give_the_same_records() -> None:
+    request = request_with(
+        made_log("asked", 1, span_id=1, body="Hi \0", prompt="a"),
+        made_log("answered", 2, trace_id=OTHER),
+    )
+    protobuf = decode_logs_protobuf(request.SerializeToString())
+    assert [trace.trace_id.hex() for trace in protobuf.traces] == [TRACE_ID, OTHER]
+    assert protobuf.places == [0, 1]
+    assert decode_logs_json(json_of(request)) == protobuf.__class__(
+        size=decode_logs_json(json_of(request)).size,
+        count=2,
+        traces=protobuf.traces,
+        places=[0, 1],
+    )
+
+
+@pytest.mark.parametrize("decode", ["protobuf", "json"])
+def test_records_that_cannot_be_stored_are_rejected_alone(decode: str) -> None:
+    late = made_log("late", 1)
+    late.time_unix_nano = 2**63
+    odd = made_log("odd", 1)
+    odd.span_id = b"123"
+    request = request_with(
+        made_log("fine", 1), late, made_log("no trace", 1, trace_id=NO_TRACE), odd, made_log("also")
+    )
+    decoded = (
+        decode_logs_protobuf(request.SerializeToString())
+        if decode == "protobuf"
+        else decode_logs_json(json_of(request))
+    )
+    assert [(each.index, each.reason) for each in decoded.refused] == [
+        (1, "Its times must lie before the year 2262."),
+        (2, "Its trace id must be 16 bytes that are not all zero."),
+        (3, "Its span id must be 8 bytes."),
+    ]
+    assert {record.name for record in records_in(decoded)} == {"fine", "also"}
+    assert decoded.places == [0, 4]
+
+
+def test_a_malformed_record_costs_no_other() -> None:
+    malformed = bytes_field(5, b"\xff\xff")
+    scope_logs = bytes_field(2, made_log("fine").SerializeToString()) + bytes_field(2, malformed)
+    body = bytes_field(1, bytes_field(2, scope_logs))
+
+    decoded = decode_logs_protobuf(body)
+
+    assert [record.name for record in records_in(decoded)] == ["fine"]
+    assert [each.index for each in decoded.refused] == [1]
+
+    records: list[object] = [{"traceId": "xyz"}, 7, {"traceId": TRACE_ID, "eventName": "fine"}]
+    said = {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}
+    decoded = decode_logs_json(json.dumps(said).encode())
+    assert [record.name for record in records_in(decoded)] == ["fine"]
+    assert [each.index for each in decoded.refused] == [0, 1]
+
+
+def test_deep_values_and_lone_surrogates_cost_no_other_record() -> None:
+    deep = '{"arrayValue":{"values":[' * 60 + "{}" + "]}}" * 60
+    body = (
+        '{"resourceLogs":[{"scopeLogs":[{"logRecords":['
+        f'{{"traceId":"{TRACE_ID}","body":{deep}}},'
+        f'{{"traceId":"{TRACE_ID}","body":{{"stringValue":"a\\ud800b"}}}}]}}]}}]}}'
+    )
+    decoded = decode_logs_json(body.encode())
+    assert [each.index for each in decoded.refused] == [0]
+    assert len(records_in(decoded)) == 1
+
+
+def test_requests_of_another_shape_are_undecodable() -> None:
+    for body in (b"[]", b"7", b'{"resourceLogs": 7}', b'{"resourceLogs": [7]}', b"{"):
+        with pytest.raises(UndecodableTraces):
+            decode_logs_json(body)
+    with pytest.raises(UndecodableTraces):
+        decode_logs_protobuf(b"\x0f\xff")
+
+
+@pytest.mark.parametrize("decode", [decode_logs_protobuf, decode_logs_json])
+def test_memory_of_log_requests_is_bounded(decode: Callable[[bytes, int], Decoded]) -> None:
+    request = request_with(*[made_log("x", 1)] * 1000)
+    request.resource_logs[0].resource.attributes.add(key="k").value.string_value = "x" * 10_000
+    is_json = decode is decode_logs_json
+    body = json_of(request) if is_json else request.SerializeToString()
+    assert decode(body, 2**26).count == 1000
+    with pytest.raises(TooLarge):
+        decode(body, 2**20)
+
+
+def test_records_without_a_trace_go_to_the_run_of_their_session() -> None:
+    request = request_with(
+        made_log("codex.sse_event", 1, trace_id=NO_TRACE, conversation__id="c-1"),
+        made_log("codex.sse_event", 2, conversation__id="c-1"),
+        made_log("codex.sse_event", 3, trace_id=NO_TRACE),
+        scope="codex_otel.log_only",
+    )
+    for decoded in (
+        decode_logs_protobuf(request.SerializeToString(), session_of=session_of),
+        decode_logs_json(json_of(request), session_of=session_of),
+    ):
+        run_ids = [trace.trace_id for trace in decoded.traces]
+        assert run_ids == [session_run_id("c-1"), bytes.fromhex(TRACE_ID)]
+        assert [each.index for each in decoded.refused] == [2]
+    assert len(decode_logs_protobuf(request.SerializeToString()).refused) == 2
+
+
+def test_the_run_of_a_session_has_no_records() -> None:
+    logs = logs_as_traces(
+        made_log("codex.sse_event", 1, trace_id=NO_TRACE, conversation__id="c-1"),
+        scope="codex_otel",
+    )
+    run = project_run([trace.message for trace in logs])
+    assert run.root_plan_id == session_run_id("c-1")
+    assert not any(run.rows.values())
+
+
+def test_log_records_in_a_trace_request_are_not_stored() -> None:
+    [logs] = logs_as_traces(made_log("smuggled", 1))
+    body = encode_protobuf(spans_from(made(1, "a span")))
+    [trace] = decode_protobuf(body + logs.message).traces
+    assert logs_of([trace.message]) == []
+    assert len(spans_of([trace.message])) == 1
+
+
+def test_repacking_keeps_each_item_once_in_any_order() -> None:
+    [spans] = traces_of(spans_from(agent(1, "planner"), made(2, "x", parent=1)))
+    [logs] = logs_as_traces(*(made_log(f"e{n}", n, span_id=1) for n in range(9)))
+    alone = [each.message for each in (*single_spans(spans), *single_spans(logs))]
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    packed = set()
+    for seed in range(5):
+        mixed = random.Random(seed).sample([*alone, *alone], 2 * len(alone))
+        arrived = [(message, now + timedelta(0, n)) for n, message in enumerate(mixed)]
+        blocks = list(blocks_with(merge_messages(arrived), 400))
+        assert sum(block.spans for block in blocks) == 11
+        packed.add(tuple(block.body for block in blocks))
+    assert len(packed) == 1
+    messages = [unpack_block(body) for body in packed.pop()]
+    assert spans_of(messages) == spans_of(alone)
+    assert logs_of(messages) == logs_of(alone)
+
+
+def test_exported_documents_are_standard_json() -> None:
+    [trace] = logs_as_traces(made_log("asked", 1, span_id=1))
+    document = json.loads(b"".join(json_parts([], logs_of([trace.message]))))
+    [record] = document["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    assert (record["traceId"], record["spanId"]) == (TRACE_ID, "0000000000000001")

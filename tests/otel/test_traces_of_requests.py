@@ -18,7 +18,7 @@ from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.protobuf import bytes_field
-from tracer.otel.otlp.request_spans import Decoded
+from tracer.otel.otlp.request_items import Decoded
 
 TRACE_IDS = [b"a trace 16 bytes", b"other, 16 bytes.", bytes(15) + b"\1"]
 INVALID_TRACE_IDS = [b"", bytes(16), b"too short"]

@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 import pytest
 
-from api.traces.otlp import ENCODINGS
+from api.otlp.encodings import TRACES, Encoding
 from tests.otel.decoded import spans_in
 from tests.otel.made_traces import made, spans_from
 from tests.tools.http_servers import Received, http_server, reply
@@ -42,7 +42,7 @@ def rejecting(rejection: Rejection) -> Callable[[Received], bytes]:
     """Return a server that rejects some spans, and answers as the real one does."""
 
     def answer(request: Received) -> bytes:
-        encoding = ENCODINGS[request.headers["content-type"]]
+        encoding = Encoding.of(request.headers["content-type"], TRACES)
         decoded = encoding.decode(body_of_request(request), 2**26)
         refused = [
             Refusal(place, code, f"This span is {code}.")
@@ -133,7 +133,7 @@ async def test_a_trace_that_is_too_large_is_sent_in_parts() -> None:
 
 async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
     def answer(request: Received) -> bytes:
-        encoding = ENCODINGS[request.headers["content-type"]]
+        encoding = Encoding.of(request.headers["content-type"], TRACES)
         if body_of_request(request).count(b"a span") > 4:
             failure = encoding.failure(HTTPStatus.UNPROCESSABLE_ENTITY, "Too many secrets.")
             return reply(422, bytes(failure.body), content_type=encoding.media_type)
@@ -145,7 +145,7 @@ async def test_a_trace_with_too_many_secrets_is_sent_in_parts() -> None:
 
 async def test_a_rejection_without_reasons_keeps_the_spans() -> None:
     def answer(request: Received) -> bytes:
-        encoding = ENCODINGS[request.headers["content-type"]]
+        encoding = Encoding.of(request.headers["content-type"], TRACES)
         content = b"\x0a\x04\x08\x01\x12\x00"  # one rejected span and an empty message
         return reply(200, content, content_type=encoding.media_type)
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from uuid import UUID
 
 import orjson
 
 from tracer.otel.export.record_spans import spans_of_records
 from tracer.otel.otlp.encode import json_parts, protobuf_parts
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
 from tracer.records.record_json import record_json, run_json
@@ -20,6 +22,9 @@ from tracer.store import WholeRun
 
 SPAN = "span"
 """The `kind` of a line that is a span."""
+
+LOG = "log"
+"""The `kind` of a line that is a log record."""
 
 
 class Format(StrEnum):
@@ -58,6 +63,8 @@ def _lines(run: WholeRun) -> Iterator[bytes]:
             yield record_json(kind, record) + b"\n"
     for span in run.spans:
         yield _span_json(span) + b"\n"
+    for log_record in run.logs:
+        yield _log_json(run.run.root_plan_id, log_record) + b"\n"
 
 
 def _span_json(span: Span) -> bytes:
@@ -72,8 +79,18 @@ def _span_json(span: Span) -> bytes:
     )
 
 
+def _log_json(run_id: UUID, record: LogRecord) -> bytes:
+    return orjson.dumps(
+        {
+            "kind": LOG,
+            "rootPlanId": run_id,
+            "resourceLogs": base64.b64encode(record.sent).decode(),
+        }
+    )
+
+
 _FORMATS: dict[Format, Callable[[WholeRun], Iterator[bytes]]] = {
     Format.JSONL: _lines,
-    Format.OTLP: lambda run: protobuf_parts(exported_spans(run)),
-    Format.OTLP_JSON: lambda run: json_parts(exported_spans(run)),
+    Format.OTLP: lambda run: protobuf_parts(exported_spans(run), run.logs),
+    Format.OTLP_JSON: lambda run: json_parts(exported_spans(run), run.logs),
 }

@@ -11,18 +11,22 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, BinaryIO
 
 from tracer.errors import BadRequest
+from tracer.otel.dialects import session_of
 from tracer.otel.otlp.blocks import TraceSpans, single_spans
 from tracer.otel.otlp.decode_json import decode_json, load_json
+from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.logs import LOGS_FIELD
 from tracer.otel.otlp.protobuf import Malformed, bytes_field, streamed_fields
-from tracer.otel.otlp.request_spans import Decoded
+from tracer.otel.otlp.request_items import Decoded
 from tracer.records.record_json import ExportedRecord, read_record
-from tracer.transfer.exporting import SPAN
+from tracer.transfer.exporting import LOG, SPAN
 
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -32,7 +36,8 @@ MAX_SPANS_BYTES = 2**26
 """The largest message that is yielded whole: blocks have a limit (`tracer.otel.otlp.blocks`)."""
 
 _IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
-_IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?[sS]pans"|$)')
+_IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?([sS]pans|[lL]ogs)"|$)')
+_HAS_LOGS = re.compile(rb'"resource_?[lL]ogs"')
 
 UNKNOWN = "It is neither JSON lines of an export nor OTLP."
 
@@ -110,7 +115,7 @@ def _of_lines(stream: BinaryIO, is_document: bool) -> Iterator[Piece]:
             sent = load_json(line)
         except BadRequest:
             if is_document:
-                yield from _of_request(line + stream.read(), decode_json, "the file")
+                yield from _of_document(line + stream.read(), "the file")
                 return
             yield _fault(f"line {number}", "It is not JSON, or nests too deep.", len(line))
         else:
@@ -120,18 +125,19 @@ def _of_lines(stream: BinaryIO, is_document: bool) -> Iterator[Piece]:
 
 def _of_line(place: str, line: bytes, sent: Any) -> Iterator[Piece]:
     fields = sent if isinstance(sent, dict) else {}
-    if fields.get("kind") == SPAN:
+    if fields.get("kind") in _ITEMS:
+        name, item, decode = _ITEMS[fields["kind"]]
         try:
-            body = base64.b64decode(fields.get("resourceSpans") or b"", validate=True)
-            decoded = decode_protobuf(bytes_field(1, body))
+            body = base64.b64decode(fields.get(name) or b"", validate=True)
+            decoded = decode(bytes_field(1, body))
         except (TypeError, ValueError, BadRequest):
             decoded = Decoded()
         if decoded.count == 1:
             yield from _of_decoded(decoded, len(line), place)
         else:
-            yield _fault(place, "resourceSpans: give one span's bytes as base64.", len(line))
-    elif "kind" not in fields and ("resourceSpans" in fields or "resource_spans" in fields):
-        yield from _of_request(line, decode_json, place)
+            yield _fault(place, f"{name}: give one {item}'s bytes as base64.", len(line))
+    elif "kind" not in fields and not _OTLP_NAMES.isdisjoint(fields):
+        yield from _of_document(line, place)
     else:
         try:
             yield Piece(place, len(line), read_record(sent))
@@ -140,16 +146,38 @@ def _of_line(place: str, line: bytes, sent: Any) -> Iterator[Piece]:
 
 
 def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
-    """Yield the spans of a request, or of several in a row, one `ResourceSpans` after the other."""
+    """Yield what a request or an export contains, or several in a row, one resource at a time."""
     at = 0
     try:
         for number, content in streamed_fields(stream):
             at += 1
-            if number == 1:
-                yield from _of_request(bytes_field(1, content), decode_protobuf, f"part {at}")
+            if (decode := _DECODERS.get(number)) is not None:
+                yield from _of_request(bytes_field(1, content), decode, f"part {at}")
     except Malformed:
         why = "The file ends in the middle of it." if at else UNKNOWN
         yield _fault(f"part {at + 1}", why)
+
+
+_DECODERS: Mapping[int, Callable[[bytes], Decoded]] = {
+    1: decode_protobuf,
+    LOGS_FIELD: partial(decode_logs_protobuf, session_of=session_of),
+}
+"""What reads the resources in each field of a stored message."""
+
+_ITEMS = {
+    SPAN: ("resourceSpans", "span", decode_protobuf),
+    LOG: ("resourceLogs", "log record", _DECODERS[LOGS_FIELD]),
+}
+"""Where a line of each kind holds its item, the item in words, and what reads it."""
+
+_OTLP_NAMES = frozenset({"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"})
+
+
+def _of_document(document: bytes, place: str) -> Iterator[Piece]:
+    """Yield the spans and the log records of an OTLP/JSON document."""
+    yield from _of_request(document, decode_json, place)
+    if _HAS_LOGS.search(document):
+        yield from _of_request(document, partial(decode_logs_json, session_of=session_of), place)
 
 
 def _of_request(request: bytes, decode: Callable[[bytes], Decoded], place: str) -> Iterator[Piece]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,14 @@ from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
+from tracer.otel.otlp.request_items import Decoded
 
 CAPTURES = Path(__file__).parent / "captures"
 
 Message = tuple[bytes, bytes]
 """A trace id, and spans or log records of that trace as a stored message."""
 
-_DECODERS = {
+_DECODERS: dict[tuple[str, bool], Callable[[bytes], Decoded]] = {
     ("traces", False): decode_protobuf,
     ("traces", True): decode_json,
     ("logs", False): decode_logs_protobuf,

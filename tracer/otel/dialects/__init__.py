@@ -28,6 +28,20 @@ _COMPLETE_RUN: Mapping[str, CompleteRun] = {}
 """The dialects that read a run as a whole, by the beginning of the names of their scopes."""
 
 
+_SESSION_ATTRIBUTES: Mapping[str, str] = {"codex_otel": "conversation.id"}
+"""The attribute that names the session of a log record, by the beginning of the scope's name. Only
+for emitters whose log records may lack a trace id."""
+
+
+def session_of(record: LogRecord) -> str | None:
+    """Return the session that a log record names; None if it names none."""
+    for beginning, attribute in _SESSION_ATTRIBUTES.items():
+        if record.scope.startswith(beginning):
+            session = record.attributes.get(attribute)
+            return session if isinstance(session, str) and session else None
+    return None
+
+
 def reads_parent(span: ReadableSpan) -> bool:
     """Return whether the parent may tell what a span is."""
     return openinference.reads_parent(span)

@@ -1,8 +1,9 @@
-"""Blocks: how the spans of a run are stored.
+"""Blocks: how the spans and log records of a run are stored.
 
-A block holds a header and one compressed OTLP `TracesData` message with spans of one trace, each
-with its resource and scope. The header is three fields in network byte order: the format version
-(1 byte), the codec (1 byte) and the size of the uncompressed message (8 bytes).
+A block holds a header and one compressed message (`tracer.otel.otlp.logs`) with spans and log
+records of one trace, each with its resource and scope. The header is three fields in network byte
+order: the format version (1 byte), the codec (1 byte) and the size of the uncompressed message
+(8 bytes).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracer.errors import TracerError
 from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.logs import encode_logs, logs_in
 from tracer.otel.otlp.protobuf_spans import Around, scopes_of, span_of
 from tracer.otel.otlp.spans import Span, merge_spans
 
@@ -41,13 +43,14 @@ class UnreadableBlock(TracerError):
 
 @dataclass(frozen=True, slots=True)
 class TraceSpans:
-    """The spans of one trace in one request, checked: what a store accepts."""
+    """The spans and log records of one trace in one request, checked: what a store accepts."""
 
     trace_id: bytes
+    """Of log records without a trace: the id of their session's run (`session_run_id`)."""
     message: bytes
-    """A serialized `TracesData` message with these spans only."""
+    """A stored message (`tracer.otel.otlp.logs`) with these only."""
     count: int
-    """The number of spans in it, at least one."""
+    """The number of spans and log records in it, at least one."""
 
 
 def pack_block(message: bytes, level: int = 1) -> bytes:
@@ -115,12 +118,12 @@ def sent_spans(message: bytes) -> Iterator[Span]:
 
 
 def single_spans(trace: TraceSpans) -> list[TraceSpans]:
-    """Return each span of a message by itself, in the order of the message."""
+    """Return each span of a message by itself, in its order, then each log record."""
     if trace.count == 1:
         return [trace]
-    return [
-        TraceSpans(trace.trace_id, encode_protobuf([span]), 1) for span in sent_spans(trace.message)
-    ]
+    messages = [encode_protobuf([span]) for span in sent_spans(trace.message)]
+    messages += [encode_logs([record]) for record in logs_in(TracesData.FromString(trace.message))]
+    return [TraceSpans(trace.trace_id, message, 1) for message in messages]
 
 
 def traces_of(spans: Iterable[Span]) -> Sequence[TraceSpans]:

@@ -1,4 +1,4 @@
-"""Decode OTLP request bodies in JSON. A span that cannot be stored is rejected by itself."""
+"""Decode OTLP request bodies in JSON. An item that cannot be stored is rejected by itself."""
 
 from __future__ import annotations
 
@@ -6,38 +6,36 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 from google.protobuf import json_format
 from google.protobuf.message import Error
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from pydantic.alias_generators import to_camel
 
 from tracer.otel.otlp.protobuf_spans import Around
-from tracer.otel.otlp.request_spans import (
+from tracer.otel.otlp.request_items import (
     ByTrace,
     Decoded,
     UndecodableTraces,
     accept,
     parse_around,
-    parse_span,
+    parse_item,
 )
+from tracer.otel.otlp.signals import LOGS, SPANS, Signal
 from tracer.text import most_json_values, storable, without_deep_values
 
 _VALUE_BYTES = 100
 """About what a value takes up in memory besides what it says: as JSON, and in a message."""
 
 _MAX_DEPTH = 256
-"""Deeper values are read as null, so that they cost no other span. They are never part of a valid
-span, whose values have at most 47 levels."""
+"""Deeper values are read as null, so that they cost no other item. They are never part of a valid
+item, whose values have at most 47 levels."""
 
 _MAX_DIGITS = 400
 """Longer integers are read as infinite: Python refuses to read them as integers."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-Message = TypeVar("Message", ResourceSpans, ScopeSpans)
 
 _NOT_OF_THAT_SHAPE = (
     *(json_format.Error, Error),
@@ -46,48 +44,50 @@ _NOT_OF_THAT_SHAPE = (
 """What making a message of JSON raises, and what serializing and parsing it does."""
 
 
-def decode_json(body: bytes, max_size: int | None = None) -> Decoded:
-    """Return the spans of an OTLP/JSON request: hex ids, 64-bit integers as text or numbers.
+def decode_json(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
+    """Return the items of an OTLP/JSON request: hex ids, 64-bit integers as text or numbers.
 
     Fields that are not known are ignored.
 
     Args:
         body: The request.
-        max_size: How much memory its spans may take, in bytes; None: any amount.
+        max_size: How much memory its items may take, in bytes; None: any amount.
+        signal: What it contains.
 
     Raises:
         UndecodableTraces: The body is not JSON, or not of that shape.
-        TooLarge: Its spans take more.
+        TooLarge: Its items take more.
     """
     decoded = Decoded(max_size)
     decoded.grow(_VALUE_BYTES * most_json_values(body))
-    by_trace = ByTrace()
-    for resource_spans in _objects(load_json(body, _MAX_DEPTH), "resourceSpans", "resource_spans"):
-        scopes = _objects(resource_spans, "scopeSpans", "scope_spans")
-        resource = _without_items(ResourceSpans(), resource_spans)
-        for scope_spans in scopes:
-            spans = _objects(scope_spans, "spans", "spans")
-            if not spans:
+    by_trace = ByTrace(signal)
+    for resource_items in _objects(load_json(body, _MAX_DEPTH), signal, signal.resources):
+        scopes = _objects(resource_items, signal, signal.scopes)
+        resource = _without_items(signal.resource_type(), resource_items)
+        for scope_items in scopes:
+            items = _objects(scope_items, signal, signal.items)
+            if not items:
                 continue
-            around = parse_around(decoded, resource, _without_items(ScopeSpans(), scope_spans))
+            scope = _without_items(signal.scope_type(), scope_items)
+            around = parse_around(decoded, signal, resource, scope)
             if around is None:
-                decoded.refuse_all(spans)
+                decoded.refuse_all(items)
             else:
-                by_trace.add(around, _accepted(decoded, around, spans))
+                by_trace.add(around, _accepted(decoded, signal, around, items))
     by_trace.move_to(decoded)
     return decoded
 
 
 def _accepted(
-    decoded: Decoded, around: Around, spans: list[dict[str, Any]]
+    decoded: Decoded, signal: Signal, around: Around, items: list[dict[str, Any]]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    for fields in spans:
+    for fields in items:
         try:
-            span = parse_span(_wire_span(fields).SerializeToString())
+            item = parse_item(signal, _wire_item(signal, fields).SerializeToString())
         except _NOT_OF_THAT_SHAPE:
-            decoded.refuse("It is not an OTLP span, or nests too deeply.")
+            decoded.refuse(f"It is not an OTLP {signal.item}, or nests too deeply.")
         else:
-            yield from accept(decoded, around, span)
+            yield from accept(decoded, signal, around, item)
 
 
 def load_json(body: bytes, max_depth: int | None = None) -> Any:
@@ -128,19 +128,23 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def _objects(parent: Any, name: str, other_name: str) -> list[dict[str, Any]]:
+def _objects(parent: Any, signal: Signal, name: str) -> list[dict[str, Any]]:
     if not isinstance(parent, dict):
-        raise UndecodableTraces("The body is no OTLP trace request: an object is missing in it.")
-    items = parent.get(name, parent.get(other_name))
+        raise UndecodableTraces(
+            f"The body is no OTLP {signal.name} request: an object is missing in it."
+        )
+    items = parent.get(to_camel(name), parent.get(name))
     if items is None:
         return []
     if not isinstance(items, list):
-        raise UndecodableTraces(f"The body is no OTLP trace request: {name!r} is no array.")
+        raise UndecodableTraces(
+            f"The body is no OTLP {signal.name} request: {to_camel(name)!r} is no array."
+        )
     return items
 
 
-def _without_items(message: Message, fields: dict[str, Any]) -> Message | None:
-    """Return `message` with all fields but its scopes or spans; None if they are malformed."""
+def _without_items(message: Any, fields: dict[str, Any]) -> Any:
+    """Return `message` with all fields but its scopes or items; None if they are malformed."""
     alone = {name: value for name, value in fields.items() if name not in _ITEMS}
     try:
         json_format.ParseDict(alone, message, ignore_unknown_fields=True)
@@ -149,23 +153,28 @@ def _without_items(message: Message, fields: dict[str, Any]) -> Message | None:
     return message
 
 
-_ITEMS = {"scopeSpans", "scope_spans", "spans"}
+_ITEMS = {
+    spelled
+    for signal in (SPANS, LOGS)
+    for name in (signal.scopes, signal.items)
+    for spelled in (name, to_camel(name))
+}
 _IDS = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 
 
-def _wire_span(span: Any) -> WireSpan:
+def _wire_item(signal: Signal, item: Any) -> Any:
     """Return the message; ids are hex in OTLP's JSON, where other bytes are base64."""
-    fields = _with_base64_ids(span)
-    if isinstance(fields.get("links"), list):
+    fields = _with_base64_ids(item)
+    if signal is SPANS and isinstance(fields.get("links"), list):
         fields["links"] = [_with_base64_ids(link) for link in fields["links"]]
-    message = WireSpan()
+    message = signal.item_type()
     json_format.ParseDict(fields, message, ignore_unknown_fields=True)
     return message
 
 
 def _with_base64_ids(fields: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
-        raise ValueError("A span and a link must be objects.")
+        raise ValueError("A span, a log record and a link must be objects.")
     return {
         key: base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS and value else value
         for key, value in fields.items()

@@ -1,146 +1,170 @@
-"""Decode OTLP request bodies in protobuf. A span that cannot be stored is rejected by itself."""
+"""Decode OTLP request bodies in protobuf. An item that cannot be stored is rejected by itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.protobuf import Malformed, bytes_field, bytes_fields, most_fields
-from tracer.otel.otlp.protobuf_spans import Around, scopes_of
-from tracer.otel.otlp.request_spans import (
+from tracer.otel.otlp.protobuf_spans import Around
+from tracer.otel.otlp.request_items import (
     ByTrace,
     Decoded,
     UndecodableTraces,
     accept,
     parse_around,
-    parse_span,
-    why_refused,
+    parse_item,
+    run_of_session,
 )
-
-Message = TypeVar("Message", ResourceSpans, ScopeSpans)
+from tracer.otel.otlp.signals import SPANS, Signal
 
 _FIELD_BYTES = 40
 """About how much memory a field takes, without its content."""
 
 
-def decode_protobuf(body: bytes, max_size: int | None = None) -> Decoded:
-    """Return the spans of an `ExportTraceServiceRequest`.
+def decode_protobuf(body: bytes, max_size: int | None = None, signal: Signal = SPANS) -> Decoded:
+    """Return the spans or log records of a serialized export request.
 
     If all spans are accepted and belong to one trace, its message is `body` itself.
 
     Args:
         body: The serialized request.
-        max_size: How much memory its spans may take, in bytes; None: any amount.
+        max_size: How much memory its items may take, in bytes; None: any amount.
+        signal: What it contains.
 
     Raises:
-        UndecodableTraces: The body is not such a message. A malformed span in it is rejected alone.
-        TooLarge: Its spans take more.
+        UndecodableTraces: The body is not such a message. A malformed item in it is rejected alone.
+        TooLarge: Its items take more.
     """
     decoded = Decoded(max_size)
     decoded.grow(_FIELD_BYTES * most_fields(body))
     try:
-        request = ExportTraceServiceRequest.FromString(body)
+        request = signal.request_type.FromString(body)
     except DecodeError:
-        return _decode_by_parts(body, decoded)
-    # A span is in memory twice: as bytes, and decoded.
+        return _decode_by_parts(body, decoded, signal)
+    # An item is in memory twice: as bytes, and decoded.
     decoded.grow(2 * len(body))
-    trace_ids = _check(request, decoded)
+    trace_ids = _check(request, decoded, signal)
     distinct = set(trace_ids)
-    if len(distinct) == 1 and not decoded.refused:
-        decoded.traces.append(TraceSpans(distinct.pop(), body, decoded.count))
+    # A field beside the resources must not be stored: stored messages have fields of their own.
+    if len(distinct) == 1 and not decoded.refused and not len(UnknownFieldSet(request)):
+        message = _stored_message(body, signal)
+        decoded.traces.append(TraceSpans(distinct.pop(), message, decoded.count))
         decoded.places += range(decoded.count)
     elif distinct:
-        _assemble(request, decoded, trace_ids)
+        _assemble(request, decoded, trace_ids, signal)
     return decoded
 
 
-def _check(request: ExportTraceServiceRequest, decoded: Decoded) -> list[bytes]:
-    """Check all spans of a request, and return the trace ids of those that are accepted."""
+def _scopes_of(request: Any, signal: Signal) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each scope that has items, with its resource and its items."""
+    for resource_items in getattr(request, signal.resources):
+        for scope_items in getattr(resource_items, signal.scopes):
+            if items := getattr(scope_items, signal.items):
+                yield resource_items, scope_items, items
+
+
+def _check(request: Any, decoded: Decoded, signal: Signal) -> list[bytes]:
+    """Check all items of a request, and return the trace ids of those that are accepted."""
     trace_ids: list[bytes] = []
-    for resource_spans, scope_spans in scopes_of(request):
+    why_refused = signal.why_refused
+    for resource_items, scope_items, items in _scopes_of(request, signal):
         accepted_before = len(trace_ids)
-        for span in scope_spans.spans:
-            trace_id = span.trace_id
-            reason = why_refused(span, trace_id)
+        around: Around | None = None
+        for item in items:
+            trace_id = item.trace_id
+            reason = why_refused(item, trace_id)
+            if reason is not None and signal.session_of is not None:
+                around = around or Around.of_messages(resource_items, scope_items)
+                session_run = run_of_session(signal, around, item, reason)
+                if session_run is not None:
+                    trace_id, reason = session_run, None
             if reason is None:
                 trace_ids.append(trace_id)
                 decoded.count += 1
             else:
                 decoded.refuse(reason)
         around_size = (
-            resource_spans.resource.ByteSize()
-            + scope_spans.scope.ByteSize()
-            + len(resource_spans.schema_url)
-            + len(scope_spans.schema_url)
+            resource_items.resource.ByteSize()
+            + scope_items.scope.ByteSize()
+            + len(resource_items.schema_url)
+            + len(scope_items.schema_url)
         )
         decoded.grow(around_size)
-        decoded.grow_by_spans(len(trace_ids) - accepted_before, around_size)
+        decoded.grow_by_items(len(trace_ids) - accepted_before, around_size)
     return trace_ids
 
 
-def _assemble(request: ExportTraceServiceRequest, decoded: Decoded, trace_ids: list[bytes]) -> None:
-    """Set the traces of a request, from the bytes of its accepted spans."""
-    by_trace = ByTrace()
+def _stored_message(body: bytes, signal: Signal) -> bytes:
+    if signal.stored_field == 1:
+        return body
+    return b"".join([bytes_field(signal.stored_field, part) for part in _parts(body, 1)])
+
+
+def _assemble(request: Any, decoded: Decoded, trace_ids: list[bytes], signal: Signal) -> None:
+    """Set the traces of a request, from the bytes of its accepted items."""
+    by_trace = ByTrace(signal)
     refused = {each.index for each in decoded.refused}
     accepted_ids = iter(trace_ids)
     place = 0
-    for resource_spans, scope_spans in scopes_of(request):
+    for resource_items, scope_items, items in _scopes_of(request, signal):
         accepted = []
-        for span in scope_spans.spans:
+        for item in items:
             if place not in refused:
-                content = span.SerializeToString(deterministic=True)
+                content = item.SerializeToString(deterministic=True)
                 accepted.append((place, next(accepted_ids), content))
             place += 1
         if accepted:
-            by_trace.add(Around.of_messages(resource_spans, scope_spans), accepted)
+            by_trace.add(Around.of_messages(resource_items, scope_items), accepted)
     by_trace.move_to(decoded)
 
 
-def _decode_by_parts(body: bytes, decoded: Decoded) -> Decoded:
-    """Decode a request in which something cannot be parsed, each of its spans by itself."""
-    by_trace = ByTrace()
+def _decode_by_parts(body: bytes, decoded: Decoded, signal: Signal) -> Decoded:
+    """Decode a request in which something cannot be parsed, each of its items by itself."""
+    by_trace = ByTrace(signal)
     try:
-        for resource_spans in _parts(body, 1):
-            resource = _without_items(ResourceSpans, resource_spans)
-            for scope_spans in _parts(resource_spans, 2):
-                spans = list(_parts(scope_spans, 2))
-                if not spans:
+        for resource_items in _parts(body, 1):
+            resource = _without_items(signal.resource_type, resource_items)
+            for scope_items in _parts(resource_items, 2):
+                items = list(_parts(scope_items, 2))
+                if not items:
                     continue
-                scope = _without_items(ScopeSpans, scope_spans)
-                around = parse_around(decoded, resource, scope)
+                scope = _without_items(signal.scope_type, scope_items)
+                around = parse_around(decoded, signal, resource, scope)
                 if around is None:
-                    decoded.refuse_all(spans)
+                    decoded.refuse_all(items)
                 else:
-                    by_trace.add(around, _accepted(decoded, around, spans))
+                    by_trace.add(around, _accepted(decoded, signal, around, items))
     except Malformed as error:
-        raise UndecodableTraces(f"The body is not an OTLP trace request: {error}") from error
+        raise UndecodableTraces(
+            f"The body is not an OTLP {signal.name} request: {error}"
+        ) from error
     by_trace.move_to(decoded)
     return decoded
 
 
 def _accepted(
-    decoded: Decoded, around: Around, spans: list[bytes]
+    decoded: Decoded, signal: Signal, around: Around, items: list[bytes]
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    for content in spans:
+    for content in items:
         try:
-            span = parse_span(content)
+            item = parse_item(signal, content)
         except DecodeError as error:
             decoded.refuse(_reason_of(error))
         else:
-            yield from accept(decoded, around, span)
+            yield from accept(decoded, signal, around, item)
 
 
 def _parts(message: bytes, number: int) -> Iterator[bytes]:
     return (content for each, content in bytes_fields(message) if each == number)
 
 
-def _without_items(kind: type[Message], message: bytes) -> Message | None:
-    """Return a message with all fields but its scopes or spans; None if they are malformed."""
+def _without_items(kind: Any, message: bytes) -> Any:
+    """Return a message with all fields but its scopes or items; None if they are malformed."""
     fields = [bytes_field(number, each) for number, each in bytes_fields(message) if number != 2]
     try:
         return kind.FromString(b"".join(fields))

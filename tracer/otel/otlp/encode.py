@@ -1,4 +1,4 @@
-"""Spans to OTLP again: exactly what came, whatever became of it here."""
+"""Spans and log records to OTLP again, exactly as they arrived."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import orjson
 from google.protobuf import json_format
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
+from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span
 
@@ -19,35 +21,45 @@ def encode_protobuf(spans: Iterable[Span]) -> bytes:
     return b"".join(protobuf_parts(spans))
 
 
-def protobuf_parts(spans: Iterable[Span]) -> Iterator[bytes]:
-    """Yield what `encode_protobuf` returns, a span at a time."""
-    return (bytes_field(1, span.body) for span in spans)
+def protobuf_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
+    """Yield spans, then log records, as a stored message (`tracer.otel.otlp.logs`), an item each.
+
+    Programs that read `TracesData` skip the log records.
+    """
+    yield from (bytes_field(1, span.body) for span in spans)
+    yield from (bytes_field(LOGS_FIELD, record.sent) for record in logs)
 
 
 def encode_json(spans: Iterable[Span]) -> bytes:
-    """Return the same as OTLP/JSON: hex ids, enums as numbers, 64-bit integers as text."""
+    """Return spans as OTLP/JSON: hex ids, enums as numbers, 64-bit integers as text."""
     return b"".join(json_parts(spans))
 
 
-def json_parts(spans: Iterable[Span]) -> Iterator[bytes]:
-    """Yield what `encode_json` returns, a span at a time."""
+def json_parts(spans: Iterable[Span], logs: Iterable[LogRecord] = ()) -> Iterator[bytes]:
+    """Yield one OTLP/JSON document with spans and log records, an item each.
+
+    Without log records it has no `resourceLogs`.
+    """
     before = b'{"resourceSpans":['
     for span in spans:
-        yield before + orjson.dumps(_json_of(span))
+        yield before + _json_of(ResourceSpans.FromString(span.body))
         before = b","
-    yield b"]}" if before == b"," else before + b"]}"
+    yield b"]" if before == b"," else before + b"]"
+    before = b',"resourceLogs":['
+    for record in logs:
+        yield before + _json_of(ResourceLogs.FromString(record.sent))
+        before = b","
+    yield b"]}" if before == b"," else b"}"
 
 
-def _json_of(span: Span) -> dict[str, Any]:
-    message: dict[str, Any] = json_format.MessageToDict(
-        ResourceSpans.FromString(span.body), use_integers_for_enums=True
-    )
-    for scope_spans in message["scopeSpans"]:
-        for each in scope_spans["spans"]:
+def _json_of(resource: ResourceSpans | ResourceLogs) -> bytes:
+    message: dict[str, Any] = json_format.MessageToDict(resource, use_integers_for_enums=True)
+    for scope_items in message.get("scopeSpans", message.get("scopeLogs", ())):
+        for each in scope_items.get("spans", scope_items.get("logRecords", ())):
             _hex_ids(each)
             for link in each.get("links", ()):
                 _hex_ids(link)
-    return message
+    return orjson.dumps(message)
 
 
 def _hex_ids(fields: dict[str, Any]) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
-from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.protobuf_spans import Around, attributes_of, value_of
-from tracer.otel.otlp.spans import Attributes
+from tracer.otel.otlp.spans import TRACE_ID_BYTES, Attributes
 
 LOGS_FIELD = 2
 """The field of a stored message that holds `ResourceLogs`."""
@@ -69,18 +70,30 @@ def logs_in(message: TracesData) -> Iterator[LogRecord]:
     Raises:
         google.protobuf.message.DecodeError: Its log records cannot be parsed.
     """
+    for resource_logs, scope_logs in scopes_of_logs(message):
+        around = Around.of_messages(resource_logs, scope_logs)
+        for record in scope_logs.log_records:
+            yield log_of(around, record)
+
+
+def scopes_of_logs(message: TracesData) -> Iterator[tuple[ResourceLogs, ScopeLogs]]:
+    """Yield each scope of a parsed stored message that has log records, with its resource.
+
+    Raises:
+        google.protobuf.message.DecodeError: The log records cannot be parsed.
+    """
     fields: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # stubs lack __iter__
     for field in fields:
         if field.field_number != LOGS_FIELD:
             continue
         resource_logs = ResourceLogs.FromString(field.data)
         for scope_logs in resource_logs.scope_logs:
-            around = Around.of_messages(resource_logs, scope_logs)
-            for record in scope_logs.log_records:
-                yield _log_of(around, record)
+            if scope_logs.log_records:
+                yield resource_logs, scope_logs
 
 
-def _log_of(around: Around, record: WireLogRecord) -> LogRecord:
+def log_of(around: Around, record: WireLogRecord) -> LogRecord:
+    """Return an OTLP log record as a value."""
     attributes = attributes_of(record.attributes)
     body = value_of(record.body) if record.HasField("body") else None
     named = attributes.get("event.name")
@@ -96,6 +109,12 @@ def _log_of(around: Around, record: WireLogRecord) -> LogRecord:
         around.scope,
         around.body(record.SerializeToString(deterministic=True)),
     )
+
+
+def session_run_id(session: str) -> bytes:
+    """Return the id of the run whose blocks hold the records of a session that name no trace."""
+    content = b"tracer session\0" + session.encode(errors="surrogatepass")
+    return blake2b(content, digest_size=TRACE_ID_BYTES).digest()
 
 
 def encode_logs(records: Iterable[LogRecord]) -> bytes:

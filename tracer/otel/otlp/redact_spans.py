@@ -1,4 +1,4 @@
-"""Redact the messages of spans: mask secrets, and shorten payloads by a project's policy."""
+"""Redact stored messages: mask secrets, and shorten payloads by a project's policy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 
 import orjson
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, TracesData
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from pydantic.alias_generators import to_camel
 
+from tracer.otel.otlp.logs import LOGS_FIELD, scopes_of_logs
 from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.protobuf_spans import Around, scopes_of
 from tracer.otel.otlp.span_fields import RECORD
@@ -24,7 +26,7 @@ from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(
     r"(?:^|[._])(?:messages?|inputs?|outputs?|prompts?|completions?|arguments|args|results?|contents?"
-    r"|response|request_data|return|stacktrace|value|instructions|events|input_data|params|body)$"
+    r"|response|tool_parameters|request_data|return|stacktrace|value|instructions|events|input_data|params|body)$"
 )
 """What the keys of attributes end with that hold payloads, in all dialects."""
 
@@ -35,12 +37,13 @@ lookaheads because such bytes may end where a number begins."""
 
 
 def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) -> bytes:
-    """Return a serialized `TracesData` message without secrets, with payloads by the policy.
+    """Return a stored message without secrets, with payloads by the policy.
 
     Returns:
         The message itself if it certainly holds no secret and the policy keeps payloads.
-        Otherwise a new message: each span, resource and scope is examined by itself. Those with a
-        secret lose the fields that OTLP does not define, because such fields cannot be masked.
+        Otherwise a new message: each span, log record, resource and scope is examined by itself.
+        Those with a secret lose the fields that OTLP does not define, because such fields cannot be
+        masked.
 
     Raises:
         google.protobuf.message.DecodeError: The message cannot be parsed.
@@ -48,11 +51,16 @@ def redact_spans(message: bytes, redaction: Redaction, policy: PayloadPolicy) ->
     changing = _Changing(redaction, policy)
     if policy is PayloadPolicy.KEEP and not _may_hold_secret(redaction, message):
         return message
+    data = TracesData.FromString(message)
     parts = []
-    for resource_spans, scope_spans in scopes_of(TracesData.FromString(message)):
+    for resource_spans, scope_spans in scopes_of(data):
         around = _redact_around(changing, Around.of_messages(resource_spans, scope_spans))
-        spans = [_redact_span(changing, span) for span in scope_spans.spans]
+        spans = [_redact_item(changing, span) for span in scope_spans.spans]
         parts.append(bytes_field(1, around.body(*spans)))
+    for resource_logs, scope_logs in scopes_of_logs(data):
+        around = _redact_around(changing, Around.of_messages(resource_logs, scope_logs))
+        records = [_redact_item(changing, record) for record in scope_logs.log_records]
+        parts.append(bytes_field(LOGS_FIELD, around.body(*records)))
     return b"".join(parts)
 
 
@@ -64,7 +72,7 @@ def _may_hold_secret(redaction: Redaction, message: bytes) -> bool:
 
 
 _MOST_NUMBERS = 1000
-"""Messages with more are examined span by span, which costs less than so many numbers."""
+"""Messages with more are examined item by item, which costs less than so many numbers."""
 
 
 def _long_numbers(message: bytes) -> Iterator[str]:
@@ -80,10 +88,10 @@ def _long_numbers(message: bytes) -> Iterator[str]:
 _DOUBLE = Struct("<d")
 
 
-def _redact_span(changing: _Changing, span: WireSpan) -> bytes:
-    content = span.SerializeToString(deterministic=True)
-    if changing.is_due(content) and changing.is_changed_in(span):
-        return span.SerializeToString(deterministic=True)
+def _redact_item(changing: _Changing, item: WireSpan | WireLogRecord) -> bytes:
+    content = item.SerializeToString(deterministic=True)
+    if changing.is_due(content) and changing.is_changed_in(item):
+        return item.SerializeToString(deterministic=True)
     return content
 
 
@@ -99,6 +107,10 @@ def _redact_around(changing: _Changing, around: Around) -> Around:
 _PAYLOAD_NAMES = {to_camel(name) for name in PAYLOAD_TEXTS}
 
 
+_WITH_IDS = (WireSpan, WireLogRecord)
+"""The bytes in their own fields are ids."""
+
+
 class _Changing:
     """Masks secrets in parsed messages, and shortens payloads."""
 
@@ -111,7 +123,7 @@ class _Changing:
         """Return whether a part of a message, by its bytes, may have to be changed."""
         return self._policy is not PayloadPolicy.KEEP or _may_hold_secret(self._redaction, content)
 
-    def is_changed_in(self, part: ResourceSpans | WireSpan) -> bool:
+    def is_changed_in(self, part: ResourceSpans | WireSpan | WireLogRecord) -> bool:
         """Mask the values of a part of a message, and return whether it changed.
 
         Fields that its definition does not contain cannot be masked. They are removed.
@@ -120,6 +132,8 @@ class _Changing:
         part.DiscardUnknownFields()
         self._is_changed = part.ByteSize() != size
         self._message(part)
+        if isinstance(part, WireLogRecord) and self._policy is not PayloadPolicy.KEEP:
+            self._cut("body", part.body)
         return self._is_changed
 
     def _message(self, message: Any) -> None:
@@ -141,7 +155,7 @@ class _Changing:
                 by_form = field.name == "trace_state"
                 masked = self._redaction.value if by_form else self._redaction.text
                 self._text(message, field.name, masked)
-            elif field.type == field.TYPE_BYTES and not isinstance(message, WireSpan):
+            elif field.type == field.TYPE_BYTES and not isinstance(message, _WITH_IDS):
                 self._bytes(message, field.name)
 
     def _attributes(self, pairs: Any) -> None:

@@ -1,14 +1,18 @@
-"""Repack spans: put the spans of many messages into few blocks of a bounded size."""
+"""Repack a run: put the items of many messages into few blocks of a bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from tracer.otel.otlp.blocks import block_key, pack_block, sent_spans
+from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord, logs_of
+from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.spans import Span, newer
 
 _LEVEL = 3
@@ -19,69 +23,90 @@ _FRAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """A span or a log record as it is stored."""
+
+    field: int
+    """The field of a stored message that holds it: 1 for a span, `LOGS_FIELD` for a log record."""
+    body: bytes
+    """With its resource and scope, as a serialized `ResourceSpans` or `ResourceLogs`."""
+    recorded_at: datetime
+    """When it arrived first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """A block with what a store must know about it."""
 
     key: bytes
     spans: int
+    """The number of spans and log records."""
     size: int
     """The size of the uncompressed message in bytes."""
     recorded_at: datetime
-    """The earliest arrival of a span in it."""
+    """The earliest arrival of an item in it."""
     body: bytes
 
 
-def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[tuple[bytes, datetime]]:
-    """Return one version of each span, by (start, span id).
+def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
+    """Return one version of each span, by (start, span id), then each log record once, by time.
 
     Args:
-        messages: Serialized `TracesData` messages of one trace with their arrivals, the earliest
-            first.
-
-    Returns:
-        The body of each span and the arrival of the first message that holds the span.
+        messages: Stored messages of one run with their arrivals, the earliest first.
     """
     newest: dict[bytes, Span] = {}
     arrivals: dict[bytes, datetime] = {}
+    logs: dict[bytes, tuple[LogRecord, datetime]] = {}
     for message, recorded_at in messages:
         for span in sent_spans(message):
             arrivals.setdefault(span.span_id, recorded_at)
             newest[span.span_id] = newer(span, newest.get(span.span_id, span))
-    in_order = sorted(newest.values(), key=lambda span: span.order)
-    return [(span.body, arrivals[span.span_id]) for span in in_order]
+        for record in logs_of([message]):
+            logs.setdefault(record.sent, (record, recorded_at))
+    spans = sorted(newest.values(), key=lambda span: span.order)
+    return [
+        *(Item(1, span.body, arrivals[span.span_id]) for span in spans),
+        *(
+            Item(LOGS_FIELD, record.sent, recorded_at)
+            for record, recorded_at in sorted(logs.values(), key=lambda each: each[0].order)
+        ),
+    ]
 
 
 @dataclass(slots=True)
 class _Message:
     """A message that grows."""
 
-    content: TracesData = field(default_factory=TracesData)
-    groups: dict[bytes, ScopeSpans] = field(default_factory=dict)
-    """The spans of each resource and scope: without this, each span would repeat both."""
+    resources: list[tuple[int, Any]] = field(default_factory=list)
+    """Each with its field."""
+    groups: dict[tuple[int, bytes], Any] = field(default_factory=dict)
+    """The items of each resource and scope: without this, each item would repeat both."""
     arrivals: list[datetime] = field(default_factory=list)
     size: int = 0
 
-    def add(self, body: bytes, recorded_at: datetime, max_bytes: int) -> bool:
-        """Add a span unless the message has others and would exceed `max_bytes`."""
-        resource_spans = ResourceSpans.FromString(body)
-        [scope_spans] = resource_spans.scope_spans
-        [span] = scope_spans.spans
-        del scope_spans.spans[:]
-        around = resource_spans.SerializeToString(deterministic=True)
-        group = self.groups.get(around)
-        added = len(body) + _FRAME_BYTES if group is None else len(body) - len(around)
+    def add(self, item: Item, max_bytes: int) -> bool:
+        """Add an item unless the message has others and would exceed `max_bytes`."""
+        resource, items = _parsed(item)
+        [alone] = items
+        del items[:]
+        around = resource.SerializeToString(deterministic=True)
+        group = self.groups.get((item.field, around))
+        added = len(item.body) + _FRAME_BYTES if group is None else len(item.body) - len(around)
         if self.arrivals and self.size + added > max_bytes:
             return False
         if group is None:
-            self.content.resource_spans.append(resource_spans)
-            group = self.groups[around] = self.content.resource_spans[-1].scope_spans[0]
-        group.spans.append(span)
-        self.arrivals.append(recorded_at)
+            self.resources.append((item.field, resource))
+            group = self.groups[item.field, around] = items
+        group.append(alone)
+        self.arrivals.append(item.recorded_at)
         self.size += added
         return True
 
     def block(self) -> Block:
-        message = self.content.SerializeToString(deterministic=True)
+        message = b"".join(
+            bytes_field(number, resource.SerializeToString(deterministic=True))
+            for number, resource in self.resources
+        )
         return Block(
             block_key(message),
             len(self.arrivals),
@@ -91,18 +116,29 @@ class _Message:
         )
 
 
-def blocks_with(spans: Iterable[tuple[bytes, datetime]], max_bytes: int) -> Iterator[Block]:
-    """Yield blocks with these spans. The same spans in the same order make the same blocks.
+def _parsed(item: Item) -> tuple[Any, Any]:
+    """Return an item's resource, and the list in it that holds the item alone."""
+    if item.field == LOGS_FIELD:
+        resource_logs = ResourceLogs.FromString(item.body)
+        [scope_logs] = resource_logs.scope_logs
+        return resource_logs, scope_logs.log_records
+    resource_spans = ResourceSpans.FromString(item.body)
+    [scope_spans] = resource_spans.scope_spans
+    return resource_spans, scope_spans.spans
+
+
+def blocks_with(items: Iterable[Item], max_bytes: int) -> Iterator[Block]:
+    """Yield blocks with these items. The same items in the same order make the same blocks.
 
     Args:
-        spans: The bodies of spans of one trace, and when they arrived.
-        max_bytes: The largest uncompressed size of a block. A larger span gets its own block.
+        items: Items of one run.
+        max_bytes: The largest uncompressed size of a block. A larger item gets its own block.
     """
     message = _Message()
-    for body, recorded_at in spans:
-        if not message.add(body, recorded_at, max_bytes):
+    for item in items:
+        if not message.add(item, max_bytes):
             yield message.block()
             message = _Message()
-            message.add(body, recorded_at, max_bytes)
+            message.add(item, max_bytes)
     if message.arrivals:
         yield message.block()

@@ -6,16 +6,18 @@ Only what a projection needs is decoded. Each span is linked to its parent and r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tracer.otel.dialects import complete_run, genai, logfire, read_span, reads_parent
+from tracer.otel.dialects import complete_run, genai, logfire, read_span, reads_parent, session_of
 from tracer.otel.dialects.run_spans import SlimSpan
-from tracer.otel.otlp.logs import LogRecord, logs_in, merge_logs
+from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
 from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
+from tracer.otel.otlp.spans import TRACE_ID_BYTES
 from tracer.redaction import MASK
 
 _MASK = MASK[1:].encode()
@@ -31,6 +33,11 @@ class RunSpans:
     """The spans of a run."""
 
     trace_id: bytes
+    """Or the id of the run of a session."""
+    is_of_session: bool
+    """Whether it consists of log records of a session that name no trace."""
+    sessions: frozenset[bytes]
+    """The ids of the runs of the sessions that the log records name."""
     spans: list[SlimSpan]
     """Sorted by start and id. A span that is only announced is included, and its announcement is
     not. Spans that a dialect made from log records are included."""
@@ -42,6 +49,8 @@ class RunSpans:
     """Whether any text may contain a mask of a secret."""
     later: dict[bytes, int]
     """The index of the message in which a span came first, by span id; left out if it is 0."""
+    log_records: int
+    """The number of different log records."""
 
 
 class _Version(NamedTuple):
@@ -67,12 +76,14 @@ class _Version(NamedTuple):
         return self.body() > other.body()
 
 
-def read_run(messages: Iterable[bytes]) -> RunSpans:
+def read_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> RunSpans:
     """Return the spans of one run, whatever the order and the split of its messages.
 
     Args:
         messages: Stored messages (`tracer.otel.otlp.logs`) with at least one span or log record.
             All are of one trace and were checked when they were accepted.
+        of_sessions: The messages of the runs of its sessions. Their log records that name no trace
+            are read, too.
 
     Raises:
         google.protobuf.message.DecodeError: A message cannot be parsed.
@@ -105,6 +116,13 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
                     if index and earlier is None:
                         later[span_id] = index
     logs = merge_logs(logs)
+    count = len(logs)
+    sessions = frozenset(_sessions(logs))
+    for message in of_sessions:
+        may_hold_masks = may_hold_masks or _MASK in message
+        others = logs_of([message])
+        logs += [record for record in others if not any(record.trace_id)]
+    logs = merge_logs(logs)
     versions = {version.span_id: _slim(version) for version in sorted(found.values())}
     for record in logs:
         event = genai.event_of(record)
@@ -119,13 +137,28 @@ def read_run(messages: Iterable[bytes]) -> RunSpans:
     _link_parents(spans, standing)
     _read(spans, found)
     return RunSpans(
-        trace_id=next(iter(found.values())).wire.trace_id if found else logs[0].trace_id,
+        trace_id=_run_id(found, logs),
+        is_of_session=not found and not any(any(record.trace_id) for record in logs),
+        sessions=sessions,
         spans=complete_run(spans, logs),
         versions=versions,
         announced=announced,
         may_hold_masks=may_hold_masks,
         later=later,
+        log_records=count,
     )
+
+
+def _run_id(found: Mapping[bytes, _Version], logs: list[LogRecord]) -> bytes:
+    """Return the trace id of a run, or the id of the run of a session."""
+    ids: Iterator[bytes] = (version.wire.trace_id for version in found.values())
+    of_logs = (record.trace_id for record in logs if any(record.trace_id))
+    return next(chain(ids, of_logs, _sessions(logs)), bytes(TRACE_ID_BYTES))
+
+
+def _sessions(logs: Iterable[LogRecord]) -> Iterator[bytes]:
+    """Yield the ids of the runs of the sessions that log records name."""
+    return (session_run_id(name) for record in logs if (name := session_of(record)) is not None)
 
 
 def _slim(version: _Version) -> SlimSpan:

@@ -82,37 +82,49 @@ class ProjectedRun:
     rows: dict[Kind, dict[bytes, Row]]
     """The values of `PROJECTED_FIELDS` by kind and record id."""
     spans: int
-    """How many different spans there are."""
+    """How many different spans and log records there are."""
     later: dict[bytes, int]
     """The index of the message in which a record's span came first, by record id; left out if it is
     0. A record without a span came with the first of the work below it."""
     priced: set[bytes]
     """The ids of the think-acts whose cost was computed from the price list."""
+    sessions: frozenset[bytes] = frozenset()
+    """The ids of the runs of its sessions, whose log records belong to it, too."""
+    is_of_session: bool = False
+    """Whether it is the run of a session, which has no records."""
 
 
 SpanPlace = tuple[Kind, bytes]
 """The record that a span became, or belongs to."""
 
 
-def project_run(messages: Iterable[bytes]) -> ProjectedRun:
+def project_run(messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()) -> ProjectedRun:
     """Return the rows of one run.
 
     Args:
         messages: The run's spans and log records as stored messages, as `read_run` takes them: in
             any order and split, each span in any number of versions.
+        of_sessions: The messages of the runs of its sessions (`ProjectedRun.sessions`).
     """
-    run = read_run(messages)
+    run = read_run(messages, of_sessions)
+    if run.is_of_session:
+        return _without_rows(run)
     carried = _carried(run)
-    return _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
+    found = _rows_of_carried(run, carried) if carried is not None else _Projection(run).result()
+    found.sessions = run.sessions
+    return found
 
 
-def place_spans(messages: Iterable[bytes]) -> dict[bytes, SpanPlace]:
+def place_spans(
+    messages: Iterable[bytes], of_sessions: Iterable[bytes] = ()
+) -> dict[bytes, SpanPlace]:
     """Return for each span of a run, by its id, the record that it became or belongs to.
 
     Args:
         messages: As for `project_run`.
+        of_sessions: As for `project_run`.
     """
-    run = read_run(messages)
+    run = read_run(messages, of_sessions)
     carried = _carried(run)
     if carried is None:
         return _Projection(run).places(run.announced)
@@ -248,6 +260,24 @@ def _carried(run: RunSpans) -> CarriedRecords | None:
     return carried_records(run.trace_id, run.versions)
 
 
+def _without_rows(run: RunSpans) -> ProjectedRun:
+    """Return the projection of the run of a session."""
+    empty: dict[Kind, dict[bytes, Row]] = {kind: {} for kind in RECORDS}
+    fields: Fields = {name: [] for name in RULES[Kind.RUN].union} | totals_of(
+        {kind: {} for kind in RECORDS}
+    )
+    fields |= {"status": Status.UNKNOWN, "is_agent_work": False}
+    return ProjectedRun(
+        root_plan_id=run.trace_id,
+        run=tuple(_row_value(fields.get(name)) for name in RUN_FIELDS),
+        rows=empty,
+        spans=run.log_records,
+        later={},
+        priced=set(),
+        is_of_session=True,
+    )
+
+
 def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedRun:
     rows = {
         kind: {
@@ -270,7 +300,7 @@ def _rows_of_carried(run_spans: RunSpans, carried: CarriedRecords) -> ProjectedR
         root_plan_id=carried.root_plan_id.bytes,
         run=tuple(_row_value(run.get(name)) for name in RUN_FIELDS),
         rows=rows,
-        spans=len(run_spans.versions),
+        spans=len(run_spans.versions) + run_spans.log_records,
         later=_later_of_carried(run_spans, carried),
         priced=set(),
     )
@@ -349,7 +379,7 @@ class _Projection:
     def __init__(self, run: RunSpans) -> None:
         self._spans = run.spans
         self._may_hold_masks = run.may_hold_masks
-        self._count = len(run.versions)
+        self._count = len(run.versions) + run.log_records
         self._later = run.later
         build_tree(run.spans)
         self._agents = find_agents(run.spans)
@@ -519,6 +549,8 @@ class _Projection:
         They are those of the topmost span, if there is one; else they are derived from all spans.
         """
         spans = self._spans
+        if not spans:  # only log records have arrived
+            return _PLACEHOLDER, None, None, None, None
         tops = [span for span in spans if span.parent_span_id is None]
         readings = [span.reading for span in self._agents.loose]
         request = next((each.request for each in readings if each.request), None)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from uuid import UUID
 
 from tracer.otel.otlp.encode import encode_protobuf
+from tracer.otel.otlp.logs import LogRecord, encode_logs
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.otel.otlp.spans import Span
 from tracer.otel.projection.embedded_records import RecordPlace
@@ -15,7 +16,9 @@ from tracer.records.record_classes import Kind
 
 
 def places_of(
-    spans: Collection[Span], known: Mapping[Kind, Collection[UUID]]
+    spans: Collection[Span],
+    known: Mapping[Kind, Collection[UUID]],
+    logs: Iterable[LogRecord] = (),
 ) -> dict[bytes, RecordPlace]:
     """Return the record that each span of a run belongs to, by span id.
 
@@ -23,6 +26,7 @@ def places_of(
         spans: All spans of the run's trace.
         known: The run's records. In a run that arrived as events, spans make no records: a span
             belongs to the nearest tool call above it.
+        logs: All log records of the run.
 
     Returns:
         Spans that belong to no record of `known` are left out.
@@ -31,7 +35,9 @@ def places_of(
         return {}
     places = {
         span_id: (kind, UUID(bytes=record_id))
-        for span_id, (kind, record_id) in place_spans([encode_protobuf(spans)]).items()
+        for span_id, (kind, record_id) in place_spans(
+            [encode_protobuf(spans) + encode_logs(logs)]
+        ).items()
     }
     root_id = root_plan_id(next(iter(spans)).trace_id)
     if not _are_projected(root_id, places.values(), known):

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from uuid import UUID
@@ -18,7 +19,6 @@ from uuid import UUID
 import httpx2
 import orjson
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -30,6 +30,7 @@ from tracer.errors import (
     StoreUnavailable,
 )
 from tracer.otel.otlp.blocks import TraceSpans, single_spans
+from tracer.otel.otlp.signals import LOGS, SPANS, Signal, by_signal, request_of
 from tracer.records.events import Event, event_json
 from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
@@ -154,12 +155,16 @@ class HttpWriter:
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
-        sent: list[Numbered[TraceSpans]] = []
+        sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
         count = 0
         for trace in self._admission.traces(traces):
-            sent.append((count, trace))
-            count += trace.count
-        refused = await self._divided(sent, self._write_spans, _single_spans)
+            for signal, part in by_signal(trace):
+                sent[signal].append((count, part))
+                count += part.count
+        refused: list[Refusal] = []
+        for signal, parts in sent.items():
+            write = partial(self._write_items, signal)
+            refused += await self._divided(parts, write, _single_items)
         return WriteAnswer.without(refused, range(count))
 
     async def _divided(
@@ -203,33 +208,37 @@ class HttpWriter:
         except (ValidationError, IndexError) as error:
             raise self._unexpected(response) from error
 
-    async def _write_spans(self, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
-        # A concatenation of serialized messages is one message with the spans of all.
-        body = b"".join([trace.message for _, trace in sent])
-        response = await self._post("v1/traces", body, _OTLP)
+    async def _write_items(self, signal: Signal, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
+        # A concatenation of serialized messages is one message with the items of all.
+        body = request_of(signal, b"".join([trace.message for _, trace in sent]))
+        response = await self._post(f"v1/{signal.name}s", body, _OTLP)
         content = self._content(response, HTTPStatus.OK)
         try:
-            refused = ExportTraceServiceResponse.FromString(content).partial_success
+            refused = signal.response_type.FromString(content).partial_success
         except DecodeError as error:
             raise self._unexpected(response) from error
-        if refused.rejected_spans:
-            # The standard has one text for all, and no place for codes: see `api.traces.otlp`.
-            found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
+        rejected = getattr(refused, signal.rejected)
+        if not rejected:
+            return []
+        # The standard has one text for all, and no place for codes: see `api.otlp.encodings`.
+        found = [_REASON.fullmatch(line) for line in refused.error_message.splitlines()]
+        places = [first + place for first, trace in sent for place in range(trace.count)]
+        try:
             reasons = [
-                Refusal(sent[0][0] + int(each["place"] or 0), each["code"], each["detail"])
+                Refusal(places[int(each["place"] or 0)], each["code"], each["detail"])
                 for each in found
                 if each is not None
             ]
-            if len(reasons) == refused.rejected_spans:
-                return reasons
-            if not reasons:
-                raise self._unexpected(response)
-            # It names the first ones only.
-            count = sum(trace.count for _, trace in sent)
-            if len(sent) == 1 and refused.rejected_spans == count and _have_one_code(reasons):
-                return [replace(reasons[0], index=sent[0][0] + place) for place in range(count)]
-            raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
-        return []
+        except IndexError as error:
+            raise self._unexpected(response) from error
+        if len(reasons) == rejected:
+            return reasons
+        if not reasons:
+            raise self._unexpected(response)
+        # It names the first ones only.
+        if len(sent) == 1 and rejected == len(places) and _have_one_code(reasons):
+            return [replace(reasons[0], index=place) for place in places]
+        raise _RefusedAsAWhole(reasons[0].code, reasons[0].detail)
 
     async def _post(self, path: str, body: bytes, content_type: str) -> httpx2.Response:
         headers = {"Content-Type": content_type}
@@ -239,7 +248,7 @@ class HttpWriter:
         response = await self._ask("POST", path, content=body, headers=headers)
         if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             raise _RefusedAsAWhole("too_large", "The server does not take so much at once.")
-        # An answer in OTLP has no code; this is the only reason why `v1/traces` answers 422.
+        # An answer in OTLP has no code; this is the only reason why OTLP is answered with 422.
         is_otlp = response.headers.get("content-type") == content_type == _OTLP
         if response.status_code == HTTPStatus.UNPROCESSABLE_ENTITY and (
             is_otlp or _code(response) == "too_many_secrets"
@@ -378,14 +387,14 @@ class HttpWriter:
         raise self._unexpected(response)
 
 
-_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \(span (?P<place>\d+)\))?")
+_REASON = re.compile(r"(?P<code>\w+): (?P<detail>.*?)(?: \((?:span|log record) (?P<place>\d+)\))?")
 
 
 def _have_one_code(refused: Sequence[Refusal]) -> bool:
     return len({each.code for each in refused}) == 1
 
 
-def _single_spans(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
+def _single_items(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
     first, trace = sent
     return list(enumerate(single_spans(trace), first))
 

@@ -1,4 +1,7 @@
-"""The spans of a run in memory, and their projection. `Projector` does the same in Postgres."""
+"""The spans and log records of a run in memory, and their projection.
+
+`Projector` does the same in Postgres.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +97,13 @@ class KeptSpans:
 
     def by_start(self, span_ids: Collection[bytes] | None) -> list[Span]:
         """Return one version of each of the spans, or of all, by (start, span id)."""
-        found = spans_of(block.message for block in self.blocks.values())
+        found = spans_of(self.messages)
         return [span for span in found if span_ids is None or span.span_id in span_ids]
+
+    @property
+    def messages(self) -> list[bytes]:
+        """All messages, in the order of their arrival."""
+        return [block.message for block in self.blocks.values()]
 
     @property
     def count(self) -> int:

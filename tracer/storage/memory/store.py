@@ -15,6 +15,7 @@ from tracer.clock import Clock, utc_now
 from tracer.errors import RecordNotFound, RunNotActive
 from tracer.lineage.tree import Payloads, Revision, TreeRows
 from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.logs import LogRecord, logs_of
 from tracer.otel.otlp.span_fields import root_plan_id, run_ids_like
 from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
@@ -411,6 +412,7 @@ class MemoryStore:
                 for kind, part in kept.records().items()
             },
             spans=await self.read_spans(root_plan_id),
+            logs=logs_of(kept.spans.messages),
         )
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
@@ -427,6 +429,10 @@ class MemoryStore:
     ) -> list[Span]:
         """Return spans kept under a run; see `TraceReader.read_spans`."""
         return self._open_run(root_plan_id).spans.by_start(span_ids)
+
+    async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
+        """Return the log records of a run; see `TraceReader.read_logs`."""
+        return logs_of(self._open_run(root_plan_id).spans.messages)
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""

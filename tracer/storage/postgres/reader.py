@@ -9,6 +9,7 @@ from uuid import UUID
 
 from tracer.errors import RecordNotFound, StoreUnavailable
 from tracer.lineage.tree import Payloads, Revision, TreeRows
+from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.span_fields import run_ids_like
 from tracer.otel.otlp.spans import Span
 from tracer.records.leases import Lease
@@ -47,7 +48,7 @@ from tracer.storage.postgres.read.changes import (
 )
 from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
 from tracer.storage.postgres.read.tree import payload_expressions, read_tree
-from tracer.storage.postgres.read.whole_runs import read_spans, read_whole_run
+from tracer.storage.postgres.read.whole_runs import read_logs, read_spans, read_whole_run
 from tracer.storage.postgres.schema.record_tables import (
     ALWAYS,
     NOT_DELETED,
@@ -207,6 +208,13 @@ ORDER BY root_plan_id LIMIT 10"""
         with store_errors():
             return await read_many(
                 self._project, lambda c: read_spans(c, self._project_id, root_plan_id, span_ids)
+            )
+
+    async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
+        """Return the log records of a run; see `TraceReader.read_logs`."""
+        with store_errors():
+            return await read_many(
+                self._project, lambda c: read_logs(c, self._project_id, root_plan_id)
             )
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:

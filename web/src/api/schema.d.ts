@@ -94,6 +94,52 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record Logs
+         * @description Record OpenTelemetry log records, as `POST /v1/traces` records spans.
+         *
+         *     A log record belongs to the run of its trace. A record without a trace id is refused, unless its
+         *     emitter is known to name the session that it belongs to.
+         */
+        post: operations["record_logs"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Drop Metrics
+         * @description Accept OpenTelemetry metrics, count their data points and drop them.
+         *
+         *     So exporters that send all signals report no errors. The first answer of a server process says
+         *     that nothing is stored.
+         */
+        post: operations["drop_metrics"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs": {
         parameters: {
             query?: never;
@@ -199,6 +245,8 @@ export interface paths {
          *
          *     An agent's own span counts for its step and for its plan. A run that came as events has spans
          *     where its tools' servers sent some.
+         *
+         *     The log records of these spans are beside them, in `logs`.
          */
         get: operations["list_spans"];
         put?: never;
@@ -1143,6 +1191,54 @@ export interface components {
             status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
         };
         /**
+         * LogSchema
+         * @description A log record as it came. Text is in stored form.
+         * @example {
+         *       "at": "2026-11-21T22:21:52.462812Z",
+         *       "attributes": {
+         *         "prompt": "Check the vital signs of bed 3."
+         *       },
+         *       "name": "user_prompt",
+         *       "resource": {
+         *         "service.name": "ward"
+         *       },
+         *       "scope": "com.anthropic.claude_code.events",
+         *       "spanId": "eee19b7ec3c1b174",
+         *       "timeUnixNano": "1795299712462812345"
+         *     }
+         */
+        LogSchema: {
+            /**
+             * Spanid
+             * @description The span that it belongs to; null if it names none.
+             */
+            spanId: string | null;
+            /**
+             * At
+             * @description When it happened, else when it was observed, to the microsecond; null for a time of zero.
+             */
+            at: string | null;
+            /** Timeunixnano */
+            timeUnixNano: string;
+            /**
+             * Name
+             * @description The name of the event: the attribute `event.name`, else the field, else a body of text.
+             */
+            name: string;
+            /** Body */
+            body: unknown;
+            /** Attributes */
+            attributes: {
+                [key: string]: unknown;
+            };
+            /** Resource */
+            resource: {
+                [key: string]: unknown;
+            };
+            /** Scope */
+            scope: string;
+        };
+        /**
          * NamedCallSchema
          * @description A call that is worth looking at.
          * @example {
@@ -1245,16 +1341,6 @@ export interface components {
              * @description Think-acts and tool calls that ended `failed`.
              */
             failures: number;
-        };
-        /** PageSchema[SpanSchema] */
-        PageSchema_SpanSchema_: {
-            /** Items */
-            items: components["schemas"]["SpanSchema"][];
-            /**
-             * Nextcursor
-             * @description Pass it as `cursor` to get the next page; null on the last one.
-             */
-            nextCursor: string | null;
         };
         /**
          * ParentActToolCall
@@ -2307,6 +2393,30 @@ export interface components {
             attributes: {
                 [key: string]: unknown;
             };
+        };
+        /**
+         * SpanPage
+         * @description A page of spans, with their log records.
+         */
+        SpanPage: {
+            /** Items */
+            items: components["schemas"]["SpanSchema"][];
+            /**
+             * Nextcursor
+             * @description Pass it as `cursor` to get the next page; null on the last one.
+             */
+            nextCursor: string | null;
+            /**
+             * Logs
+             * @description The log records of the spans on this page, by time. On the first page of a run, also those
+             *     that name no span that is there. At most 1,000.
+             */
+            logs: components["schemas"]["LogSchema"][];
+            /**
+             * Logsleftout
+             * @description How many more there are.
+             */
+            logsLeftOut: number;
         };
         /**
          * SpanRecord
@@ -5004,7 +5114,7 @@ export interface operations {
             query?: never;
             header?: {
                 /**
-                 * @description `wait=5`: answer when the records of the spans are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
+                 * @description `wait=5`: answer when the records are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
                  * @example wait=5
                  */
                 prefer?: string;
@@ -5052,6 +5162,309 @@ export interface operations {
                     "application/json": {
                         partialSuccess?: {
                             rejectedSpans?: string;
+                            errorMessage?: string;
+                        };
+                    };
+                };
+            };
+            /** @description Bad Request: a `google.rpc.Status` in the request's encoding. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large: a `google.rpc.Status` in the request's encoding. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type: a `google.rpc.Status` in the request's encoding. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity: a `google.rpc.Status` in the request's encoding. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable: a `google.rpc.Status` in the request's encoding. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    record_logs: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description `wait=5`: answer when the records are there, after that many seconds at the latest (RFC 7240). At most 30 seconds.
+                 * @example wait=5
+                 */
+                prefer?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-protobuf": string;
+                /**
+                 * @example {
+                 *       "resourceLogs": [
+                 *         {
+                 *           "scopeLogs": [
+                 *             {
+                 *               "logRecords": [
+                 *                 {
+                 *                   "traceId": "5b8efff798038103d269b633813fc60c",
+                 *                   "spanId": "eee19b7ec3c1b174",
+                 *                   "timeUnixNano": "1763763712462812000",
+                 *                   "eventName": "gen_ai.user.message",
+                 *                   "body": {
+                 *                     "stringValue": "Check the vital signs of bed 3."
+                 *                   }
+                 *                 }
+                 *               ]
+                 *             }
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": {
+                    resourceLogs?: Record<string, never>[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description An `ExportLogsServiceResponse`; what it does not name is committed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        partialSuccess?: {
+                            rejectedLogRecords?: string;
+                            errorMessage?: string;
+                        };
+                    };
+                };
+            };
+            /** @description Bad Request: a `google.rpc.Status` in the request's encoding. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Request Entity Too Large: a `google.rpc.Status` in the request's encoding. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unsupported Media Type: a `google.rpc.Status` in the request's encoding. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Unprocessable Entity: a `google.rpc.Status` in the request's encoding. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too Many Requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Service Unavailable: a `google.rpc.Status` in the request's encoding. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        message: string;
+                    };
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    drop_metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-protobuf": string;
+                /**
+                 * @example {
+                 *       "resourceMetrics": [
+                 *         {
+                 *           "scopeMetrics": [
+                 *             {
+                 *               "metrics": [
+                 *                 {
+                 *                   "name": "tokens",
+                 *                   "sum": {
+                 *                     "dataPoints": [
+                 *                       {
+                 *                         "asInt": "5"
+                 *                       }
+                 *                     ]
+                 *                   }
+                 *                 }
+                 *               ]
+                 *             }
+                 *           ]
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": {
+                    resourceMetrics?: Record<string, never>[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description An `ExportMetricsServiceResponse`; the data points are not stored. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-protobuf": string;
+                    "application/json": {
+                        partialSuccess?: {
+                            rejectedDataPoints?: string;
                             errorMessage?: string;
                         };
                     };
@@ -5735,7 +6148,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PageSchema_SpanSchema_"];
+                    "application/json": components["schemas"]["SpanPage"];
                 };
             };
             /** @description Bad Request */

@@ -1,4 +1,4 @@
-"""Reading a run whole from Postgres: its records as they are, and its spans as they came."""
+"""Reading a run whole from Postgres: its records, and its spans and log records as they came."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import spans_of
+from tracer.otel.otlp.logs import LogRecord, logs_of
 from tracer.otel.otlp.spans import Span
 from tracer.records.merge import RULES
 from tracer.records.record_classes import RECORDS, Record, Run
@@ -49,8 +50,8 @@ def read_whole_run(connection: SyncConnection, project_id: int, root_plan_id: UU
         kind: _records(connection, record, _RECORDS[kind], given)
         for kind, record in RECORDS.items()
     }
-    spans = spans_of(messages_of(connection, project_id, root_plan_id))
-    return WholeRun(run, source, is_agent_work, records, spans)
+    messages = messages_of(connection, project_id, root_plan_id)
+    return WholeRun(run, source, is_agent_work, records, spans_of(messages), logs_of(messages))
 
 
 def read_spans(
@@ -73,6 +74,18 @@ def read_spans(
         return spans
     wanted = frozenset(span_ids)
     return [span for span in spans if span.span_id in wanted]
+
+
+def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -> list[LogRecord]:
+    """Return the log records of a run; see `TraceReader.read_logs`.
+
+    Args:
+        connection: In a transaction in which every query sees the same state.
+        project_id: The run's project.
+        root_plan_id: The run.
+    """
+    _kind_of_run(connection, {"project_id": project_id, "run": root_plan_id})
+    return logs_of(messages_of(connection, project_id, root_plan_id))
 
 
 def _records(

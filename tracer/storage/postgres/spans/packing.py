@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
-from tracer.otel.otlp.repacking import Block, blocks_with, merge_messages
+from tracer.otel.otlp.repacking import Block, Item, blocks_with, merge_messages
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
 from tracer.storage.postgres.spans.blocks import (
@@ -170,7 +170,7 @@ class SpanPacking:
             size = 0
             while rows := await _fetched(connection, _TAKE_SPAN_ROWS, given):
                 given["after"] = max(span_id for span_id, _, _ in rows)
-                spans = [(body, recorded_at) for _, body, recorded_at in sorted(rows)]
+                spans = [Item(1, body, recorded_at) for _, body, recorded_at in sorted(rows)]
                 blocks = await asyncio.to_thread(_blocks, spans, self._block_bytes)
                 size += await _insert(connection, blocks, given)
             if size:
@@ -270,8 +270,8 @@ async def _insert(
     return size
 
 
-def _blocks(spans: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:
-    return list(blocks_with(spans, max_bytes))
+def _blocks(items: Iterable[Item], max_bytes: int) -> list[Block]:
+    return list(blocks_with(items, max_bytes))
 
 
 def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:

@@ -2,7 +2,7 @@
 import { onMounted, shallowRef } from 'vue'
 import { listSpans } from '../../api/client'
 import type { Failure } from '../../api/outcome'
-import type { Span } from '../../api/shapes'
+import type { LogRecord, Span } from '../../api/shapes'
 
 const PAGE = 20
 
@@ -12,6 +12,7 @@ const withSpans = new Set<string>()
 export function useRecordSpans(rootPlanId: string, recordId: string) {
   const any = shallowRef(withSpans.has(rootPlanId))
   const spans = shallowRef<readonly Span[]>([])
+  const logs = shallowRef<readonly LogRecord[]>([])
   const loaded = shallowRef(false)
   const loading = shallowRef(false)
   const failure = shallowRef<Failure | null>(null)
@@ -35,10 +36,11 @@ export function useRecordSpans(rootPlanId: string, recordId: string) {
     failure.value = answer.ok ? null : answer.failure
     if (!answer.ok) return
     spans.value = [...spans.value, ...answer.value.items]
+    logs.value = [...logs.value, ...answer.value.logs]
     nextCursor = answer.value.nextCursor
     more.value = nextCursor !== null
     loaded.value = true
   }
 
-  return { any, spans, loaded, loading, failure, more, load }
+  return { any, spans, logs, loaded, loading, failure, more, load }
 }

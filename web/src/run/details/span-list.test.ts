@@ -31,13 +31,17 @@ function span(spanId: string, attributes: object, more: object = {}) {
 
 /** Answers with these spans, a page each, and tells what was asked. */
 function serve(...pages: object[][]): URL[] {
+  return serveWithLogs([], ...pages)
+}
+
+function serveWithLogs(logs: object[], ...pages: object[][]): URL[] {
   const asked: URL[] = []
   vi.stubGlobal('fetch', async (request: Request) => {
     const url = new URL(request.url)
     asked.push(url)
     const page = Number(url.searchParams.get('cursor') ?? 0)
     const nextCursor = page + 1 < pages.length ? String(page + 1) : null
-    return Response.json({ items: pages[page] ?? [], nextCursor })
+    return Response.json({ items: pages[page] ?? [], logs, nextCursor })
   })
   return asked
 }
@@ -92,11 +96,22 @@ test('more spans come a page at a time', async () => {
 test('it speaks Chinese, and says when the record has none', async () => {
   vi.stubGlobal('fetch', async (request: Request) => {
     const isOfRecord = new URL(request.url).searchParams.has('recordId')
-    return Response.json({ items: isOfRecord ? [] : [span('a1', {})], nextCursor: null })
+    return Response.json({ items: isOfRecord ? [] : [span('a1', {})], logs: [], nextCursor: null })
   })
   const page = await listOf('chinese', 'zh-CN')
   await opened(page)
 
   await vi.waitFor(() => expect(page.text()).toContain('没有属于该记录'))
   expect(page.get('summary').text()).toBe('原始 span')
+})
+
+test('the log records of a span are shown with it', async () => {
+  const log = { spanId: 'a1', name: 'user_prompt', attributes: { prompt: 'Check bed 3' } }
+  serveWithLogs([log, { ...log, spanId: null, name: 'other' }], [span('a1', {})])
+  const page = await listOf('with-logs')
+
+  await opened(page)
+  await vi.waitFor(() => expect(page.text()).toContain('Log records of span 1'))
+  expect(page.text()).toContain('user_prompt')
+  expect(page.text()).not.toContain('other')
 })

@@ -1,4 +1,4 @@
-"""Traces: what any program that speaks OpenTelemetry records, by OTLP over HTTP."""
+"""OTLP over HTTP: the spans, log records and metrics of any program that uses OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -12,14 +12,33 @@ from uuid import UUID
 
 from fastapi import APIRouter, Request, Response
 
-from api.dependencies import Measures, Projection, RecordingIntake, Writer, parts_of
+from api.dependencies import (
+    Measures,
+    Projection,
+    Recording,
+    RecordingIntake,
+    Writer,
+    parts_of,
+)
 from api.http.intake import Intake
 from api.http.log_entry import note_problem
 from api.http.problems import problem_of
 from api.http.request_bodies import admitted_body, media_type
-from api.traces.otlp import ENCODINGS, TRACES_BODY, Encoding, answers
-from tracer.errors import TracerError, UnknownFormat
-from tracer.otel.otlp.request_spans import Decoded
+from api.observability.metrics import Metrics
+from api.otlp.dropped_metrics import NOTICE
+from api.otlp.encodings import (
+    LOGS,
+    LOGS_BODY,
+    METRICS,
+    METRICS_BODY,
+    TRACES,
+    TRACES_BODY,
+    Encoding,
+    Received,
+    answers,
+)
+from tracer.errors import TracerError
+from tracer.otel.otlp.request_items import Decoded
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.records.record_classes import Kind
 from tracer.store import Refusal, SpanProjection, TraceWriter
@@ -28,7 +47,7 @@ MAX_BYTES = 64 * 2**20
 """The largest body that is accepted, in bytes, decompressed."""
 
 MAX_DECODED_BYTES = 4 * MAX_BYTES
-"""How much memory its spans may take: readers return each with its resource and scope."""
+"""How much memory its items may take: readers return each with its resource and scope."""
 
 SMALL_BYTES = 16 * 2**10
 """Below this, decoding takes less time than handing over to a thread."""
@@ -40,7 +59,7 @@ _PREFER: dict[str, Any] = {
     "in": "header",
     "required": False,
     "schema": {"type": "string"},
-    "description": "`wait=5`: answer when the records of the spans are there, after that many "
+    "description": "`wait=5`: answer when the records are there, after that many "
     f"seconds at the latest (RFC 7240). At most {MAX_WAIT_SECONDS} seconds.",
     "example": "wait=5",
 }
@@ -48,20 +67,23 @@ _PREFER: dict[str, Any] = {
 
 _WAIT = re.compile(r'\s*wait\s*=\s*"?([0-9]{1,9})"?\s*(?:;.*)?', re.IGNORECASE)
 
-router = APIRouter(prefix="/v1/traces", tags=["traces"])
+router = APIRouter(prefix="/v1", tags=["traces"])
+
+_STATUSES = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+_COMMITTED = "what it does not name is committed."
 
 
 @router.post(
-    "",
+    "/traces",
     response_class=Response,
     openapi_extra={"requestBody": TRACES_BODY, "parameters": [_PREFER]},
-    responses=answers(
-        HTTPStatus.BAD_REQUEST,
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-    ),
+    responses=answers("ExportTraceServiceResponse", "rejectedSpans", _COMMITTED, *_STATUSES),
 )
 async def record_traces(
     request: Request,
@@ -77,9 +99,62 @@ async def record_traces(
     Records follow shortly after the answer. With `Prefer: wait=5` (seconds, at most 30; RFC 7240)
     the answer waits for them, and has the header `Preference-Applied` if all of them are there.
     """
-    encoding = ENCODINGS.get(media_type(request))
-    if encoding is None:
-        raise UnknownFormat(f"Send traces with one of the Content-Types {', '.join(ENCODINGS)}.")
+    return await record(request, TRACES, writer, projection, intake, metrics)
+
+
+@router.post(
+    "/logs",
+    response_class=Response,
+    openapi_extra={"requestBody": LOGS_BODY, "parameters": [_PREFER]},
+    responses=answers("ExportLogsServiceResponse", "rejectedLogRecords", _COMMITTED, *_STATUSES),
+)
+async def record_logs(
+    request: Request,
+    writer: Writer,
+    projection: Projection,
+    intake: RecordingIntake,
+    metrics: Measures,
+) -> Response:
+    """Record OpenTelemetry log records, as `POST /v1/traces` records spans.
+
+    A log record belongs to the run of its trace. A record without a trace id is refused, unless its
+    emitter is known to name the session that it belongs to.
+    """
+    return await record(request, LOGS, writer, projection, intake, metrics)
+
+
+@router.post(
+    "/metrics",
+    response_class=Response,
+    openapi_extra={"requestBody": METRICS_BODY},
+    responses=answers(
+        "ExportMetricsServiceResponse",
+        "rejectedDataPoints",
+        "the data points are not stored.",
+        *_STATUSES,
+    ),
+)
+async def drop_metrics(
+    request: Request, caller: Recording, intake: RecordingIntake, metrics: Measures
+) -> Response:
+    """Accept OpenTelemetry metrics, count their data points and drop them.
+
+    So exporters that send all signals report no errors. The first answer of a server process says
+    that nothing is stored.
+    """
+    return await record(request, METRICS, None, None, intake, metrics)
+
+
+async def record(
+    request: Request,
+    received: Received,
+    writer: TraceWriter | None,
+    projection: SpanProjection | None,
+    intake: Intake,
+    metrics: Metrics,
+) -> Response:
+    """Answer a request of any signal. Without a writer its items are counted and dropped."""
+    encoding = Encoding.of(media_type(request), received)
     try:
         count, refused, runs = await _accept(request, encoding, writer, intake)
     except TracerError as error:
@@ -87,7 +162,9 @@ async def record_traces(
         note_problem(request.scope, code)
         is_passing = status is HTTPStatus.SERVICE_UNAVAILABLE
         return encoding.failure(status, str(error), {"Retry-After": "1"} if is_passing else None)
-    metrics.note_ingest("spans", count - len(refused), refused)
+    if writer is None:
+        return encoding.success(count, (), NOTICE if metrics.note_dropped(count) else "")
+    metrics.note_ingest(received.way, count - len(refused), refused)
     answer = encoding.success(count, refused)
     seconds = _preferred_wait(request)
     if projection is None or seconds is None:
@@ -98,15 +175,15 @@ async def record_traces(
 
 
 async def _accept(
-    request: Request, encoding: Encoding, writer: TraceWriter, intake: Intake
+    request: Request, encoding: Encoding, writer: TraceWriter | None, intake: Intake
 ) -> tuple[int, list[Refusal], list[UUID]]:
-    """Store the spans of a request. When this returns, nothing of its body is in memory.
+    """Store the items of a request. When this returns, nothing of its body is in memory.
 
     Returns:
-        The number of spans in the request, the rejected ones by their places in it, and the runs.
+        The number of items in the request, the rejected ones by their places in it, and the runs.
     """
     backlog, project_id = (await parts_of(request)).backlog, request.state.caller.project_id
-    if backlog is not None:
+    if backlog is not None and writer is not None:
         backlog.check(project_id)
     with admitted_body(request, intake, MAX_BYTES) as (parts, share):
         body = b"".join([part async for part in parts])
@@ -116,16 +193,18 @@ async def _accept(
             async with intake.turn(len(body)):
                 decoded = await asyncio.to_thread(encoding.decode, body, MAX_DECODED_BYTES)
         del body
+        if writer is None:
+            return decoded.count, [], []
         share.hold(decoded.size)
-        refused = await _record(writer, decoded)
+        refused = await _write(writer, encoding.received.code, decoded)
         if backlog is not None:
             backlog.add(project_id, sum(len(trace.message) for trace in decoded.traces))
         return decoded.count, refused, [root_plan_id(each.trace_id) for each in decoded.traces]
 
 
-async def _record(writer: TraceWriter, decoded: Decoded) -> list[Refusal]:
-    """Store the spans, and return the rejected ones by their places in the request."""
-    refused = [Refusal(each.index, "invalid_span", each.reason) for each in decoded.refused]
+async def _write(writer: TraceWriter, code: str, decoded: Decoded) -> list[Refusal]:
+    """Store the items, and return the rejected ones by their places in the request."""
+    refused = [Refusal(each.index, code, each.reason) for each in decoded.refused]
     answer = await writer.write_spans(decoded.traces)
     refused += [replace(each, index=decoded.places[each.index]) for each in answer.refused]
     return sorted(refused, key=lambda each: each.index)

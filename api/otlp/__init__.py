@@ -1,0 +1,1 @@
+"""OTLP ingest: traces, logs and metrics."""

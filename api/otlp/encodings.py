@@ -1,0 +1,259 @@
+"""OTLP over HTTP: decode requests, and answer in the encoding of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import Response
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+
+from api.otlp.dropped_metrics import count_json, count_protobuf
+from tracer.errors import UnknownFormat
+from tracer.otel.dialects import session_of
+from tracer.otel.otlp import signals
+from tracer.otel.otlp.decode_json import decode_json
+from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
+from tracer.otel.otlp.decode_protobuf import decode_protobuf
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.otel.otlp.request_items import Decoded
+from tracer.otel.otlp.signals import SPANS
+from tracer.store import Refusal
+
+_SHOWN_REASONS = 10
+"""How many reasons an answer gives: there may be as many as spans."""
+
+_STATUS_MESSAGE = 2
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+
+Decode = Callable[[bytes, int], Decoded]
+
+
+@dataclass(frozen=True)
+class Received:
+    """One of the signals that the server accepts."""
+
+    way: str
+    """Its name in metrics."""
+    item: str
+    """One of its items, in words."""
+    code: str
+    """The code of an item that cannot be stored."""
+    decoders: Mapping[str, Decode]
+    """What reads a request, by media type."""
+    response_type: Any
+    rejected: str
+    """The field of a partial success that counts rejected items."""
+
+
+TRACES = Received(
+    *("spans", SPANS.item, "invalid_span"),
+    {PROTOBUF: decode_protobuf, JSON: decode_json},
+    *(SPANS.response_type, SPANS.rejected),
+)
+LOGS = Received(
+    *("logs", signals.LOGS.item, "invalid_log_record"),
+    {
+        PROTOBUF: partial(decode_logs_protobuf, session_of=session_of),
+        JSON: partial(decode_logs_json, session_of=session_of),
+    },
+    *(signals.LOGS.response_type, signals.LOGS.rejected),
+)
+METRICS = Received(
+    *("metrics", "data point", "invalid_data_point"),
+    {PROTOBUF: count_protobuf, JSON: count_json},
+    *(ExportMetricsServiceResponse, "rejected_data_points"),
+)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a client writes the requests of one signal and reads the answers."""
+
+    media_type: str
+    received: Received
+
+    @classmethod
+    def of(cls, media_type: str, received: Received) -> Encoding:
+        """Return the encoding of a request. Raises `UnknownFormat`."""
+        if media_type not in received.decoders:
+            raise UnknownFormat(
+                f"Send OTLP with one of the Content-Types {', '.join(received.decoders)}."
+            )
+        return cls(media_type, received)
+
+    @property
+    def decode(self) -> Decode:
+        """What reads a request."""
+        return self.received.decoders[self.media_type]
+
+    def success(self, count: int, refused: Sequence[Refusal], notice: str = "") -> Response:
+        """Return the response of the signal's service: a partial success if items were refused.
+
+        Args:
+            count: How many items the request has.
+            refused: Those that were not stored, by their places in the request.
+            notice: What to tell the client if nothing was refused.
+        """
+        message = self.received.response_type()
+        if refused:
+            setattr(message.partial_success, self.received.rejected, len(refused))
+            notice = _reasons(self.received.item, count, refused)
+        if notice:
+            message.partial_success.error_message = notice
+        content = (
+            message.SerializeToString()
+            if self.media_type == PROTOBUF
+            else orjson.dumps(json_format.MessageToDict(message))
+        )
+        return Response(content, media_type=self.media_type)
+
+    def failure(
+        self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        """Return a `google.rpc.Status` that says what is wrong."""
+        content = (
+            bytes_field(_STATUS_MESSAGE, detail.encode())
+            if self.media_type == PROTOBUF
+            else orjson.dumps({"message": detail})
+        )
+        return Response(content, status.value, headers=headers, media_type=self.media_type)
+
+
+def _reasons(item: str, count: int, refused: Sequence[Refusal]) -> str:
+    """Return each code and its sentence; `HttpWriter` reads those of a single item."""
+    reasons = [
+        f"{each.code}: {each.detail}" + (f" ({item} {each.index})" if count > 1 else "")
+        for each in refused[:_SHOWN_REASONS]
+    ]
+    left_out = len(refused) - len(reasons)
+    return "\n".join([*reasons, f"And {left_out} more."] if left_out else reasons)
+
+
+# --- OpenAPI -------------------------------------------------------------------------------------
+
+
+def _body(request: str, field: str, example: dict[str, Any]) -> dict[str, Any]:
+    """Return a request body in the OpenAPI document: the endpoint reads it itself."""
+    return {
+        "required": True,
+        "content": {
+            PROTOBUF: {
+                "schema": {
+                    "type": "string",
+                    "format": "binary",
+                    "description": f"A serialized `{request}`.",
+                }
+            },
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "properties": {field: {"type": ["array", "null"], "items": {"type": "object"}}},
+                    "description": "The same as OTLP/JSON: hex ids, lowerCamelCase names.",
+                },
+                "example": {field: [example]},
+            },
+        },
+    }
+
+
+_TRACE_ID, _SPAN_ID = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
+
+TRACES_BODY = _body(
+    "ExportTraceServiceRequest",
+    "resourceSpans",
+    {
+        "scopeSpans": [
+            {
+                "spans": [
+                    {
+                        "traceId": _TRACE_ID,
+                        "spanId": _SPAN_ID,
+                        "name": "invoke_agent planner",
+                        "startTimeUnixNano": "1763763712462812000",
+                        "endTimeUnixNano": "1763763713462812000",
+                    }
+                ]
+            }
+        ]
+    },
+)
+LOGS_BODY = _body(
+    "ExportLogsServiceRequest",
+    "resourceLogs",
+    {
+        "scopeLogs": [
+            {
+                "logRecords": [
+                    {
+                        "traceId": _TRACE_ID,
+                        "spanId": _SPAN_ID,
+                        "timeUnixNano": "1763763712462812000",
+                        "eventName": "gen_ai.user.message",
+                        "body": {"stringValue": "Check the vital signs of bed 3."},
+                    }
+                ]
+            }
+        ]
+    },
+)
+METRICS_BODY = _body(
+    "ExportMetricsServiceRequest",
+    "resourceMetrics",
+    {"scopeMetrics": [{"metrics": [{"name": "tokens", "sum": {"dataPoints": [{"asInt": "5"}]}}]}]},
+)
+
+
+def answers(
+    response: str, rejected: str, meaning: str, *statuses: HTTPStatus
+) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entries of the answers: the success, and what may be wrong."""
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    return {
+        HTTPStatus.OK.value: {
+            "description": f"An `{response}`; {meaning}",
+            "content": {
+                PROTOBUF: binary,
+                JSON: {
+                    "schema": {
+                        "type": "object",
+                        "properties": {
+                            "partialSuccess": {
+                                "type": "object",
+                                "properties": {
+                                    rejected: {"type": "string"},
+                                    "errorMessage": {"type": "string"},
+                                },
+                            }
+                        },
+                    }
+                },
+            },
+        },
+        **{
+            status.value: {
+                "description": f"{status.phrase}: a `google.rpc.Status` in the request's encoding.",
+                "content": {
+                    PROTOBUF: binary,
+                    JSON: {
+                        "schema": {
+                            "type": "object",
+                            "required": ["message"],
+                            "properties": {"message": {"type": "string"}},
+                        }
+                    },
+                    "application/problem+json": problem,
+                },
+            }
+            for status in statuses
+        },
+    }

@@ -1,0 +1,117 @@
+"""Logs and metrics over OTLP, beside the traces of `test_traces`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+
+import httpx2
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+
+from api.otlp.dropped_metrics import NOTICE
+from tests.api.conftest import Api
+from tests.otel.made_logs import made_log, request_with
+from tests.otel.made_traces import TRACE_ID, agent, body_of
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+RUN = f"{TRACE_ID[:8]}-{TRACE_ID[8:12]}-{TRACE_ID[12:16]}-{TRACE_ID[16:20]}-{TRACE_ID[20:]}"
+
+
+async def post(
+    api: Api, path: str, body: bytes, media_type: str = PROTOBUF, **headers: str
+) -> httpx2.Response:
+    sent = {"Content-Type": media_type, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return await api.client.post(path, content=body, headers=sent)
+
+
+@pytest.mark.parametrize("packing", ["", "gzip", "deflate"])
+async def test_log_records_are_shown_beside_their_spans(api: Api, packing: str) -> None:
+    pack = {"": bytes, "gzip": gzip.compress, "deflate": zlib.compress}[packing]
+    logs = request_with(
+        made_log("asked", 2, span_id=1, prompt="Hi"), made_log("elsewhere", 1, span_id=9)
+    )
+    more = {"Content_Encoding": packing} if packing else {}
+    answer = await post(api, "/v1/logs", pack(logs.SerializeToString()), **more)
+    assert (answer.status_code, answer.content) == (200, b"")
+    spans = await post(api, "/v1/traces", body_of(agent(1, "planner")), JSON)
+    assert spans.status_code == 200
+    await api.project()
+
+    page = await api.read(f"/api/runs/{RUN}/spans")
+
+    assert [span["name"] for span in page["items"]] == ["invoke_agent planner"]
+    assert [(each["name"], each["spanId"]) for each in page["logs"]] == [
+        ("elsewhere", "0000000000000009"),
+        ("asked", "0000000000000001"),
+    ]
+    assert page["logs"][1]["attributes"] == {"prompt": "Hi"}
+    assert page["logsLeftOut"] == 0
+    [item] = page["items"]
+    of_record = await api.read(f"/api/runs/{RUN}/spans", recordId=item["record"]["id"])
+    assert [each["name"] for each in of_record["logs"]] == ["asked"]
+
+
+async def test_refused_log_records_are_named_in_a_partial_success(api: Api) -> None:
+    request = request_with(made_log("fine", 1), made_log("no trace", 1, trace_id="00" * 16))
+    answer = await post(api, "/v1/logs", request.SerializeToString())
+
+    partial = ExportLogsServiceResponse.FromString(answer.content).partial_success
+    assert partial.rejected_log_records == 1
+    assert partial.error_message == (
+        "invalid_log_record: Its trace id must be 16 bytes that are not all zero. (log record 1)"
+    )
+    in_json = await post(
+        api, "/v1/logs", b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}]}]}]}', JSON
+    )
+    assert in_json.json()["partialSuccess"]["rejectedLogRecords"] == "1"
+    metrics = (await api.client.get("/metrics")).text
+    assert 'tracer_ingest_refused_total{code="invalid_log_record",way="logs"} 2.0' in metrics
+    assert 'tracer_ingest_stored_total{way="logs"} 1.0' in metrics
+
+
+async def test_a_log_request_of_another_shape_or_encoding_is_rejected(api: Api) -> None:
+    for body, media_type, status in (
+        (b"{", JSON, 400),
+        (b"\x0f\xff", PROTOBUF, 400),
+        (b"", "text/plain", 415),
+    ):
+        assert (await post(api, "/v1/logs", body, media_type)).status_code == status
+
+
+async def test_a_log_request_waits_for_its_records_on_request(api: Api) -> None:
+    body = request_with(made_log("asked", 1)).SerializeToString()
+    answer = await post(api, "/v1/logs", body, Prefer="wait=20")
+    assert answer.headers["Preference-Applied"] == "wait=20"
+
+
+async def test_metrics_are_counted_and_dropped_with_one_notice(api: Api) -> None:
+    request = ExportMetricsServiceRequest()
+    metrics = request.resource_metrics.add().scope_metrics.add().metrics
+    metrics.add(name="tokens").sum.data_points.add(as_int=5)
+    metrics.add(name="nothing")
+
+    first = await post(api, "/v1/metrics", request.SerializeToString())
+    said = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {"dataPoints": [{}]}}]}]}]}
+    second = await post(api, "/v1/metrics", json.dumps(said).encode(), JSON)
+
+    partial = ExportMetricsServiceResponse.FromString(first.content).partial_success
+    assert (partial.rejected_data_points, partial.error_message) == (0, NOTICE)
+    assert (second.status_code, second.content) == (200, b"{}")
+    counted = (await api.client.get("/metrics")).text
+    assert "tracer_ingest_dropped_total 2.0" in counted
+
+
+async def test_metrics_of_another_shape_are_rejected(api: Api) -> None:
+    for body, media_type in (
+        (b"[]", JSON),
+        (b'{"resourceMetrics": 7}', JSON),
+        (b'{"resourceMetrics": [7]}', JSON),
+        (b"\x0f\xff", PROTOBUF),
+    ):
+        assert (await post(api, "/v1/metrics", body, media_type)).status_code == 400

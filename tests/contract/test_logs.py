@@ -1,0 +1,101 @@
+"""Log records are kept beside the spans of their trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.stores import NewStore, Store, all_records
+from tests.otel.made_logs import logs_as_traces, made_log
+from tests.otel.made_traces import TRACE_ID, agent, spans_from
+from tracer.errors import RecordNotFound
+from tracer.otel.otlp.blocks import TraceSpans, traces_of
+from tracer.otel.otlp.logs import logs_of
+from tracer.otel.otlp.span_fields import root_plan_id
+from tracer.redaction.payloads import PayloadPolicy
+from tracer.storage.write_redaction import Admission
+from tracer.store import RunFilter, WriteAnswer
+
+RUN = root_plan_id(bytes.fromhex(TRACE_ID))
+OTHER = "1af7651916cd43dd8448eb211c80319c"
+
+
+async def test_log_records_are_read_once_each_by_time(store: Store) -> None:
+    spans = traces_of(spans_from(agent(1, "planner")))
+    logs = logs_as_traces(made_log("later", 5, span_id=1), made_log("first", 2))
+
+    assert await store.writer.write_spans([*logs, *spans]) == WriteAnswer(3)
+    assert await store.writer.write_spans(logs) == WriteAnswer(2)
+    again = logs_as_traces(made_log("first", 2))
+    assert await store.writer.write_spans(again) == WriteAnswer(1)
+
+    found = await store.reader.read_logs(RUN)
+    assert [(record.name, record.span_id) for record in found] == [
+        ("first", None),
+        ("later", (1).to_bytes(8)),
+    ]
+    assert [span.name for span in await store.reader.read_spans(RUN)] == ["invoke_agent planner"]
+    assert (await store.reader.read_whole_run(RUN)).logs == found
+
+
+async def test_a_trace_of_log_records_alone_is_a_run_on_request(store: Store) -> None:
+    await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
+    await store.project()
+
+    assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
+    [run] = (await store.reader.list_runs(RunFilter(other_traces=True), 10, None)).items
+    assert run.root_plan_id == RUN
+
+
+async def test_log_records_do_not_change_records_of_other_emitters(new_store: NewStore) -> None:
+    without, with_logs = new_store(), new_store()
+    spans = traces_of(spans_from(agent(1, "planner")))
+    await without.writer.write_spans(spans)
+    await with_logs.writer.write_spans(logs_as_traces(made_log("noise", 1, span_id=1)))
+    await with_logs.writer.write_spans(spans)
+
+    assert await all_records(with_logs) == await all_records(without)
+
+
+async def test_log_records_of_a_deleted_run_are_refused(store: Store) -> None:
+    await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
+    await store.writer.delete_run(RUN)
+
+    sent = logs_as_traces(made_log("late", 2), made_log("other", 2, trace_id=OTHER))
+    answer = await store.writer.write_spans(sent)
+
+    assert [(each.index, each.code) for each in answer.refused] == [(0, "run_deleted")]
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_logs(RUN)
+
+
+async def test_places_of_refusals_in_messages_with_both_signals(store: Store) -> None:
+    await store.writer.write_spans(logs_as_traces(made_log("started", 1)))
+    await store.writer.delete_run(RUN)
+    [spans] = traces_of(spans_from(agent(1, "planner")))
+    [logs] = logs_as_traces(made_log("asked", 1))
+    mixed = TraceSpans(spans.trace_id, logs.message + spans.message, 2)
+    others = logs_as_traces(made_log("other", 2, trace_id=OTHER))
+
+    answer = await store.writer.write_spans([*others, mixed, *others])
+
+    assert [each.index for each in answer.refused] == [1, 2]
+
+
+async def test_secrets_in_log_records_are_masked(store: Store) -> None:
+    secret = "sk-ant-api03-" + "a1B2" * 20
+    record = made_log("asked", 1, body=f"use {secret}", prompt=f"key {secret}", password="hunter22")
+    await store.writer.write_spans(logs_as_traces(record))
+
+    [found] = await store.reader.read_logs(RUN)
+    assert secret not in repr(found)
+    assert "hunter22" not in repr(found)
+    assert found.trace_id == bytes.fromhex(TRACE_ID)
+
+
+def test_payloads_of_log_records_are_dropped_by_policy() -> None:
+    sent = logs_as_traces(made_log("asked", 1, body="How are you?", prompt="Hi", tool_name="Bash"))
+    [kept] = Admission().traces(sent, PayloadPolicy.DROP)
+    [found] = logs_of([kept.message])
+    assert "How" not in repr(found)
+    assert found.attributes["prompt"] != "Hi"
+    assert (found.name, found.attributes["tool_name"]) == ("asked", "Bash")

@@ -1,0 +1,131 @@
+"""The signals of OTLP that are stored: spans and log records. Their requests have one structure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs, ScopeLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, TracesData
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+from tracer.otel.otlp.blocks import TraceSpans
+from tracer.otel.otlp.logs import LOGS_FIELD, LogRecord, logs_in
+from tracer.otel.otlp.protobuf import bytes_field, bytes_fields
+from tracer.otel.otlp.protobuf_spans import MAX_TIME
+from tracer.otel.otlp.spans import SPAN_ID_BYTES, TRACE_ID_BYTES
+
+NO_TRACE = f"Its trace id must be {TRACE_ID_BYTES} bytes that are not all zero."
+"""Why a span or a log record is rejected that names no trace."""
+
+_NO_TRACE_ID = bytes(TRACE_ID_BYTES)
+_NO_SPAN_ID = bytes(SPAN_ID_BYTES)
+
+SessionOf = Callable[[LogRecord], str | None]
+"""Returns the session that a log record without a trace id names; None if it names none."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """How the requests of one signal are read."""
+
+    name: str
+    """`trace` or `log`."""
+    item: str
+    """One of its items, in words."""
+    resources: str
+    """The field of a request that holds resources with their items; so do the next two."""
+    scopes: str
+    items: str
+    stored_field: int
+    """The field of a stored message that holds the resources."""
+    response_type: Any
+    rejected: str
+    """The field of a partial success that counts rejected items."""
+    request_type: Any
+    resource_type: Any
+    scope_type: Any
+    item_type: Any
+    why_refused: Callable[[Any, bytes], str | None]
+    """Returns why an item with this trace id cannot be stored; None if it can."""
+    session_of: SessionOf | None = None
+    """Finds the session of an item without a trace id; None: all such items are rejected."""
+
+
+def _why_no_span(span: WireSpan, trace_id: bytes) -> str | None:
+    # Called for each span of each request, so each field is read once.
+    span_id, parent_span_id = span.span_id, span.parent_span_id
+    if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE_ID:
+        return NO_TRACE
+    if len(span_id) != SPAN_ID_BYTES or span_id == _NO_SPAN_ID:
+        return f"Its span id must be {SPAN_ID_BYTES} bytes that are not all zero."
+    if len(parent_span_id) not in (0, SPAN_ID_BYTES) and any(parent_span_id):
+        return f"Its parent span id must be {SPAN_ID_BYTES} bytes."
+    if span.start_time_unix_nano >= MAX_TIME or span.end_time_unix_nano >= MAX_TIME:
+        return _TOO_LATE
+    return None
+
+
+def _why_no_log(record: WireLogRecord, trace_id: bytes) -> str | None:
+    if len(record.span_id) not in (0, SPAN_ID_BYTES):
+        return f"Its span id must be {SPAN_ID_BYTES} bytes."
+    if record.time_unix_nano >= MAX_TIME or record.observed_time_unix_nano >= MAX_TIME:
+        return _TOO_LATE
+    if len(trace_id) != TRACE_ID_BYTES or trace_id == _NO_TRACE_ID:
+        return NO_TRACE
+    return None
+
+
+_TOO_LATE = "Its times must lie before the year 2262."
+
+SPANS = Signal(
+    "trace",
+    "span",
+    *("resource_spans", "scope_spans", "spans"),
+    1,
+    *(ExportTraceServiceResponse, "rejected_spans"),
+    *(ExportTraceServiceRequest, ResourceSpans, ScopeSpans, WireSpan),
+    _why_no_span,
+)
+
+LOGS = Signal(
+    "log",
+    "log record",
+    *("resource_logs", "scope_logs", "log_records"),
+    LOGS_FIELD,
+    *(ExportLogsServiceResponse, "rejected_log_records"),
+    *(ExportLogsServiceRequest, ResourceLogs, ScopeLogs, WireLogRecord),
+    _why_no_log,
+)
+
+
+def by_signal(trace: TraceSpans) -> list[tuple[Signal, TraceSpans]]:
+    """Return the spans and the log records of a message apart, those that it has."""
+    fields = list(bytes_fields(trace.message))
+    numbers = {number for number, _ in fields}
+    if len(numbers) == 1:
+        return [(LOGS if LOGS_FIELD in numbers else SPANS, trace)]
+    logs = b"".join([bytes_field(*each) for each in fields if each[0] == LOGS_FIELD])
+    spans = b"".join([bytes_field(*each) for each in fields if each[0] != LOGS_FIELD])
+    count = sum(1 for _ in logs_in(TracesData.FromString(logs)))
+    return [
+        (SPANS, TraceSpans(trace.trace_id, spans, trace.count - count)),
+        (LOGS, TraceSpans(trace.trace_id, logs, count)),
+    ]
+
+
+def request_of(signal: Signal, message: bytes) -> bytes:
+    """Return a stored message, which holds items of one signal, as a request of this signal."""
+    if signal.stored_field == 1:
+        return message
+    return b"".join([bytes_field(1, content) for _, content in bytes_fields(message)])
