@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -44,9 +45,14 @@ def messages_of(name: str, *signals: str) -> list[Message]:
         if signal == "metrics" or (signals and signal not in signals):
             continue
         is_json = "json" in sent["headers"]["content-type"]
-        decoded = _DECODERS[signal, is_json]((folder / sent["file"]).read_bytes())
+        decoded = _DECODERS[signal, is_json](_body(folder / sent["file"]))
         found += [(trace.trace_id, trace.message) for trace in decoded.traces]
     return found
+
+
+def _body(path: Path) -> bytes:
+    packed = path.with_name(path.name + ".gz")
+    return gzip.decompress(packed.read_bytes()) if packed.exists() else path.read_bytes()
 
 
 def single(messages: Iterable[Message]) -> list[Message]:

@@ -13,6 +13,7 @@ from tracer.otel.dialects import (
     genai,
     logfire,
     mcp,
+    opencode,
     openinference,
     openllmetry,
     vercel,
@@ -24,7 +25,7 @@ from tracer.otel.otlp.spans import ReadableSpan
 
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
-_COMPLETE_RUN: Mapping[str, CompleteRun] = {}
+_COMPLETE_RUN: Mapping[str, CompleteRun] = {opencode.SCOPE: opencode.complete}
 """The dialects that read a run as a whole, by the beginning of the names of their scopes."""
 
 

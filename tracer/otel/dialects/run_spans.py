@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tracer.otel.dialects.reading import WRAPPER, Reading
@@ -47,3 +48,18 @@ class SlimSpan:
     def order(self) -> tuple[int, bytes]:
         """Its place among its siblings."""
         return self.start, self.span_id
+
+
+def cut_circles(suspects: Iterable[SlimSpan]) -> None:
+    """Cut each circle of parents that one of the spans is in, at its least span id."""
+    done: set[SlimSpan] = set()
+    for suspect in suspects:
+        way: dict[SlimSpan, None] = {}
+        at: SlimSpan | None = suspect
+        while at is not None and at not in done and at not in way:
+            way[at] = None
+            at = at.parent
+        if at is not None and at in way:
+            climbed = list(way)
+            min(climbed[climbed.index(at) :], key=lambda span: span.span_id).parent = None
+        done.update(way)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tracer.otel.dialects import complete_run, genai, logfire, read_span, reads_parent, session_of
-from tracer.otel.dialects.run_spans import SlimSpan
+from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
 from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
 from tracer.otel.otlp.spans import TRACE_ID_BYTES
@@ -225,17 +225,7 @@ def _link_parents(spans: list[SlimSpan], by_id: dict[bytes, SlimSpan]) -> None:
         span.parent = parent
         if parent.start >= span.start:
             suspects.append(span)  # each circle has a span that does not start after its parent
-    done: set[SlimSpan] = set()
-    for suspect in suspects:
-        way: dict[SlimSpan, None] = {}
-        at: SlimSpan | None = suspect
-        while at is not None and at not in done and at not in way:
-            way[at] = None
-            at = at.parent
-        if at is not None and at in way:
-            climbed = list(way)
-            min(climbed[climbed.index(at) :], key=lambda span: span.span_id).parent = None
-        done.update(way)
+    cut_circles(suspects)
 
 
 def _read(spans: list[SlimSpan], found: dict[bytes, _Version]) -> None:

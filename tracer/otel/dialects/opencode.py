@@ -1,0 +1,877 @@
+"""OpenCode: agents, rounds and tool calls among its own spans, the AI SDK's and its log records.
+
+An agent is `SessionPrompt.run`: one turn of one session. A round is `LLM.run`, with the spans
+`ai.streamText` and `ai.streamText.doStream` of the AI SDK below it; those end after the tools that
+the model called. A tool call has two spans that no parent id joins: `ai.toolCall`, below the round,
+has the content, and `Tool.execute`, below the agent, has the sub-agent. Session and call id are the
+same on both. Log records name agents and sessions by the ids of spans that arrive later.
+
+All of them are sent when they end, and `opencode run` does not send its last ones. So agents and
+rounds that a log record or a child names, and the calls that opened running sub-agents, are made
+here, under the ids that they keep.
+
+Source: OpenCode 1.18.33, `packages/opencode/src/session`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from tracer.otel.dialects.reading import WRAPPER, Reading, Role, parsed, text
+from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
+from tracer.otel.otlp.logs import LogRecord
+from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR
+
+SCOPE = "opencode"
+
+IN_FLIGHT = "its session names the session that opened it; the call is sent when it ends"
+"""Why a call that has not arrived opened an agent."""
+
+_AGENT = "SessionPrompt.run"
+_TITLE = "SessionPrompt.ensureTitle"
+_RESOLVE = "SessionTools.resolve"
+_STEP = "SessionProcessor.process"
+_ROUND = "LLM.run"
+_EXECUTE = "Tool.execute"
+_TOLD = "ai.toolCall"
+_TITLE_PROMPT = "You are a title generator"
+_HIDDEN_AGENTS = ("title", "compaction", "summary")
+"""Agents that work for another one, in its session."""
+_SESSION_HEADERS = (
+    "ai.request.headers.x-session-affinity",
+    "ai.request.headers.x-opencode-session",
+)
+_PARENT_HEADER = "ai.request.headers.x-parent-session-id"
+"""A round of a sub-agent names the session that opened it."""
+_INTERRUPTED = "status.interrupted"
+_NO_USER = "unknown"
+_INVALID = "invalid"
+"""The tool that answers if the model called one that does not exist."""
+_SLACK = 20_000_000
+"""By how many nanoseconds the two spans of one call may miss each other: they have two clocks."""
+_MOST_TURNS = 100
+"""How many turns of a session are searched for one that was running."""
+_MOST_OF_A_BODY = 4096
+"""How many characters of a log record are searched for fields."""
+_MOST_OF_A_PROMPT = 200
+_MOST_OF_A_TITLE = 200
+
+
+def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
+    """Return a run's spans with its agents, rounds and calls as OpenCode has them."""
+    return _Run(spans, logs).completed()
+
+
+# --- Log records ---------------------------------------------------------------------------------
+
+
+class _Stream(NamedTuple):
+    """The start of a round, as a log record with the id of its `LLM.run` states it."""
+
+    session: str | None
+    agent: str | None
+    provider: str | None
+    model: str | None
+    time: int
+
+
+_FIELD = re.compile(
+    r'"(session\.id|id|parentID|agent|mode|messageID|providerID|modelID)":(?:"([^"\\]*)"|[^",}]+)'
+)
+_STREAM_ERROR = re.compile(r'"error":\{"error":(.*)\}\}', re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What log records state. Their bodies are a name and text that resembles JSON."""
+
+    loops: dict[bytes, tuple[str | None, list[int]]] = field(default_factory=dict)
+    """The session of each agent, and when it began each of its steps."""
+    exits: dict[bytes, int] = field(default_factory=dict)
+    """When each agent had nothing left to do."""
+    streams: dict[bytes, _Stream] = field(default_factory=dict)
+    errors: dict[bytes, str] = field(default_factory=dict)
+    """Why rounds failed."""
+    steps: dict[str, bytes] = field(default_factory=dict)
+    """The id of the `SessionProcessor.process` that wrote each message."""
+    parents: dict[str, str | None] = field(default_factory=dict)
+    """The session that opened each new session; None if the user did."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """The agent that each new session was opened for."""
+    cancels: dict[str, list[int]] = field(default_factory=dict)
+    """When the user stopped each session."""
+
+    @classmethod
+    def of(cls, logs: Iterable[LogRecord]) -> _Notes:
+        notes = cls()
+        for record in logs:
+            body = record.body
+            if (
+                record.scope == SCOPE
+                and isinstance(body, list)
+                and len(body) >= 2
+                and isinstance(body[0], str)
+                and isinstance(body[1], str)
+            ):
+                notes._add(record, body[0], body[1][:_MOST_OF_A_BODY])
+        return notes
+
+    def _add(self, record: LogRecord, name: str, said: str) -> None:
+        found: dict[str, str | None] = {}
+        for match in _FIELD.finditer(said):
+            found.setdefault(match[1], match[2])
+        session, span_id = found.get("session.id"), record.span_id
+        if name == "created":
+            if new := found.get("id"):
+                self.parents.setdefault(new, found.get("parentID"))
+                if agent := found.get("agent"):
+                    self.agents.setdefault(new, agent)
+        elif name == "cancel" and session:
+            self.cancels.setdefault(session, []).append(record.time)
+        elif span_id is None:
+            return
+        elif name == "loop":
+            self.loops.setdefault(span_id, (session, []))[1].append(record.time)
+        elif name == "exiting loop":
+            self.exits[span_id] = record.time
+        elif name == "stream":
+            stream = _Stream(
+                *(session, found.get("agent"), found.get("providerID"), found.get("modelID")),
+                record.time,
+            )
+            self.streams.setdefault(span_id, stream)
+            if found.get("mode") == "primary" and session:
+                self.parents.setdefault(session, None)
+        elif name == "stream error" and (failure := _STREAM_ERROR.search(said)):
+            self.errors[span_id] = failure[1]
+        elif name == "process" and (message := found.get("messageID")):
+            self.steps.setdefault(message, span_id)
+
+
+# --- The run -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """One call of the model."""
+
+    span: SlimSpan
+    """`LLM.run`, made if it has not arrived; a span of the AI SDK if nothing names an `LLM.run`."""
+    told: list[SlimSpan] = field(default_factory=list)
+    """The outermost spans of the AI SDK, which have its end, its status and its content."""
+    within: list[SlimSpan] = field(default_factory=list)
+    """All spans of the AI SDK."""
+    owner: SlimSpan | None = None
+    is_title: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One tool call."""
+
+    session: str | None
+    execute: SlimSpan | None
+    told: SlimSpan | None
+    opened: list[SlimSpan] = field(default_factory=list)
+    """The agents that it opened."""
+    nth: int = 0
+    """Its place among the calls of the session that have the same id."""
+    above: SlimSpan | None = None
+    """The agent that it belongs to, or the call that it is within."""
+
+    @property
+    def spans(self) -> list[SlimSpan]:
+        return [span for span in (self.told, self.execute) if span is not None]
+
+    @property
+    def call_id(self) -> str | None:
+        return next((found for span in self.spans if (found := _call_id(span))), None)
+
+    @property
+    def start(self) -> int:
+        return min(span.start for span in self.spans)
+
+    @property
+    def end(self) -> int:
+        return max(span.end for span in self.spans)
+
+
+class _Run:
+    def __init__(self, spans: list[SlimSpan], logs: list[LogRecord]) -> None:
+        self._spans = spans
+        self._notes = _Notes.of(logs)
+        self._own = [span for span in spans if span.scope == SCOPE]
+        self._by_id = {span.span_id: span for span in spans}
+        self._made: dict[bytes, SlimSpan] = {}
+        self._agents: dict[SlimSpan, str | None] = {}
+        """The session of each agent."""
+        self._executes = [span for span in self._own if span.name == _EXECUTE]
+        self._stops: set[SlimSpan] = set(self._executes)
+        """Where the way up from a span ends: at agents and at calls."""
+        self._ways: dict[SlimSpan, tuple[SlimSpan | None, SlimSpan]] = {}
+        self._adopted: dict[SlimSpan, SlimSpan] = {}
+        self._of_session: dict[str, list[SlimSpan]] = {}
+        self._rounds: dict[SlimSpan, _Round] = {}
+        self._parents: dict[str, str] = {}
+        """The session that opened each session."""
+        self._roots: set[str] = set()
+        """The sessions that the user opened."""
+
+    def completed(self) -> list[SlimSpan]:
+        """Return the spans of the run, by start and id."""
+        self._find_agents()
+        self._find_rounds()
+        if not (self._agents or self._rounds or self._executes):
+            return self._spans
+        self._link_to_made()
+        self._name_sessions()
+        calls = self._find_calls()
+        self._find_parent_sessions(calls)
+        self._place_rounds()
+        for call in calls:
+            self._place_call(call)
+        self._join_agents(calls)
+        self._add_calls(calls)
+        self._describe_agents(calls)
+        self._begin_before_children()
+        cut_circles([*self._own, *self._made.values()])
+        return sorted([*self._spans, *self._made.values()], key=lambda span: span.order)
+
+    # --- Spans that have not arrived -------------------------------------------------------------
+
+    def _make(self, span_id: bytes, name: str, role: Role, start: int) -> SlimSpan:
+        made = SlimSpan(span_id, None, start, 0, name, SCOPE, 0, "", {}, ())
+        made.reading = Reading(role)
+        self._made[span_id] = made
+        return made
+
+    def _new_id(self, *parts: object) -> bytes:
+        """Return an id that depends on `parts` alone, unless a span of the run has it already."""
+        hashed = sha256(repr((SCOPE, *parts)).encode(errors="surrogatepass")).digest()
+        while hashed[:SPAN_ID_BYTES] in self._by_id or hashed[:SPAN_ID_BYTES] in self._made:
+            hashed = sha256(hashed).digest()
+        return hashed[:SPAN_ID_BYTES]
+
+    def _find_agents(self) -> None:
+        firsts: dict[bytes, int] = {}
+        for span in self._own:
+            if span.name == _AGENT:
+                self._add_agent(span, None)
+            elif span.name in (_RESOLVE, _TITLE) and span.missing_parent is not None:
+                firsts.setdefault(span.missing_parent, span.start)
+        for span_id, (_, times) in self._notes.loops.items():
+            firsts[span_id] = min(times[0], firsts.get(span_id, times[0]))
+        for span_id, start in sorted(firsts.items()):
+            agent = self._by_id.get(span_id)
+            if agent is None:
+                agent = self._make(span_id, _AGENT, Role.AGENT, start)
+                agent.missing_parent = self._new_id("above", span_id)
+            loop = self._notes.loops.get(span_id)
+            self._add_agent(agent, loop[0] if loop is not None else None)
+
+    def _add_agent(self, agent: SlimSpan, session: str | None) -> None:
+        self._agents[agent] = self._agents.get(agent) or session
+        self._stops.add(agent)
+
+    def _find_rounds(self) -> None:
+        for span in self._own:
+            if span.name == _ROUND:
+                self._rounds[span] = _Round(span)
+        for span_id, stream in sorted(self._notes.streams.items()):
+            arrived = self._by_id.get(span_id)
+            span = arrived or self._make(span_id, _ROUND, Role.MODEL, stream.time)
+            if span not in self._agents:
+                self._rounds.setdefault(span, _Round(span))
+        outermost: dict[SlimSpan, _Round] = {}
+        for span in self._own:
+            if not _is_of_model(span):
+                continue
+            parent = span.parent
+            if parent is None and span.missing_parent in self._made:
+                parent = self._made[span.missing_parent]
+            if parent is not None and _is_of_model(parent):
+                continue
+            above = self._rounds.get(parent) if parent is not None else None
+            if above is None:
+                above = self._rounds[span] = _Round(span)
+            above.told.append(span)
+            outermost[span] = above
+        for span in self._own:
+            if _is_of_model(span):
+                parent = span.parent
+                found = outermost.get(span) or (outermost.get(parent) if parent else None)
+                if found is not None:
+                    found.within.append(span)
+        for found in outermost.values():
+            for span in found.within:
+                _read_as_round(span)
+
+    def _link_to_made(self) -> None:
+        for span in self._own:
+            if span.missing_parent is not None and span.missing_parent in self._made:
+                span.parent, span.missing_parent = self._made[span.missing_parent], None
+
+    # --- Sessions --------------------------------------------------------------------------------
+
+    def _way(self, span: SlimSpan) -> tuple[SlimSpan | None, SlimSpan]:
+        """Return the agent or the call nearest above a span, and the last span on the way up."""
+        way: list[SlimSpan] = []
+        on_way: set[SlimSpan] = set()
+        at = span
+        while at not in self._ways:
+            way.append(at)
+            on_way.add(at)
+            parent = at.parent
+            if parent is None or parent in on_way:
+                self._ways[at] = None, at
+            elif parent in self._stops:
+                self._ways[at] = parent, at
+            else:
+                at = parent
+        found = self._ways[at]
+        for each in way:
+            self._ways[each] = found
+        return found
+
+    def _session_of_round(self, found: _Round) -> str | None:
+        stream = self._notes.streams.get(found.span.span_id)
+        if stream is not None and stream.session is not None:
+            return stream.session
+        return next((session for span in found.within if (session := _session(span))), None)
+
+    def _name_sessions(self) -> None:
+        """Find the sessions of agents without a log record: that of the first work below them."""
+        named = [(found.span, self._session_of_round(found)) for found in self._rounds.values()]
+        named += [(span, _session(span)) for span in self._executes]
+        for span, session in sorted(named, key=lambda each: each[0].order):
+            agent, _ = self._way(span)
+            if agent is not None and session is not None and agent in self._agents:
+                self._agents[agent] = self._agents[agent] or session
+        for agent, session in sorted(self._agents.items(), key=lambda item: item[0].order):
+            if session is not None:
+                self._of_session.setdefault(session, []).append(agent)
+
+    def _find_parent_sessions(self, calls: list[_Call]) -> None:
+        parents, roots = self._parents, self._roots
+        for new, parent in self._notes.parents.items():
+            if parent is not None and parent != new:
+                parents[new] = parent
+        for found in self._rounds.values():
+            for span in found.within:
+                session, above = _session(span), span.attributes.get(_PARENT_HEADER)
+                if session is None:
+                    continue
+                if isinstance(above, str) and above and above != session:
+                    parents.setdefault(session, above)
+                elif above is None and any(name in span.attributes for name in _SESSION_HEADERS):
+                    roots.add(session)
+            found.is_title = self._is_title(found)
+            if found.is_title and (titled := self._session_of_round(found)):
+                roots.add(titled)  # only sessions that the user opened have titles
+        for call in calls:
+            child = _child_session(call.told)
+            if child is not None and call.session is not None and child != call.session:
+                parents.setdefault(child, call.session)
+        roots |= {session for session, parent in self._notes.parents.items() if parent is None}
+        roots -= parents.keys()
+
+    def _is_title(self, found: _Round) -> bool:
+        stream = self._notes.streams.get(found.span.span_id)
+        if stream is not None:
+            return stream.agent == "title"
+        parent = found.span.parent
+        if parent is not None and parent.name == _TITLE:
+            return True
+        return any(_TITLE_PROMPT in _prompt(span)[:_MOST_OF_A_PROMPT] for span in found.within)
+
+    def _agent_of(self, session: str, start: int, end: int) -> SlimSpan | None:
+        """Return the agent of a session that was running; None if more than one can be meant."""
+        agents = self._of_session.get(session)
+        if agents is None:
+            agent = self._make(self._new_id("agent", session), _AGENT, Role.AGENT, start)
+            agent.missing_parent = self._new_id("above", agent.span_id)
+            self._add_agent(agent, session)
+            self._of_session[session] = [agent]
+            return agent
+        if len(agents) == 1:
+            return agents[0]
+        running = [
+            agent
+            for agent in agents[:_MOST_TURNS]
+            if agent.start <= start and (agent.end == 0 or max(start, end) <= agent.end)
+        ]
+        return running[0] if len(running) == 1 else None
+
+    def _adopt(self, span: SlimSpan, session: str | None) -> SlimSpan | None:
+        """Return the agent or the call above a span; attach it by its session if ids do not."""
+        above, top = self._way(span)
+        above = above or self._adopted.get(top)
+        if above is not None or session is None:
+            return above
+        agent = self._agent_of(session, span.start, span.end)
+        if agent is not None and agent is not top:
+            top.parent, top.missing_parent = agent, None
+            self._adopted[top] = agent
+        return agent
+
+    # --- Rounds ----------------------------------------------------------------------------------
+
+    def _place_rounds(self) -> None:
+        by_order = sorted(self._rounds.values(), key=lambda found: found.span.order)
+        for found in by_order:
+            session = self._session_of_round(found)
+            found.owner = self._adopt(found.span, session)
+            if found.owner is None and session is None and not found.told:
+                continue  # nothing tells whose it is
+            if found.owner is None and found.span.span_id in self._made:
+                found.span.missing_parent = self._new_id("above", found.span.span_id)
+            self._end_round(found)
+            self._read_round(found, session)
+            if found.is_title:
+                self._set_aside(found, session)
+
+    def _end_round(self, found: _Round) -> None:
+        span, last = found.span, found.told[-1] if found.told else None
+        if last is not None:
+            if last is not span:
+                span.end, span.events = last.end, last.events
+                span.status_code, span.status_message = last.status_code, last.status_message
+            return
+        if (error := self._notes.errors.get(span.span_id)) is not None:
+            span.status_code, span.status_message = STATUS_ERROR, error
+        if span.status_code != STATUS_ERROR or span.end == 0:
+            span.end = self._end_without_content(found)
+
+    def _end_without_content(self, found: _Round) -> int:
+        """Return the end of a round whose AI SDK spans did not arrive: when its agent went on."""
+        span, owner = found.span, found.owner
+        parent = span.parent
+        if parent is not None and parent.name in (_STEP, _TITLE) and parent.end:
+            return parent.end
+        if owner is None or found.is_title:
+            return 0
+        _, steps = self._notes.loops.get(owner.span_id, (None, []))
+        ends = [*steps, self._notes.exits.get(owner.span_id, 0), owner.end]
+        return min((end for end in ends if end > span.start), default=0)
+
+    def _read_round(self, found: _Round, session: str | None) -> None:
+        span, stream = found.span, self._notes.streams.get(found.span.span_id)
+        agent = stream.agent if stream is not None else None
+        if span in found.told:
+            span.reading = span.reading._replace(conversation=session, agent=agent)
+        elif found.told or stream is None:
+            span.reading = Reading(Role.MODEL, conversation=session, agent=agent)
+        else:
+            span.reading = Reading(
+                Role.MODEL,
+                conversation=session,
+                agent=agent,
+                model=stream.model,
+                provider=stream.provider,
+            )
+        step = span.parent
+        has_answer = any(each.reading.output_tokens is not None for each in found.within)
+        if step is not None and _is_interrupted_step(step) and not has_answer:
+            span.reading = span.reading._replace(is_interrupted=True)
+
+    def _set_aside(self, found: _Round, session: str | None) -> None:
+        """Give the round that names the session an agent of its own: nobody asked for it."""
+        span, owner = found.span, found.owner
+        title = self._make(
+            self._new_id("title", span.span_id), _TITLE, Role.AGENT, found.span.start
+        )
+        title.reading = Reading(Role.AGENT, name="title", conversation=session)
+        title.end = span.end
+        title.status_code, title.status_message = span.status_code, span.status_message
+        title.events = span.events
+        title.parent = owner
+        if owner is None:
+            title.missing_parent = self._new_id("above", title.span_id)
+        span.parent, span.missing_parent = title, None
+
+    # --- Tool calls ------------------------------------------------------------------------------
+
+    def _find_calls(self) -> list[_Call]:
+        executed: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
+        told: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
+        for span in self._own:
+            if span.name == _EXECUTE:
+                executed.setdefault((_session(span), _call_id(span)), []).append(span)
+            elif _is_told(span):
+                told.setdefault((_session(span), _call_id(span)), []).append(span)
+        opened: dict[SlimSpan, list[SlimSpan]] = {}
+        for agent in sorted(self._agents, key=lambda each: each.order):
+            above, _ = self._way(agent)
+            if above is None or above in self._agents:
+                continue
+            # A background task ends with a turn of the session that started it, below its call.
+            if self._agents[agent] is None or self._agents[agent] != _session(above):
+                opened.setdefault(above, []).append(agent)
+        calls: list[_Call] = []
+        for key in executed.keys() | told.keys():
+            session, call_id = key
+            pairs = self._pair(executed.get(key, []), told.get(key, []), opened, call_id)
+            found = [
+                _Call(session, execute, span, opened.get(execute, []) if execute else [])
+                for execute, span in pairs
+            ]
+            found.sort(key=lambda call: (call.start, call.spans[0].span_id))
+            for nth, call in enumerate(found):
+                call.nth = nth
+            calls += found
+        return sorted(calls, key=lambda call: (call.start, call.spans[0].span_id))
+
+    def _pair(
+        self,
+        executed: list[SlimSpan],
+        told: list[SlimSpan],
+        opened: dict[SlimSpan, list[SlimSpan]],
+        call_id: str | None,
+    ) -> list[tuple[SlimSpan | None, SlimSpan | None]]:
+        """Join the spans of calls with one id: by the session that they opened, then by time."""
+        if call_id is None:
+            return [(span, None) for span in executed] + [(None, span) for span in told]
+        pairs: list[tuple[SlimSpan | None, SlimSpan | None]] = []
+        by_child: dict[str | None, list[SlimSpan]] = {}
+        for span in told if len(told) > 1 else ():
+            by_child.setdefault(_child_session(span), []).append(span)
+        done: set[SlimSpan] = set()
+        for execute in executed:
+            children = {self._agents.get(agent) for agent in opened.get(execute, [])} - {None}
+            same = by_child.get(children.pop(), []) if len(children) == 1 else []
+            for span in same[:_MOST_TURNS]:
+                if span not in done and _is_same(execute, span) and not _apart(execute, span):
+                    pairs.append((execute, span))
+                    done |= {execute, span}
+                    break
+        left = [span for span in executed if span not in done]
+        others = [span for span in told if span not in done]
+        at = other = 0
+        while at < len(left) and other < len(others):
+            execute, span = left[at], others[other]
+            if _is_same(execute, span) and not _apart(execute, span):
+                pairs.append((execute, span))
+                at, other = at + 1, other + 1
+            elif span.order < execute.order:
+                pairs.append((None, span))
+                other += 1
+            else:
+                pairs.append((execute, None))
+                at += 1
+        pairs += [(span, None) for span in left[at:]]
+        pairs += [(None, span) for span in others[other:]]
+        return pairs
+
+    def _place_call(self, call: _Call) -> None:
+        for session in (None, call.session):
+            for span in (call.execute, call.told):
+                if call.above is None and span is not None:
+                    call.above = self._adopt(span, session)
+
+    def _add_calls(self, calls: list[_Call]) -> None:
+        """Make a span for each call. Both of its spans become wrappers below it."""
+        by_step = {
+            found.span.parent_span_id or b"": found
+            for found in sorted(self._rounds.values(), key=lambda each: each.span.order)
+            if not found.is_title
+        }
+        made: dict[SlimSpan | None, SlimSpan] = {}
+        for call in calls:
+            span = self._make(self._id_of(call), _EXECUTE, Role.TOOL, call.start)
+            span.end = call.end
+            self._read_call(call, span)
+            made |= dict.fromkeys(call.spans, span)
+        for call in calls:
+            span = made[call.spans[0]]
+            found = self._round_of(call, by_step)
+            if call.above in made:
+                span.parent = made[call.above]
+            else:
+                span.parent = found.span if found is not None else call.above
+            if span.parent is None:
+                tops = (self._way(each)[1] for each in call.spans)
+                span.missing_parent = next((top.missing_parent for top in tops), None)
+            self._stop_call(call, span, found)
+            for agent in call.opened:
+                self._open(agent, span)
+        for each, span in made.items():
+            if each is not None:
+                each.parent, each.missing_parent, each.reading = span, None, WRAPPER
+
+    def _id_of(self, call: _Call) -> bytes:
+        """Return an id that does not depend on which of a call's spans have arrived."""
+        if call.opened:
+            return self._opener_id(call.opened[0])
+        call_id = call.call_id
+        if call_id is None:
+            return self._new_id("call", call.spans[0].span_id)
+        return self._new_id("call", call.session, call_id, call.nth)
+
+    def _opener_id(self, agent: SlimSpan) -> bytes:
+        return self._new_id("opener", agent.span_id)
+
+    def _round_of(self, call: _Call, by_step: dict[bytes, _Round]) -> _Round | None:
+        """Return the round that chose a call, if ids name it."""
+        at = call.told.parent if call.told is not None else None
+        while at is not None and _is_of_model(at) and at not in self._rounds:
+            at = at.parent
+        if at is not None and at in self._rounds:
+            return self._rounds[at]
+        message = call.execute.attributes.get("message.id") if call.execute is not None else None
+        step = self._notes.steps.get(message) if isinstance(message, str) else None
+        return by_step.get(step) if step is not None else None
+
+    def _read_call(self, call: _Call, made: SlimSpan) -> None:
+        told, execute = call.told, call.execute
+        name = next((name for span in call.spans if (name := _tool_name(span))), None)
+        result = told.reading.result if told is not None else None
+        fields = parsed(result)
+        output = fields.get("output") if isinstance(fields, dict) else None
+        made.reading = Reading(
+            Role.TOOL,
+            name=name,
+            call_id=call.call_id,
+            conversation=call.session,
+            arguments=told.reading.arguments if told is not None else None,
+            result=output if isinstance(output, str) else result,
+            tool_failed=name == _INVALID or _has_failed(fields),
+        )
+        for span in (told, execute):
+            if span is not None and span.status_code == STATUS_ERROR:
+                made.status_code, made.status_message = STATUS_ERROR, span.status_message
+                made.events = span.events
+                break
+
+    def _stop_call(self, call: _Call, span: SlimSpan, found: _Round | None) -> None:
+        """Mark a call that was running when the user stopped its session."""
+        cancels = self._notes.cancels.get(call.session or "", ())
+        step = found.span.parent if found is not None else None
+        if (
+            any(call.start < time <= call.end for time in cancels[:_MOST_TURNS])
+            or any(_is_interrupted(agent) for agent in call.opened)
+            or (step is not None and _is_interrupted_step(step) and step.end <= call.end)
+        ):
+            span.status_code, span.status_message, span.events = 0, "", ()
+            span.reading = span.reading._replace(is_interrupted=True, tool_failed=False)
+
+    # --- What opened agents ----------------------------------------------------------------------
+
+    def _join_agents(self, calls: list[_Call]) -> None:
+        """Find the calls that opened agents which are not below one by their ids."""
+        by_execute = {call.execute: call for call in calls if call.execute is not None}
+        by_child: dict[str, list[_Call]] = {}
+        for call in calls:
+            if not call.opened and (child := _child_session(call.told)):
+                by_child.setdefault(child, []).append(call)
+        opened = {agent for call in calls for agent in call.opened}
+        waiting = sorted(self._agents, key=lambda each: each.order)
+        while waiting:
+            agent = waiting.pop()
+            session = self._agents[agent]
+            above, top = self._way(agent)
+            outer = by_execute.get(above) if above is not None else None
+            if outer is not None:
+                if agent not in opened:
+                    top.parent = outer.above
+            elif above is None and session is not None:
+                opener = self._opener_by_result(agent, session, by_child)
+                if opener is not None:
+                    opener.opened.append(agent)
+                elif session in self._parents:
+                    waiting += self._open_in_flight(agent, self._parents[session])
+                elif session in self._roots:
+                    top.missing_parent = None
+
+    def _opener_by_result(
+        self, agent: SlimSpan, session: str, by_child: dict[str, list[_Call]]
+    ) -> _Call | None:
+        """Return the call whose result names the session, if it can only have opened this agent."""
+        calls = by_child.get(session, [])[:_MOST_TURNS]
+        if len(calls) == 1 and len(self._of_session[session]) == 1:
+            return calls[0] if not calls[0].opened else None
+        running = [
+            call
+            for call in calls
+            if call.start <= agent.start and (not call.end or 0 < agent.end <= call.end)
+        ]
+        return running[0] if len(running) == 1 and not running[0].opened else None
+
+    def _open_in_flight(self, agent: SlimSpan, session: str) -> list[SlimSpan]:
+        """Make the call that opened an agent. Return the agents that had to be made for it."""
+        known = len(self._agents)
+        caller = self._agent_of(session, agent.start, agent.start)
+        if caller is None or caller is agent:
+            return []
+        opener = self._make(self._opener_id(agent), _EXECUTE, Role.TOOL, agent.start)
+        opener.reading = Reading(Role.TOOL, name="task", conversation=session)
+        opener.parent = caller
+        self._open(agent, opener)
+        agent.inferred = IN_FLIGHT
+        return [caller] if len(self._agents) > known else []
+
+    def _open(self, agent: SlimSpan, opener: SlimSpan) -> None:
+        above, top = self._way(agent)
+        if above is None:
+            top.parent, top.missing_parent = opener, None
+
+    # --- Agents ----------------------------------------------------------------------------------
+
+    def _describe_agents(self, calls: list[_Call]) -> None:
+        rounds: dict[SlimSpan, list[_Round]] = {}
+        for found in sorted(self._rounds.values(), key=lambda each: each.span.order):
+            if found.owner is not None:
+                rounds.setdefault(found.owner, []).append(found)
+        openers = {agent: call for call in calls for agent in call.opened}
+        for agent, session in self._agents.items():
+            named = rounds.get(agent, [])
+            own = [found for found in named if not found.is_title]
+            request = _asked_in(own) or _asked_in(found for found in named if found.is_title)
+            agent.reading = Reading(
+                Role.AGENT,
+                name=self._name_of(session, own, openers.get(agent)),
+                conversation=session,
+                request=request,
+                title=_title(request),
+                is_interrupted=_is_interrupted(agent),
+            )
+            if agent.end == 0:
+                agent.end = self._notes.exits.get(agent.span_id, 0)
+            last = own[-1].span if own else None
+            if agent.end and last is not None and last.status_code == STATUS_ERROR:
+                agent.status_code, agent.status_message = STATUS_ERROR, last.status_message
+                agent.events = last.events
+
+    def _name_of(self, session: str | None, own: list[_Round], opener: _Call | None) -> str | None:
+        for found in own:
+            stream = self._notes.streams.get(found.span.span_id)
+            if stream is not None and stream.agent and stream.agent not in _HIDDEN_AGENTS:
+                return stream.agent
+        if opener is not None and opener.told is not None:
+            arguments = parsed(opener.told.reading.arguments)
+            asked = arguments.get("subagent_type") if isinstance(arguments, dict) else None
+            if isinstance(asked, str) and asked:
+                return asked
+        return self._notes.agents.get(session) if session is not None else None
+
+    def _begin_before_children(self) -> None:
+        """Let spans that were made begin when the first span below them does."""
+        made = set(self._made.values())
+        for span in sorted([*self._own, *made], key=lambda each: each.order):
+            parent = span.parent
+            while parent is not None and parent in made and parent.start > span.start:
+                parent.start = span.start
+                parent = parent.parent
+
+
+def _is_of_model(span: SlimSpan) -> bool:
+    """Return whether it is the AI SDK's span of a call of the model."""
+    return (
+        span.scope == SCOPE
+        and span.reading.role in (Role.AGENT, Role.MODEL)
+        and span.name.startswith("ai.")
+    )
+
+
+def _is_told(span: SlimSpan) -> bool:
+    return span.reading.role is Role.TOOL and span.name.startswith(_TOLD)
+
+
+def _read_as_round(span: SlimSpan) -> None:
+    reading = span.reading
+    subject = reading.subject if reading.subject != _NO_USER else None
+    span.reading = reading._replace(role=Role.MODEL, name=None, subject=subject)
+
+
+def _session(span: SlimSpan) -> str | None:
+    session = span.attributes.get("session.id")
+    return session if isinstance(session, str) and session else None
+
+
+def _call_id(span: SlimSpan) -> str | None:
+    found = span.attributes.get("tool.call_id" if span.name == _EXECUTE else "ai.toolCall.id")
+    return found if isinstance(found, str) and found else None
+
+
+def _tool_name(span: SlimSpan) -> str | None:
+    return text(span.attributes.get("tool.name" if span.name == _EXECUTE else "ai.toolCall.name"))
+
+
+def _is_same(execute: SlimSpan, told: SlimSpan) -> bool:
+    return _tool_name(execute) == _tool_name(told)
+
+
+def _apart(one: SlimSpan, other: SlimSpan) -> bool:
+    """Return whether one of two spans had ended before the other began."""
+    return 0 < one.end < other.start - _SLACK or 0 < other.end < one.start - _SLACK
+
+
+def _is_interrupted(span: SlimSpan) -> bool:
+    return span.attributes.get(_INTERRUPTED) is True
+
+
+def _is_interrupted_step(span: SlimSpan) -> bool:
+    return span.name == _STEP and span.end > 0 and _is_interrupted(span)
+
+
+def _child_session(told: SlimSpan | None) -> str | None:
+    """Return the session that a call opened, as its result names it."""
+    if told is None or "sessionId" not in (told.reading.result or ""):
+        return None
+    fields = parsed(told.reading.result)
+    metadata = fields.get("metadata") if isinstance(fields, dict) else None
+    found = metadata.get("sessionId") if isinstance(metadata, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _has_failed(result: Any) -> bool:
+    """Return whether a shell's exit code states a failure; None if it was killed."""
+    metadata = result.get("metadata") if isinstance(result, dict) else None
+    return isinstance(metadata, dict) and "exit" in metadata and metadata["exit"] != 0
+
+
+def _prompt(span: SlimSpan) -> str:
+    attributes = span.attributes
+    found = attributes.get("ai.prompt.messages") or attributes.get("ai.prompt")
+    return found if isinstance(found, str) else ""
+
+
+def _asked_in(rounds: Iterable[_Round]) -> str | None:
+    """Return what the user asked: the last message of the user in the first round."""
+    prompts = (_prompt(span) for found in rounds for span in found.within)
+    prompt = next((each for each in prompts if each), None)
+    messages = parsed(prompt)
+    if isinstance(messages, dict):
+        messages = messages.get("messages")
+    if not isinstance(messages, list):
+        return None
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "user":
+            return _unquoted(_first_text(message.get("content")))
+    return None
+
+
+def _first_text(content: Any) -> str | None:
+    """Return the first text of a message; OpenCode adds others of its own behind it."""
+    parts = content if isinstance(content, list) else [content]
+    texts = (part.get("text") if isinstance(part, dict) else part for part in parts)
+    return next((each for each in texts if isinstance(each, str) and each), None)
+
+
+def _unquoted(asked: str | None) -> str | None:
+    r"""Return a prompt without the quotes that `opencode run` adds: `"say \"hi\" twice"`."""
+    if asked is None or len(asked) < 3 or asked[0] != '"' or asked[-1] != '"':
+        return asked
+    inner = asked[1:-1]
+    is_one = '"' not in inner.replace('\\"', "")
+    return inner.replace('\\"', '"') if is_one and " " in inner else asked
+
+
+def _title(request: str | None) -> str | None:
+    lines = (request or "").strip().splitlines()
+    if not lines:
+        return None
+    return lines[0] if len(lines[0]) <= _MOST_OF_A_TITLE else lines[0][:_MOST_OF_A_TITLE] + "…"
