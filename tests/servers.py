@@ -74,6 +74,7 @@ def start_server(
                 **os.environ,
                 "TRACER_DATABASE_URL": database_url,
                 "TRACER_HOME": str(home),
+                "TRACER_GRPC_PORT": "0",
                 **(settings or {}),
             },
             cwd=cwd,

@@ -157,6 +157,17 @@ class Settings(BaseSettings):
         description="The most bytes of accepted spans that may wait for a projector. Above that, "
         "and for one project above a quarter of it, new spans get 503.",
     )
+    grpc_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="The port for OTLP over gRPC, on the host of HTTP; 0: none. Unset: 4317, if no "
+        "other program uses it.",
+    )
+    grpc_certificate: Path | None = Field(
+        default=None, description="The certificate chain for gRPC over TLS, a file in PEM."
+    )
+    grpc_key: Path | None = Field(default=None, description="Its private key, a file in PEM.")
     model: Annotated[str, AfterValidator(_check_model)] | None = Field(
         default=None, description="The model of an application that names none."
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from api.app import create_app
 from api.commands.first_key import first_key_notice
@@ -22,6 +23,7 @@ from api.middleware.authentication import Access, is_loopback
 from api.middleware.rate_limit import RateLimits
 from api.observability.metrics import Metrics
 from api.observability.own_spans import OwnSpans, own_spans
+from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from tracer import assembly
 from tracer.assembly import Parts
 from tracer.cli.terminal import said
@@ -32,6 +34,8 @@ from tracer.settings import Settings
 
 DEFAULT_HOST = "127.0.0.1"
 FREE_PORT = 0
+DEFAULT_GRPC_PORT = 4317
+"""OTLP's own."""
 DRAIN_SECONDS = 5
 """How long requests in hand have when the server is told to end."""
 
@@ -60,6 +64,8 @@ class Served:
     address: str
     serving: Task[None]
     """Ends when the server does."""
+    grpc_port: int | None = None
+    """Where it takes OTLP over gRPC; None: it does not."""
 
 
 @asynccontextmanager
@@ -71,8 +77,20 @@ async def served(
     migrated: bool = True,
     project: str = DEFAULT_PROJECT,
     first_key: bool = False,
+    grpc: bool = False,
 ) -> AsyncIterator[Served]:
-    """Serve an application while inside: its own tools may call the server, too."""
+    """Serve an application while inside: its own tools may call the server, too.
+
+    Args:
+        settings: The environment's.
+        application: The application.
+        host: Where to listen.
+        port: On which port; 0: a free one.
+        migrated: Whether to bring the schema up to date first.
+        project: The project of the application's own runs.
+        first_key: Whether to make a key if there is none.
+        grpc: Whether to take OTLP over gRPC, too, as the settings say.
+    """
     with closing(_listen(host, port)) as listener:
         # What listens everywhere is reached on this machine.
         reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
@@ -89,8 +107,11 @@ async def served(
             if first_key:
                 await _make_first_key(parts, project)
             await _check_address(parts, host)
-            async with _serving(settings, parts, listener, spans, metrics) as serving:
-                yield Served(parts, address, serving)
+            address_of_grpc = _address_of_grpc(settings, host) if grpc else None
+            async with _serving(
+                settings, parts, listener, spans, metrics, address_of_grpc
+            ) as serving:
+                yield Served(parts, address, *serving)
 
 
 async def _make_first_key(parts: Parts, project: str) -> None:
@@ -128,8 +149,9 @@ async def _serving(
     listener: socket.socket,
     spans: OwnSpans,
     metrics: Metrics,
-) -> AsyncIterator[Task[None]]:
-    """Serve while inside; give the task that ends when the server does."""
+    address_of_grpc: GrpcAddress | None,
+) -> AsyncIterator[tuple[Task[None], int | None]]:
+    """Serve while inside; give the task that ends when the server does, and the port of gRPC."""
     hosts = None if settings.hosts is None else frozenset(_hosts(settings.hosts))
     limits = RateLimits(settings.requests_per_second, settings.bytes_per_second)
     access = Access(parts.callers, hosts)
@@ -154,11 +176,30 @@ async def _serving(
     serving.add_done_callback(lambda _: server.listens.set())
     try:
         await server.listens.wait()
-        yield serving
+        async with _grpc_serving(app, address_of_grpc) as grpc_port:
+            yield serving, grpc_port
     finally:
         parts.end_watching()
         server.should_exit = True
         await serving
+
+
+def _address_of_grpc(settings: Settings, host: str) -> GrpcAddress | None:
+    port = DEFAULT_GRPC_PORT if settings.grpc_port is None else settings.grpc_port
+    if port == 0:
+        return None
+    is_required = settings.grpc_port is not None
+    files = settings.grpc_certificate, settings.grpc_key
+    return GrpcAddress(host, port, is_required, *files)
+
+
+@asynccontextmanager
+async def _grpc_serving(app: ASGIApp, address: GrpcAddress | None) -> AsyncIterator[int | None]:
+    if address is None:
+        yield None
+        return
+    async with grpc_serving(app, address) as port:
+        yield port
 
 
 def _hosts(listed: str) -> Iterator[str]:

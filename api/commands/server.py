@@ -60,8 +60,12 @@ def serve(
 
     async def run(settings: Settings) -> None:
         application = load_application(settings)
-        async with served(settings, application, host, port, migrate, project, first_key) as server:
+        async with served(
+            settings, application, host, port, migrate, project, first_key, grpc=True
+        ) as server:
             said.print(f"Tracer listens on {server.address}")
+            if server.grpc_port is not None:
+                said.print(f"It takes OTLP over gRPC on port {server.grpc_port}")
             await asyncio.shield(server.serving)
 
     carry_out(run, terminated=0)

@@ -16,6 +16,9 @@ from tracer.errors import BadRequest, TooBusy, TooLarge, UnknownFormat
 MAX_BYTES = 32 * 2**20
 """How large a body may be, unpacked."""
 
+GRPC_SCHEME = "grpc"
+"""The scheme of requests that arrived as calls of gRPC."""
+
 _PART_BYTES = 64 * 2**10
 """How much is unpacked at once: a packed body may hold a thousand times its size."""
 

@@ -74,6 +74,16 @@ METRICS = Received(
 )
 
 
+_COLLECTOR = "/opentelemetry.proto.collector"
+
+GRPC_METHODS: Mapping[str, Received] = {
+    f"{_COLLECTOR}.trace.v1.TraceService/Export": TRACES,
+    f"{_COLLECTOR}.logs.v1.LogsService/Export": LOGS,
+    f"{_COLLECTOR}.metrics.v1.MetricsService/Export": METRICS,
+}
+"""The methods of gRPC, which are paths of the application."""
+
+
 @dataclass(frozen=True)
 class Encoding:
     """How a client writes the requests of one signal and reads the answers."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import pytest
@@ -32,7 +34,8 @@ async def post(
 
 @pytest.mark.parametrize("packing", ["", "gzip", "deflate"])
 async def test_log_records_are_shown_beside_their_spans(api: Api, packing: str) -> None:
-    pack = {"": bytes, "gzip": gzip.compress, "deflate": zlib.compress}[packing]
+    packs: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
+    pack = packs.get(packing, bytes)
     logs = request_with(
         made_log("asked", 2, span_id=1, prompt="Hi"), made_log("elsewhere", 1, span_id=9)
     )
@@ -43,7 +46,7 @@ async def test_log_records_are_shown_beside_their_spans(api: Api, packing: str) 
     assert spans.status_code == 200
     await api.project()
 
-    page = await api.read(f"/api/runs/{RUN}/spans")
+    page: Any = await api.read(f"/api/runs/{RUN}/spans")
 
     assert [span["name"] for span in page["items"]] == ["invoke_agent planner"]
     assert [(each["name"], each["spanId"]) for each in page["logs"]] == [
@@ -53,7 +56,7 @@ async def test_log_records_are_shown_beside_their_spans(api: Api, packing: str) 
     assert page["logs"][1]["attributes"] == {"prompt": "Hi"}
     assert page["logsLeftOut"] == 0
     [item] = page["items"]
-    of_record = await api.read(f"/api/runs/{RUN}/spans", recordId=item["record"]["id"])
+    of_record: Any = await api.read(f"/api/runs/{RUN}/spans", recordId=item["record"]["id"])
     assert [each["name"] for each in of_record["logs"]] == ["asked"]
 
 
@@ -97,7 +100,9 @@ async def test_metrics_are_counted_and_dropped_with_one_notice(api: Api) -> None
     metrics.add(name="nothing")
 
     first = await post(api, "/v1/metrics", request.SerializeToString())
-    said = {"resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {"dataPoints": [{}]}}]}]}]}
+    said: Any = {
+        "resourceMetrics": [{"scopeMetrics": [{"metrics": [{"gauge": {"dataPoints": [{}]}}]}]}]
+    }
     second = await post(api, "/v1/metrics", json.dumps(said).encode(), JSON)
 
     partial = ExportMetricsServiceResponse.FromString(first.content).partial_success

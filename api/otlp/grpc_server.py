@@ -1,0 +1,293 @@
+"""OTLP over gRPC. A call becomes an ASGI request, so it takes the path of the same request by HTTP.
+
+The handlers are registered as client-streaming: then gRPC does not read a message before the
+application asks for it, which it does after it has authenticated the caller. On the wire there is
+no difference to a unary call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import grpc
+import orjson
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from starlette.types import ASGIApp, Message
+
+from api.http.log_entry import log_entry
+from api.http.request_bodies import GRPC_SCHEME
+from api.otlp.encodings import GRPC_METHODS, PROTOBUF
+from tracer.errors import ConfigurationError
+from tracer.logs import get_logger
+
+MAX_MESSAGE_BYTES = 16 * 2**20
+"""The largest message, compressed or not. The default of the OpenTelemetry Collector is 4 MiB."""
+
+MESSAGES_AT_ONCE = 16
+"""How many messages are received at the same time: gRPC holds each of them in memory whole."""
+
+DRAIN_SECONDS = 5
+
+_HEADERS = frozenset({"authorization", "prefer", "traceparent", "user-agent", "x-request-id"})
+"""The metadata that the application sees. What browsers or proxies send has no meaning here."""
+
+_DETAILS = "grpc-status-details-bin"
+_RETRY_INFO = "google.rpc.retryinfo-bin"
+"""Where older exporters look for `RetryInfo`."""
+
+_STATUSES: Mapping[int, grpc.StatusCode] = {
+    HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    HTTPStatus.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+}
+"""Other statuses are `INVALID_ARGUMENT` below 500, else `INTERNAL`: exporters do not retry them."""
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class GrpcAddress:
+    """Where to listen for gRPC."""
+
+    host: str
+    port: int
+    is_required: bool
+    """Whether the server must not start without it."""
+    certificate: Path | None = None
+    """Of TLS, with its chain, in PEM; so is the key. None: no encryption."""
+    key: Path | None = None
+
+
+@asynccontextmanager
+async def grpc_serving(app: ASGIApp, address: GrpcAddress) -> AsyncIterator[int | None]:
+    """Serve an application's OTLP routes by gRPC while inside. Give the port; None: it is taken.
+
+    Raises:
+        ConfigurationError: A required port cannot be used, or the files for TLS cannot be read.
+    """
+    credentials = _credentials(address)
+    problem = _why_not_free(address)
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.so_reuseport", 0),
+        ]
+    )
+    server.add_generic_rpc_handlers((_Handlers(app),))
+    shown = f"[{address.host}]" if ":" in address.host else address.host
+    port = 0
+    if problem is None:
+        try:
+            port = _bound(server, f"{shown}:{address.port}", credentials)
+        except RuntimeError:
+            problem = "it cannot be bound"
+    if not port:
+        what = f"Can't listen for gRPC on {address.host} port {address.port}: {problem}."
+        if address.is_required:
+            raise ConfigurationError(
+                f"{what} Give another port with TRACER_GRPC_PORT, or 0 to turn gRPC off."
+            )
+        log.warning("grpc_not_served", host=address.host, port=address.port, reason=problem)
+        yield None
+        return
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(DRAIN_SECONDS)
+
+
+def _bound(server: grpc.aio.Server, target: str, credentials: Any) -> int:
+    if credentials is None:
+        return int(server.add_insecure_port(target))
+    return int(server.add_secure_port(target, credentials))
+
+
+def _credentials(address: GrpcAddress) -> grpc.ServerCredentials | None:
+    if address.certificate is None and address.key is None:
+        return None
+    if address.certificate is None or address.key is None:
+        raise ConfigurationError(
+            "Set both TRACER_GRPC_CERTIFICATE and TRACER_GRPC_KEY, or neither of them."
+        )
+    try:
+        pair = address.key.read_bytes(), address.certificate.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The file {error.filename} of TRACER_GRPC_CERTIFICATE or TRACER_GRPC_KEY cannot be"
+            f" read: {error.strerror}."
+        ) from error
+    return grpc.ssl_server_credentials([pair])
+
+
+def _why_not_free(address: GrpcAddress) -> str | None:
+    """Return why a port cannot be used: gRPC does not tell. None if it can."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with closing(socket.socket(family, socket.SOCK_STREAM)) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((address.host, address.port))
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            return "another program uses it" if in_use else (error.strerror or "unknown")
+    return None
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    def __init__(self, app: ASGIApp) -> None:
+        self._calls = {path: _Calls(app, path) for path in GRPC_METHODS}
+        turns = asyncio.Semaphore(MESSAGES_AT_ONCE)
+        for each in self._calls.values():
+            each.turns = turns
+
+    def service(self, handler_call_details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
+        calls = self._calls.get(handler_call_details.method)
+        if calls is None:
+            return None
+        # Without (de)serializers: the application gets and answers bytes.
+        return grpc.stream_unary_rpc_method_handler(calls.answer)
+
+
+class _Calls:
+    """The calls of one method."""
+
+    turns: asyncio.Semaphore
+
+    def __init__(self, app: ASGIApp, path: str) -> None:
+        self._app = app
+        self._path = path
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
+        """Answer a call by the application's answer to the same request."""
+        exchange = _Exchange(messages, self.turns)
+        scope = self._scope(context)
+        # As by HTTP, a client that leaves does not end its request: what is being stored, is.
+        answering = asyncio.create_task(self._app_answers(scope, exchange))
+        self._answering.add(answering)
+        answering.add_done_callback(self._answering.discard)
+        await asyncio.shield(answering)
+        if exchange.status == HTTPStatus.OK:
+            return b"".join(exchange.body)
+        entry = log_entry(scope)
+        await _abort(context, exchange, None if entry is None else entry.problem)
+
+    async def _app_answers(self, scope: dict[str, Any], exchange: _Exchange) -> None:
+        try:
+            await self._app(scope, exchange.receive, exchange.send)
+        except Exception:
+            # Starlette raises again what it has logged and answered.
+            exchange.status = exchange.status or HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def _scope(self, context: Any) -> dict[str, Any]:
+        metadata = [
+            (key.encode(), value.encode("latin-1", "replace"))
+            for key, value in context.invocation_metadata() or ()
+            if key in _HEADERS and isinstance(value, str)
+        ]
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "2",
+            "method": "POST",
+            "scheme": GRPC_SCHEME,
+            "path": self._path,
+            "raw_path": self._path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            # Browsers cannot send gRPC, so no page can reach the server by another name.
+            "headers": [
+                (b"host", b"localhost"),
+                (b"content-type", PROTOBUF.encode()),
+                *metadata,
+            ],
+            "client": _client_of(context.peer()),
+            "server": None,
+            "state": {},
+        }
+
+
+def _client_of(peer: str) -> tuple[str, int] | None:
+    """Return the address of a peer such as `ipv4:127.0.0.1:4711` or `ipv6:%5B::1%5D:4711`."""
+    kind, _, rest = unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    if kind not in ("ipv4", "ipv6") or not port.isdecimal():
+        return None
+    return host.strip("[]"), int(port)
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, messages: AsyncIterator[bytes], turns: asyncio.Semaphore) -> None:
+        self._messages = messages
+        self._turns = turns
+        self._is_received = False
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.body: list[bytes] = []
+
+    async def receive(self) -> Message:
+        if self._is_received:
+            return {"type": "http.disconnect"}
+        self._is_received = True
+        async with self._turns:
+            try:
+                message = await anext(self._messages, b"")
+            except (grpc.RpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
+                return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": message, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = dict(message["headers"])
+        else:
+            self.body.append(message.get("body", b""))
+
+    @property
+    def detail(self) -> str:
+        """What an answer that is no success says."""
+        content = b"".join(self.body)
+        try:
+            if self.headers.get(b"content-type") == PROTOBUF.encode():
+                return str(Status.FromString(content).message)
+            return str(orjson.loads(content)["detail"])
+        except (DecodeError, orjson.JSONDecodeError, KeyError, TypeError):
+            return "The server failed."
+
+
+async def _abort(context: Any, exchange: _Exchange, problem: str | None) -> NoReturn:
+    status, detail = exchange.status, exchange.detail
+    code = _STATUSES.get(status)
+    if problem == "too_busy":
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    if code is None:
+        is_of_client = status < HTTPStatus.INTERNAL_SERVER_ERROR
+        code = grpc.StatusCode.INVALID_ARGUMENT if is_of_client else grpc.StatusCode.INTERNAL
+    said = Status(code=code.value[0], message=detail)
+    trailing: list[tuple[str, str | bytes]] = []
+    retry_after = exchange.headers.get(b"retry-after", b"")
+    if retry_after.isdigit():
+        # Exporters retry `RESOURCE_EXHAUSTED` only with this.
+        retry = RetryInfo(retry_delay=Duration(seconds=int(retry_after)))
+        said.details.add().Pack(retry)
+        trailing.append((_RETRY_INFO, retry.SerializeToString()))
+    trailing.append((_DETAILS, said.SerializeToString()))
+    if request_id := exchange.headers.get(b"x-request-id"):
+        trailing.append(("x-request-id", request_id.decode()))
+    await context.abort(code, detail, tuple(trailing))
+    raise AssertionError("`abort` raises")
