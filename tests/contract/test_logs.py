@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 
 from tests.contract.stores import NewStore, Store, all_records
@@ -9,7 +11,7 @@ from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, agent, spans_from
 from tracer.errors import RecordNotFound
 from tracer.otel.otlp.blocks import TraceSpans, traces_of
-from tracer.otel.otlp.logs import logs_of
+from tracer.otel.otlp.logs import logs_of, session_run_id
 from tracer.otel.otlp.span_fields import root_plan_id
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.write_redaction import Admission
@@ -99,3 +101,71 @@ def test_payloads_of_log_records_are_dropped_by_policy() -> None:
     assert "How" not in repr(found)
     assert found.attributes["prompt"] != "Hi"
     assert (found.name, found.attributes["tool_name"]) == ("asked", "Bash")
+
+
+# --- Log records of sessions, which name no trace ------------------------------------------------
+
+NO_TRACE = "00" * 16
+CODEX = "codex_otel.log_only"
+SESSION_RUN = root_plan_id(session_run_id("c-1"))
+
+
+def of_session(name: str, at: int) -> list[TraceSpans]:
+    """Return a log record of the session c-1 that names no trace."""
+    record = made_log(name, at, trace_id=NO_TRACE, conversation__id="c-1")
+    return logs_as_traces(record, scope=CODEX)
+
+
+def of_trace(name: str, at: int, trace_id: str = TRACE_ID) -> list[TraceSpans]:
+    """Return a log record of a trace that names the session c-1."""
+    record = made_log(name, at, trace_id=trace_id, conversation__id="c-1")
+    return logs_as_traces(record, scope=CODEX)
+
+
+async def settle(store: Store) -> None:
+    """Project until nothing is pending."""
+    while await store.project():
+        pass
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+async def test_log_records_of_a_session_reach_its_runs_in_any_order(
+    store: Store, order: tuple[int, ...]
+) -> None:
+    writes = [of_session("sse", 2), of_trace("asked", 1), of_trace("again", 3, OTHER)]
+    for number in order:
+        await store.writer.write_spans(writes[number])
+        await settle(store)
+    await store.writer.write_spans(of_session("late", 4))
+    await settle(store)
+
+    names = [record.name for record in await store.reader.read_logs(RUN)]
+    assert names == ["asked", "sse", "late"]
+    others = await store.reader.read_logs(root_plan_id(bytes.fromhex(OTHER)))
+    assert [record.name for record in others] == ["sse", "again", "late"]
+    assert [record.name for record in (await store.reader.read_whole_run(RUN)).logs] == ["asked"]
+
+
+async def test_the_run_of_a_session_is_no_agent_work_and_has_no_records(store: Store) -> None:
+    await store.writer.write_spans(of_session("sse", 2))
+    await settle(store)
+
+    assert (await store.reader.list_runs(RunFilter(), 10, None)).items == []
+    whole = await store.reader.read_whole_run(SESSION_RUN)
+    assert not any(whole.records.values())
+    assert (whole.is_agent_work, [each.name for each in whole.logs]) == (False, ["sse"])
+
+
+async def test_log_records_of_a_session_are_deleted_with_its_last_run(store: Store) -> None:
+    for traces in (of_session("sse", 2), of_trace("asked", 1), of_trace("again", 3, OTHER)):
+        await store.writer.write_spans(traces)
+    await settle(store)
+    await store.writer.delete_run(RUN)
+    await settle(store)
+    assert len(await store.reader.read_logs(SESSION_RUN)) == 1
+
+    await store.writer.delete_run(root_plan_id(bytes.fromhex(OTHER)))
+
+    with pytest.raises(RecordNotFound):
+        await store.reader.read_logs(SESSION_RUN)
+    assert (await store.reader.list_runs(RunFilter(other_traces=True), 10, None)).items == []

@@ -123,8 +123,15 @@ def why_no_spans(kept: KeptRun | None, trace: TraceSpans, max_bytes: int) -> str
 
 def delete_runs(runs: dict[UUID, KeptRun], chosen: Sequence[KeptRun]) -> Erasure:
     """Replace runs by tombstones, and count the deleted runs, records and spans."""
+    sessions = {session for kept in chosen for session in kept.spans.sessions}
     for kept in chosen:
         runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
+    for kept in runs.values():
+        sessions -= kept.spans.sessions
+    unnamed = [runs[run_id] for each in sessions if (run_id := UUID(bytes=each)) in runs]
+    for kept in unnamed:
+        runs[kept.root_plan_id] = KeptRun(kept.root_plan_id, {}, is_deleted=True)
+    chosen = [*chosen, *unnamed]
     return Erasure(
         len(chosen),
         sum(len(part) for kept in chosen for part in kept.parts.values()),

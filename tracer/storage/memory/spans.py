@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -40,6 +40,10 @@ OWN_FIELDS = tuple(
     name for name in RUN_FIELDS if name not in (*FROM_ROOT_PLAN, *TOTALS, "is_agent_work")
 )
 """The projected fields of a run that are not derived from its records."""
+
+
+MessagesOf = Callable[[bytes], list[bytes]]
+"""Returns the messages of the run of a session, by its id."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,11 @@ class KeptSpans:
         return [block.message for block in self.blocks.values()]
 
     @property
+    def sessions(self) -> frozenset[bytes]:
+        """The runs of the sessions that it names, as of the last projection."""
+        return frozenset() if self.projected is None else self.projected.sessions
+
+    @property
     def count(self) -> int:
         """The number of spans as they arrived: a span counts in each message that holds it."""
         return sum(block.spans for block in self.blocks.values())
@@ -128,7 +137,7 @@ class Changes:
         return self.run is not None or any(self.changed.values()) or bool(self.removed)
 
 
-def project_blocks(spans: KeptSpans) -> Changes:
+def project_blocks(spans: KeptSpans, messages_of: MessagesOf) -> Changes:
     """Project all blocks of a run and return the changes since the last projection.
 
     Compares projected rows, as Postgres compares their digests. A mark of the reaper or a field of
@@ -136,9 +145,13 @@ def project_blocks(spans: KeptSpans) -> Changes:
 
     Args:
         spans: The spans of the run, at least one block.
+        messages_of: Returns the messages of a session.
     """
     blocks = list(spans.blocks.values())
-    before, after = spans.projected, project_run(block.message for block in blocks)
+    before, after = spans.projected, project_run(spans.messages)
+    of_sessions = [each for session in sorted(after.sessions) for each in messages_of(session)]
+    if of_sessions:
+        after = project_run(spans.messages, of_sessions)
     spans.projected, spans.pending = after, []
     changed: dict[Kind, dict[UUID, tuple[Fields, datetime]]] = {}
     removed: list[Removed] = []

@@ -220,9 +220,23 @@ class MemoryStore:
         pending = run.spans.pending
         if not pending:
             return
-        run.put(project_blocks(run.spans))
+        self._project_all_of(run)
+        for other in self._open_runs():
+            if run.root_plan_id.bytes not in other.spans.sessions:
+                continue
+            if other.spans.pending:
+                self._project(other)
+            else:
+                self._project_all_of(other)
         for seen_at in [block.seen_at for block in pending if block.seen_at is not None][-1:]:
             self._leases.renew_run(run.root_plan_id, seen_at)
+
+    def _project_all_of(self, run: KeptRun) -> None:
+        run.put(project_blocks(run.spans, self._messages_of))
+
+    def _messages_of(self, session: bytes) -> list[bytes]:
+        run = self._runs.get(UUID(bytes=session))
+        return [] if run is None else run.spans.messages
 
     def _restore(self, run: KeptRun, exported: Reduced, now: datetime) -> None:
         """Merge the fields of an export that no span holds into a run and its records."""
@@ -432,7 +446,9 @@ class MemoryStore:
 
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
         """Return the log records of a run; see `TraceReader.read_logs`."""
-        return logs_of(self._open_run(root_plan_id).spans.messages)
+        spans = self._open_run(root_plan_id).spans
+        of_sessions = [each for session in spans.sessions for each in self._messages_of(session)]
+        return logs_of([*spans.messages, *of_sessions])
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
         """Return the leases of those who left something open; see `TraceReader.read_leases`."""

@@ -89,9 +89,10 @@ class PostgresDeletion:
                 readers, the next pruner deletes its rows.
         """
         with store_errors():
-            if not await self._soft_delete([root_plan_id]):
+            deleted = await self._soft_delete([root_plan_id])
+            if not deleted:
                 raise RecordNotFound("run", root_plan_id)
-            return await self._erase_rows([root_plan_id])
+            return await self._erase_rows(list(deleted))
 
     async def erase_subject(self, subject: str, settle: Settle | None = None) -> Erasure:
         """Delete every run of a subject and the state of their conversations.
@@ -174,7 +175,9 @@ class PostgresDeletion:
             async for result in self._purge(tombstones, sql.CLAIM):
                 yield result
             for which, values in await self._exceeding(settings):
-                async for runs in self._pages(which, values):
+                async for page in self._pages(which, values):
+                    kept = await self._named_sessions(page)
+                    runs = [run_id for run_id in page if run_id not in kept]
                     deleted = await self._soft_delete(runs, which, values, sql.SKIP_LOCKED)
                     async for result in self._purge(list(deleted), sql.CLAIM):
                         yield result
@@ -240,6 +243,7 @@ class PostgresDeletion:
             The runs that are deleted now, with their conversations.
         """
         deleted: dict[UUID, str] = {}
+        log_sessions: set[UUID] = set()
         for group in await runs_by_shard(self._project.pool, runs):
             given = self._values({**(values or {}), "runs": group})
             async with in_project(self._project, seconds=None) as connection:
@@ -250,6 +254,7 @@ class PostgresDeletion:
                     continue
                 for statement in sql.FORGET_WORK:
                     await connection.execute(statement, given)
+                log_sessions.update(await _column(connection, sql.DELETE_SESSIONS, given))
                 sessions = {
                     run: str(run) if locked[run] is None else locked[run] for run in given["runs"]
                 }
@@ -257,7 +262,15 @@ class PostgresDeletion:
             deleted |= sessions
         if deleted:
             self._on_written(deleted.keys())
+        if unnamed := log_sessions - await self._named_sessions(log_sessions):
+            deleted |= await self._soft_delete(sorted(unnamed), locking=locking)
         return deleted
+
+    async def _named_sessions(self, sessions: Collection[UUID]) -> set[UUID]:
+        """Return those of the runs of sessions that another run names."""
+        if not sessions:
+            return set()
+        return set(await self._column(sql.FIND_NAMED_SESSIONS, {"sessions": list(sessions)}))
 
     # --- Acts 2 and 3 ----------------------------------------------------------------------------
 

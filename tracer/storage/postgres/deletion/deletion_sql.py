@@ -133,6 +133,14 @@ FORGET_WORK = tuple(
 )
 """Make the reaper and the projectors skip deleted runs."""
 
+DELETE_SESSIONS = f"DELETE FROM otel_session WHERE {_OF_RUNS} RETURNING session_run_id"
+"""Ends what connects deleted runs with sessions of log records, and returns the sessions' runs."""
+
+FIND_NAMED_SESSIONS = f"""
+SELECT DISTINCT session_run_id FROM otel_session
+WHERE {_OF_PROJECT} AND session_run_id = ANY(%(sessions)s)"""
+"""Finds those of the sessions' runs that a run names: they are deleted with the last one."""
+
 # The comparison of names can use the index behind row-level security; it is of the first 63 bytes.
 _OF_SESSIONS = f"""{_OF_PROJECT} AND session = ANY(%(sessions)s)
     AND session::name = ANY(%(sessions)s::text[]::name[])"""

@@ -20,6 +20,10 @@ from tracer.storage.postgres.schema.record_tables import ALWAYS, RUN_NOT_DELETED
 from tracer.storage.postgres.spans.blocks import messages_of
 from tracer.store import WholeRun
 
+_SESSIONS = """
+SELECT session_run_id FROM otel_session
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
 R = TypeVar("R", bound=Record)
 
 _IN_RUN = "project_id = %(project_id)s AND root_plan_id = %(run)s"
@@ -84,8 +88,12 @@ def read_logs(connection: SyncConnection, project_id: int, root_plan_id: UUID) -
         project_id: The run's project.
         root_plan_id: The run.
     """
-    _kind_of_run(connection, {"project_id": project_id, "run": root_plan_id})
-    return logs_of(messages_of(connection, project_id, root_plan_id))
+    given = {"project_id": project_id, "run": root_plan_id}
+    _kind_of_run(connection, given)
+    messages = messages_of(connection, project_id, root_plan_id)
+    for (session,) in connection.execute(_SESSIONS, given).fetchall():
+        messages += messages_of(connection, project_id, session)
+    return logs_of(messages)
 
 
 def _records(

@@ -1,6 +1,7 @@
 """The tables that belong to runs, besides those of records and leases.
 
-Blocks of spans, runs with pending spans, removed records, and the roll-ups of tool calls.
+Blocks of spans, runs with pending spans, sessions of log records, removed records, and the roll-ups
+of tool calls.
 """
 
 from __future__ import annotations
@@ -95,6 +96,27 @@ class PendingRunRow(TableRow, table=True):
     """Whether the projection replaces computed costs by those of the current price list."""
     failure: str | None = None
     """Why the last attempt failed; null if it did not say."""
+
+
+class SessionRow(TableRow, table=True):
+    """A session that log records of a run name: its log records without a trace belong to the run.
+
+    They are stored in the blocks of a run of their own, which has no records.
+    """
+
+    __tablename__ = "otel_session"
+    __table_args__ = (
+        PrimaryKeyConstraint("root_plan_id", "session_run_id", "project_id"),
+        _refers_to_run("otel_session_refers_to_run"),
+        Index("otel_session_by_session", "project_id", "session_run_id"),
+    )
+
+    project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
+    """The project that the run belongs to."""
+    root_plan_id: UUID = Field(primary_key=True)
+    """The run."""
+    session_run_id: UUID = Field(primary_key=True)
+    """The run of the session, a hash of its id. It may not have arrived."""
 
 
 class RemovedRecordRow(TableRow, table=True):

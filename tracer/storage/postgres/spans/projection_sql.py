@@ -193,6 +193,17 @@ WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
 ORDER BY root_plan_id, recorded_at, span_id"""
 """Spans that `tracer pack-spans` has not moved into blocks yet."""
 
+READ_SESSIONS = """
+SELECT root_plan_id, session_run_id FROM otel_session
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])
+ORDER BY root_plan_id, session_run_id"""
+"""Return the runs of the sessions that the runs $2 name."""
+
+FIND_RUNS_OF_SESSIONS = """
+SELECT DISTINCT root_plan_id FROM otel_session
+WHERE project_id = $1 AND session_run_id = ANY($2::uuid[])"""
+"""Return the runs that name the sessions whose runs are $2."""
+
 READ_DIGESTS = {
     kind: f"""
 SELECT root_plan_id, {RULES[kind].id_field}, digest FROM {TABLES[kind]}
@@ -316,6 +327,20 @@ WHERE kept.project_id = $1 AND kept.root_plan_id = given.root_plan_id
     for kind in RECORDS
 }
 """Give rows their digests that were written before there were any, and are as they should be."""
+
+ADD_SESSIONS = """
+INSERT INTO otel_session (project_id, root_plan_id, session_run_id)
+SELECT $1, root_plan_id, session_run_id
+FROM unnest($2::uuid[], $3::uuid[]) AS given (root_plan_id, session_run_id)
+ORDER BY root_plan_id, session_run_id
+ON CONFLICT (root_plan_id, session_run_id, project_id) DO NOTHING
+RETURNING root_plan_id"""
+"""Note the sessions $3 that the locked runs $2 name, and return the runs with new ones."""
+
+PROJECT_AGAIN = """
+UPDATE pending_run SET arrived = arrived + 1
+WHERE project_id = $1 AND root_plan_id = ANY($2::uuid[])"""
+"""Keep the locked runs $2 pending after `FINISH`."""
 
 FINISH = """
 WITH given AS (

@@ -79,6 +79,8 @@ class StoredSpans:
     spans: int = 0
     """The number of span versions."""
     size: int = 0
+    of_sessions: dict[UUID, list[bytes]] = field(default_factory=dict)
+    """The messages of the runs of its sessions, as far as these were known, by their ids."""
     error: UnreadableBlock | None = None
     """Why one of the blocks cannot be read."""
 
@@ -106,7 +108,8 @@ def computed(attempt: Attempt, stored: StoredSpans) -> Computed:
     begin = time.monotonic()
     if stored.error is not None:
         raise stored.error
-    rows = project_run(stored.messages)
+    of_sessions = [each for messages in stored.of_sessions.values() for each in messages]
+    rows = project_run(stored.messages, of_sessions)
     if rows.spans > MOST_SPANS:
         raise TooManySpans(
             f"The trace has {rows.spans} spans; at most {MOST_SPANS} are turned into records."
@@ -209,6 +212,7 @@ class ProjectionWriter:
             written.append(each)
         if written:
             self._execute(project_id, writing, now)
+            self._note_sessions(project_id, written)
             self._session.ask(
                 sql.FINISH,
                 project_id,
@@ -219,6 +223,24 @@ class ProjectionWriter:
             )
             self._note_signs(project_id, written)
         return written, writing.changed
+
+    def _note_sessions(self, project_id: int, written: list[Computed]) -> None:
+        """Note which sessions the runs name. Runs with new ones are projected again.
+
+        The projection of a session's run that did not see the new rows has not made these runs
+        pending.
+        """
+        named = [
+            (each.attempt.run_id, UUID(bytes=session))
+            for each in written
+            for session in each.rows.sessions
+        ]
+        if named:
+            columns = map(list, zip(*named, strict=True))
+            new = self._session.ask(sql.ADD_SESSIONS, project_id, *columns)
+            if new:
+                runs = sorted({run_id for (run_id,) in new})
+                self._session.ask(sql.PROJECT_AGAIN, project_id, runs)
 
     def _execute(self, project_id: int, writing: _Writing, now: datetime) -> None:
         runs = [run_id for run_id, _ in writing.runs]

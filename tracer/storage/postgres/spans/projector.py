@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -111,6 +111,8 @@ class Round:
             other.next_due_in,
         )
 
+
+_ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _Failures = dict[UUID, tuple[str, int]]
 """Why projections of runs failed, and how many attempts count at least: all if it is final."""
@@ -218,6 +220,10 @@ class Projector:
             stored.arrivals = [LATEST] * len(stored.arrivals)
             try:
                 projection = computed(attempt, stored)
+                named = sorted(UUID(bytes=each) for each in projection.rows.sessions)
+                stored.of_sessions = self._read_sessions(project_id, named)
+                if any(stored.of_sessions.values()):
+                    projection = computed(attempt, stored)
             except Exception as error:  # as in `project_claimed`
                 final = [run_id], [_reason(error)], [sql.MOST_ATTEMPTS]
                 self._session.ask(sql.NOTE_FAILURES, project_id, self._moment(), *final)
@@ -236,6 +242,8 @@ class Projector:
             for statement, rows in restore_rows(_dated(there, said), now):
                 self._session.ask(statement, project_id, rows, "spans", [run_id])
             self._session.check_references()
+        if projection.rows.is_of_session:
+            self._wake_runs(project_id, [run_id])
         notify_written(self._session.connection, [run_id])
         return None
 
@@ -307,7 +315,7 @@ class Projector:
             self._on_run(keys[place])
             try:
                 with _time_limit(self._seconds_for(len(attempts))):
-                    projection = computed(attempt, spans)
+                    projection = self._computed(project_id, attempt, spans)
             except TookTooLong:
                 failures[attempt.run_id] = _TOOK_TOO_LONG, 0
                 self._on_run(None)
@@ -325,6 +333,20 @@ class Projector:
         done += self._finish(project_id, projections, failures, now)
         return done + Round(seconds=time.monotonic() - begin)
 
+    def _computed(self, project_id: int, attempt: Attempt, stored: StoredSpans) -> Computed:
+        """Return the projection of a run, with the log records of sessions that it newly names.
+
+        Raises:
+            Exception: As `projection_writer.computed`.
+        """
+        projection = computed(attempt, stored)
+        new = {UUID(bytes=each) for each in projection.rows.sessions} - stored.of_sessions.keys()
+        if not new:
+            return projection
+        with self._session.in_project(project_id, _ONE_SNAPSHOT):
+            stored.of_sessions |= self._read_sessions(project_id, sorted(new))
+        return computed(attempt, stored) if any(stored.of_sessions.values()) else projection
+
     def note_end(self, run: ProjectRunKey) -> None:
         """Note that the projection of a run ended its process. The run goes alone from now on."""
         failures: _Failures = {run.root_plan_id: (_ENDED_THE_PROCESS, ALONE_FROM)}
@@ -341,11 +363,26 @@ class Projector:
         if not runs:
             return found
         # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
-        with self._session.in_project(project_id, "ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+        with self._session.in_project(project_id, _ONE_SNAPSHOT):
             for run_id, projected, version in self._session.ask(sql.READ_RUNS, project_id, runs):
                 if version <= PROJECTION_VERSION:
                     found[run_id] = StoredSpans(projected)
             self._read_spans(project_id, found)
+            named: dict[UUID, list[UUID]] = {}
+            for run_id, session in self._session.ask(sql.READ_SESSIONS, project_id, list(found)):
+                named.setdefault(session, []).append(run_id)
+            if named:
+                for session, messages in self._read_sessions(project_id, list(named)).items():
+                    for run_id in named[session]:
+                        found[run_id].of_sessions[session] = messages
+        return found
+
+    def _read_sessions(self, project_id: int, sessions: list[UUID]) -> dict[UUID, list[bytes]]:
+        """Return the messages of runs of sessions; none for those that have not arrived."""
+        found: dict[UUID, list[bytes]] = {session: [] for session in sessions}
+        for session, _, _, _, body in self._session.ask(sql.READ_BLOCKS, project_id, sessions):
+            with suppress(UnreadableBlock):  # its own run reports the damage
+                found[session].append(unpack_block(body))
         return found
 
     def _read_spans(self, project_id: int, runs: dict[UUID, StoredSpans]) -> None:
@@ -375,10 +412,36 @@ class Projector:
         self, project_id: int, group: list[Computed], failures: _Failures, now: datetime | None
     ) -> Round:
         """Write projections, and note those that failed."""
+        sessions = [each.attempt.run_id for each in group if each.rows.is_of_session]
+        if sessions:
+            self._wake_runs(project_id, sessions)
         written = self._write_each(project_id, group, now, failures)
         if failures:
             self._note_failures(project_id, failures, now)
         return Round(len(written), sum(each.rows.spans for each in written), len(failures))
+
+    def _wake_runs(self, project_id: int, sessions: list[UUID]) -> None:
+        """Make the runs pending that name these sessions, before the sessions' runs are finished.
+
+        If this process ends in between, the projection of the sessions' runs is repeated.
+        """
+        with self._session.in_project(project_id, _ONE_SNAPSHOT):
+            named = self._session.ask(sql.FIND_RUNS_OF_SESSIONS, project_id, sessions)
+        runs = sorted(run_id for (run_id,) in named)
+        most = runs_per_transaction(GROUP_RUNS, is_spread=self._session.is_spread)
+        for begin in range(0, len(runs), most):
+            with self._session.in_project(project_id):
+                some = runs[begin : begin + most]
+                pending = [
+                    (run_id, projected, 0, 0, not_before)
+                    for run_id, source, projected, not_before, _ in self._session.ask(
+                        sql.LOCK_RUNS, project_id, some
+                    )
+                    if source == "spans"
+                ]
+                if pending:
+                    columns = map(list, zip(*pending, strict=True))
+                    self._session.ask(sql.ADD_PENDING, project_id, self._now(), *columns)
 
     def _write_each(
         self,
