@@ -174,6 +174,17 @@ class ParentActToolCall(BaseModel):
     status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
 
 
+class FollowedToolCall(BaseModel):
+    """The tool call of another run whose end a run follows, in short."""
+
+    model_config = read_config()
+
+    root_plan_id: UUID
+    tool_call_id: UUID
+    name: str | None
+    status: ShownStatus = Field(default="unknown", validation_alias="shown_status")
+
+
 class PlanSchema(ShownOutcome, PlanExecutionRecord):
     """One plan, whole."""
 
@@ -195,6 +206,8 @@ class PlanWithParent(PlanSchema):
             "arguments": '{"patient": "p-1"}',
             "status": "succeeded",
         },
+        followsProviderCallId=None,
+        followedToolCall=None,
         title="Medication check",
         userRequest="Check the medication of p-1",
         summary="Two medications, no interaction.",
@@ -220,6 +233,9 @@ class PlanWithParent(PlanSchema):
 
     parent_act_tool_call: ParentActToolCall | None = None
     """The tool call that opened this sub-plan; null for a root plan and for a hand-off."""
+    followed_tool_call: FollowedToolCall | None = None
+    """The call of another run of the session whose end this plan follows, such as that of an agent
+    that worked in the background."""
 
 
 class ThinkActSchema(ShownOutcome, ThinkActRecord):

@@ -261,6 +261,8 @@ class PlanWithOpener:
 
     plan: PlanExecutionRecord
     opener: ActToolInfo | None
+    followed: ActToolInfo | None = None
+    """The call of another run of the session whose end the plan follows, if that run is known."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from api.http.problems import documented
 from api.moved_records import NOT_THERE, RedirectIfMoved
 from api.plans.schemas import TREE_EXAMPLE, PlanNode
 from api.plans.tree_json import tree_json
-from api.schemas import BehindSchema, ParentActToolCall, PlanWithParent
+from api.schemas import BehindSchema, FollowedToolCall, ParentActToolCall, PlanWithParent
 from tracer.lineage.tree import Payloads, TreeRows, build_tree
 from tracer.records.record_classes import Kind
 
@@ -42,6 +42,8 @@ async def read_plan(
     plan = PlanWithParent.model_validate(found.plan)
     if found.opener is not None:
         plan.parent_act_tool_call = ParentActToolCall.model_validate(found.opener)
+    if found.followed is not None:
+        plan.followed_tool_call = FollowedToolCall.model_validate(found.followed)
     return plan
 
 

@@ -102,6 +102,8 @@ class PlanFields(_Fields):
     """What it is called where plans are listed."""
     agent_name: str | None
     """The agent that the plan was given to."""
+    follows_provider_call_id: str | None
+    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
     template: str | None
     """The plan template that it was made from."""
     template_version: str | None
@@ -176,6 +178,8 @@ class ToolCallFields(_Fields):
     """The round whose model chose it; null for calls made outside any."""
     parent_tool_call_id: UUID | None
     """The batch call that this call is an item of."""
+    continued_plan_id: UUID | None
+    """The sub-plan that the call continued after another call had opened it."""
     provider_call_id: str | None
     """The id that the model's provider gave; repeats, may be empty."""
     name: str | None

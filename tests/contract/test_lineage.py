@@ -132,6 +132,32 @@ async def test_every_sub_plan_knows_the_call_that_opened_it(store: Store) -> Non
     assert (await store.reader.read_plan(run.root)).opener is None
 
 
+async def test_a_plan_names_the_call_of_another_run_that_it_follows(store: Store) -> None:
+    earlier, later, stranger = Moments(), Moments(), Moments()
+    for run, session in ((earlier, "s"), (stranger, "t")):
+        await store.record(
+            run.plan_started(session_id=session), run.call_started(provider_call_id="toolu_1")
+        )
+    await store.record(later.plan_started(session_id="s", follows_provider_call_id="toolu_1"))
+
+    found = await store.reader.read_plan(later.root)
+
+    assert found.plan.follows_provider_call_id == "toolu_1"
+    assert found.followed is not None
+    assert found.followed.tool_call_id == earlier.call
+    assert (await store.reader.read_plan(earlier.root)).followed is None
+
+
+async def test_a_call_names_the_plan_that_it_continued(store: Store) -> None:
+    run, plan, call = Moments(), new_id(), new_id()
+    await store.record(
+        run.sub_plan_started(plan, run.call),
+        run.call_started(tool_call_id=call, continued_plan_id=plan),
+    )
+
+    assert (await store.reader.read_tool_call(call)).call.continued_plan_id == plan
+
+
 async def test_records_that_do_not_exist_are_not_found(store: Store) -> None:
     with pytest.raises(RecordNotFound, match="tool call"):
         await store.reader.read_tool_call(new_id())

@@ -73,6 +73,7 @@ class PlanRow(Row, tag=Kind.PLAN.value):
     depth: int | None
     title: str | None
     agent_name: str | None
+    follows_provider_call_id: str | None
     template: str | None
     template_version: str | None
     inferred: bool
@@ -127,6 +128,7 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
     step_id: str | None
     think_act_id: str | None
     parent_tool_call_id: str | None
+    continued_plan_id: str | None
     provider_call_id: str | None
     name: str | None
     tool_type: str | None

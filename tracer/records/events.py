@@ -189,6 +189,8 @@ class PlanStarted(_Event):
     """What was asked, in the words that were used."""
     agent_name: Words | None = None
     """The agent that the plan is given to."""
+    follows_provider_call_id: Words | None = None
+    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
     template: Words | None = None
     template_version: Words | None = None
     steps: Several[PlannedStep] = ()
@@ -325,6 +327,8 @@ class ToolCallStarted(_ToolCallEvent):
     tool_type: Words | None = None
     position: Position | None = None
     """The place in the round, or in the batch."""
+    continued_plan_id: UUID | None = None
+    """The sub-plan that the call continues after another call had opened it."""
     attempt: Attempt = 1
     effective_arguments: Words | None = None
     """What this attempt is called with, where hooks changed the arguments."""

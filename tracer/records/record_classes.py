@@ -179,6 +179,8 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     """What was asked, in the words that were used."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that the plan was given to."""
+    follows_provider_call_id: Annotated[str | None, Merge.GREATEST] = None
+    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
     template: Annotated[str | None, Merge.GREATEST] = None
     """The plan template that it was made from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None
@@ -240,6 +242,8 @@ class ActToolInfo(Record, Outcome, Inferred):
     """The round whose model chose it; null for calls made outside any."""
     parent_tool_call_id: Annotated[UUID | None, Merge.GREATEST] = None
     """The batch call that this call is an item of."""
+    continued_plan_id: Annotated[UUID | None, Merge.GREATEST] = None
+    """The sub-plan that the call continued after another call had opened it."""
     position: Annotated[int | None, Merge.GREATEST] = None
     """The place in the round, or in the batch, from 0."""
     provider_call_id: Annotated[str | None, Merge.GREATEST] = None

@@ -42,7 +42,13 @@ from tracer.storage.memory.spans import project_blocks, restored
 from tracer.storage.memory.stats import stats_of_tools, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
-from tracer.storage.store_rules import KIND_WORDS, REFUSED_RUNS, REFUSED_SPANS, check_status
+from tracer.storage.store_rules import (
+    KIND_WORDS,
+    REFUSED_RUNS,
+    REFUSED_SPANS,
+    check_status,
+    moment_of,
+)
 from tracer.storage.write_redaction import Admission
 from tracer.store import (
     MAX_RUN_BYTES,
@@ -351,9 +357,29 @@ class MemoryStore:
         """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
         kept = self._find(Kind.PLAN, plan_id)
         plan: PlanExecutionRecord = kept.record(Kind.PLAN, plan_id)
-        if plan.tool_call_id is None:
-            return PlanWithOpener(plan, None)
-        return PlanWithOpener(plan, kept.record(Kind.TOOL_CALL, plan.tool_call_id))
+        opener = None
+        if plan.tool_call_id is not None:
+            opener = kept.record(Kind.TOOL_CALL, plan.tool_call_id)
+        return PlanWithOpener(plan, opener, self._followed(kept.as_run(), plan))
+
+    def _followed(self, run: Run, plan: PlanExecutionRecord) -> ActToolInfo | None:
+        """Return the latest call of another run of the session that the plan names."""
+        if plan.follows_provider_call_id is None or run.session_id is None:
+            return None
+        found: list[ActToolInfo] = [
+            call
+            for other in self._open_runs()
+            if (each := other.as_run()).session_id == run.session_id
+            and each.root_plan_id != run.root_plan_id
+            for call_id in other.parts[Kind.TOOL_CALL]
+            for call in [other.record(Kind.TOOL_CALL, call_id)]
+            if call.provider_call_id == plan.follows_provider_call_id
+        ]
+        return max(
+            found,
+            key=lambda call: (moment_of(call, by_start=True), call.tool_call_id),
+            default=None,
+        )
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""

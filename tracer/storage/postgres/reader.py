@@ -53,7 +53,9 @@ from tracer.storage.postgres.schema.record_tables import (
     ALWAYS,
     NOT_DELETED,
     RUN_NOT_DELETED,
+    START,
     TABLES,
+    is_text,
 )
 from tracer.storage.postgres.stats.stats import read_history_of_tool, read_stats_of_tools
 from tracer.storage.postgres.write.leases import read_leases
@@ -116,7 +118,29 @@ class PostgresReader:
                 opener = await self._in_run(
                     connection, ActToolInfo, plan.root_plan_id, [plan.tool_call_id]
                 )
-        return PlanWithOpener(plan, opener[0] if opener else None)
+                followed = await self._followed(connection, plan)
+        return PlanWithOpener(plan, opener[0] if opener else None, followed)
+
+    async def _followed(
+        self, connection: PoolConnection, plan: PlanExecutionRecord
+    ) -> ActToolInfo | None:
+        """Return the latest call of another run of the session that the plan names."""
+        if plan.follows_provider_call_id is None:
+            return None
+        query = f"""SELECT {columns(ActToolInfo)} FROM act_tool_info
+            WHERE project_id = %(project_id)s AND {is_text("provider_call_id", "call")}
+            AND root_plan_id <> %(run)s AND {NOT_DELETED} AND root_plan_id IN (
+                SELECT other.root_plan_id FROM run JOIN run AS other USING (project_id, session_id)
+                WHERE project_id = %(project_id)s AND run.root_plan_id = %(run)s
+            )
+            ORDER BY {START} DESC, tool_call_id DESC LIMIT 1"""
+        given = {
+            "project_id": self._project_id,
+            "run": plan.root_plan_id,
+            "call": plan.follows_provider_call_id,
+        }
+        found = await select(connection, ActToolInfo, query, given)
+        return found[0] if found else None
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and all below it; see `TraceReader.read_tree`."""

@@ -998,6 +998,30 @@ export interface components {
          */
         ExportFormat: "jsonl" | "otlp";
         /**
+         * FollowedToolCall
+         * @description The tool call of another run whose end a run follows, in short.
+         */
+        FollowedToolCall: {
+            /**
+             * Rootplanid
+             * Format: uuid
+             */
+            rootPlanId: string;
+            /**
+             * Toolcallid
+             * Format: uuid
+             */
+            toolCallId: string;
+            /** Name */
+            name: string | null;
+            /**
+             * Status
+             * @default unknown
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+        };
+        /**
          * GivenPlan
          * @description A plan to carry out instead of having one made.
          */
@@ -1470,6 +1494,11 @@ export interface components {
              */
             agentName: string | null;
             /**
+             * Followsprovidercallid
+             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             */
+            followsProviderCallId: string | null;
+            /**
              * Template
              * @description The plan template that it was made from.
              */
@@ -1648,6 +1677,11 @@ export interface components {
              */
             agentName: string | null;
             /**
+             * Followsprovidercallid
+             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             */
+            followsProviderCallId: string | null;
+            /**
              * Template
              * @description The plan template that it was made from.
              */
@@ -1814,6 +1848,11 @@ export interface components {
              */
             agentName: string | null;
             /**
+             * Followsprovidercallid
+             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             */
+            followsProviderCallId: string | null;
+            /**
              * Template
              * @description The plan template that it was made from.
              */
@@ -1830,6 +1869,11 @@ export interface components {
             summary: string | null;
             /** @description The tool call that opened this sub-plan; null for a root plan and for a hand-off. */
             parentActToolCall: components["schemas"]["ParentActToolCall"] | null;
+            /**
+             * @description The call of another run of the session whose end this plan follows, such as that of an agent
+             *     that worked in the background.
+             */
+            followedToolCall: components["schemas"]["FollowedToolCall"] | null;
             /**
              * Durationms
              * @description How long it took, in milliseconds; null while it is open or has not started.
@@ -2927,6 +2971,11 @@ export interface components {
              */
             parentToolCallId: string | null;
             /**
+             * Continuedplanid
+             * @description The sub-plan that the call continued after another call had opened it.
+             */
+            continuedPlanId: string | null;
+            /**
              * Position
              * @description The place in the round, or in the batch, from 0.
              */
@@ -3083,6 +3132,11 @@ export interface components {
              * @description The batch call that this call is an item of.
              */
             parentToolCallId: string | null;
+            /**
+             * Continuedplanid
+             * @description The sub-plan that the call continued after another call had opened it.
+             */
+            continuedPlanId: string | null;
             /**
              * Providercallid
              * @description The id that the model's provider gave; repeats, may be empty.
@@ -3284,6 +3338,11 @@ export interface components {
              * @description The batch call that this call is an item of.
              */
             parentToolCallId: string | null;
+            /**
+             * Continuedplanid
+             * @description The sub-plan that the call continued after another call had opened it.
+             */
+            continuedPlanId: string | null;
             /**
              * Position
              * @description The place in the round, or in the batch, from 0.
@@ -3868,6 +3927,12 @@ export interface components {
              */
             agentName: string | null;
             /**
+             * Followsprovidercallid
+             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @default null
+             */
+            followsProviderCallId: string | null;
+            /**
              * Template
              * @default null
              */
@@ -4381,6 +4446,12 @@ export interface components {
              */
             position: number | null;
             /**
+             * Continuedplanid
+             * @description The sub-plan that the call continues after another call had opened it.
+             * @default null
+             */
+            continuedPlanId: string | null;
+            /**
              * Attempt
              * @default 1
              */
@@ -4483,6 +4554,11 @@ export interface components {
              * @description The agent that the plan was given to.
              */
             agentName: string | null;
+            /**
+             * Followsprovidercallid
+             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             */
+            followsProviderCallId: string | null;
             /**
              * Template
              * @description The plan template that it was made from.
@@ -4797,6 +4873,11 @@ export interface components {
              * @description The batch call that this call is an item of.
              */
             parentToolCallId: string | null;
+            /**
+             * Continuedplanid
+             * @description The sub-plan that the call continued after another call had opened it.
+             */
+            continuedPlanId: string | null;
             /**
              * Providercallid
              * @description The id that the model's provider gave; repeats, may be empty.

@@ -131,7 +131,8 @@ SELECT
     plan.inferred,
     plan.inferred_from,
     run.session_id,
-    run.subject
+    run.subject,
+    plan.follows_provider_call_id
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
     AND run.root_plan_id = plan.root_plan_id
@@ -171,6 +172,7 @@ COMMENT ON COLUMN trace.plans.inferred IS 'Whether what it hangs under was recon
 COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence that it was reconstructed from.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider''s id of the call, of an earlier run of the session, whose end it follows.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -212,7 +214,8 @@ SELECT
     call.arguments AS tool_arguments,
     CASE WHEN CASE WHEN call.status IN ('pending', 'running') THEN (SELECT recorder.abandoned_at FROM run AS its_run JOIN recorder_run AS recorder ON recorder.project_id = its_run.project_id AND recorder.root_plan_id = its_run.root_plan_id AND recorder.recorder_id = CASE its_run.source WHEN 'events' THEN coalesce(call.recorder_id, call.root_plan_id) ELSE call.root_plan_id END WHERE its_run.project_id = call.project_id AND its_run.root_plan_id = call.root_plan_id) END IS NOT NULL THEN 'abandoned' ELSE call.status::text END AS tool_status,
     (extract(epoch FROM call.finished_at - call.started_at) * 1000)::float8 AS tool_duration_ms,
-    step.agent_name AS opener_agent_name
+    step.agent_name AS opener_agent_name,
+    plan.follows_provider_call_id
 FROM plan_execution_record AS plan
 JOIN run ON run.project_id = plan.project_id
     AND run.root_plan_id = plan.root_plan_id
@@ -265,6 +268,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call,
 COMMENT ON COLUMN trace.sub_plans.tool_status IS 'How far that call has come, as it is shown.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'How long that call took, in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call, or handed off.';
+COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider''s id of the call, of an earlier run of the session, whose end it follows.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
@@ -452,7 +456,8 @@ SELECT
     step.plan_id,
     plan.depth,
     run.session_id,
-    run.subject
+    run.subject,
+    call.continued_plan_id
 FROM act_tool_info AS call
 JOIN run ON run.project_id = call.project_id
     AND run.root_plan_id = call.root_plan_id
@@ -511,6 +516,7 @@ COMMENT ON COLUMN trace.tool_calls.plan_id IS 'The plan that its step belongs to
 COMMENT ON COLUMN trace.tool_calls.depth IS 'How many sub-plans lie above its plan: 0 in the root plan.';
 COMMENT ON COLUMN trace.tool_calls.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.tool_calls.subject IS 'Whom the run is about: the person whose data it holds.';
+COMMENT ON COLUMN trace.tool_calls.continued_plan_id IS 'The sub-plan that the call continued after another call had opened it.';
 
 CREATE VIEW trace.lineage WITH (security_invoker) AS
 SELECT
