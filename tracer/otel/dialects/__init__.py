@@ -25,7 +25,10 @@ from tracer.otel.otlp.spans import ReadableSpan
 
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
-_COMPLETE_RUN: Mapping[str, CompleteRun] = {opencode.SCOPE: opencode.complete}
+_COMPLETE_RUN: Mapping[str, CompleteRun] = {
+    claude_code.SCOPE: claude_code.complete,
+    opencode.SCOPE: opencode.complete,
+}
 """The dialects that read a run as a whole, by the beginning of the names of their scopes."""
 
 
@@ -83,8 +86,6 @@ def complete_run(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]
     Returns:
         The spans that the run consists of, by start and id.
     """
-    if not _COMPLETE_RUN:
-        return spans
     scopes = {span.scope for span in spans} | {record.scope for record in logs}
     for beginning, complete in _COMPLETE_RUN.items():
         if any(scope.startswith(beginning) for scope in scopes):

@@ -78,6 +78,10 @@ class Reading(NamedTuple):
     """The kind of cancellation, if the convention says that it was cancelled."""
     is_interrupted: bool = False
     """Whether its process ended before it did, so that its end will never arrive."""
+    continues: bytes | None = None
+    """The id of the span of an agent that had ended, and that this call continued."""
+    follows_call_id: str | None = None
+    """The provider's id of a call of an earlier run of the session, if its end caused this run."""
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 

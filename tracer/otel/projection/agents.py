@@ -84,7 +84,7 @@ class Agent:
         if self.span is None:
             return None
         answer = self.span.reading.answer
-        if answer or self.span.end == 0:
+        if answer or self.span.end == 0 or self.span.reading.is_interrupted:
             return answer
         last = next((span for span in reversed(self.rounds) if not is_within_tool(span)), None)
         return None if last is None or last.reading.chosen else last.reading.answer

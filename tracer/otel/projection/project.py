@@ -213,6 +213,7 @@ _plan_row = _record_layout(
     *_LIFECYCLE,
     *("parent_plan_id", "tool_call_id", "opened_by_step_id", "position", "depth"),
     *("title", "agent_name", "user_request", "summary", "inferred", "inferred_from"),
+    "follows_provider_call_id",
 )
 _step_row = _record_layout(
     Kind.STEP, *_LIFECYCLE, "plan_id", "position", "agent_name", "request", "result"
@@ -228,6 +229,7 @@ _tool_call_row = _record_layout(
     *_LIFECYCLE,
     *("step_id", "think_act_id", "parent_tool_call_id", "position", "provider_call_id"),
     *("name", "tool_type", "arguments", "result", "inferred", "inferred_from"),
+    "continued_plan_id",
 )
 _run_row = _layout(
     RUN_FIELDS,
@@ -475,6 +477,7 @@ class _Projection:
                 *self._opening(agent),
                 self._depth(agent),
                 *(self._title(agent) or name, *texts, evidence is not None, evidence),
+                stored(span.reading.follows_call_id) if span is not None and is_root else None,
             )
         )
 
@@ -521,7 +524,7 @@ class _Projection:
             (
                 *lifecycle,
                 *(None, None, None, None, 0),
-                *(name, agent_name, request, answer, False, None),
+                *(name, agent_name, request, answer, False, None, None),
             )
         )
 
@@ -636,14 +639,17 @@ class _Projection:
             self._failures += 1
             if lifecycle[5] is None:
                 lifecycle = (*lifecycle[:5], result, lifecycle[6])
-        is_inferred = choice is not None and choice.inferred
+        evidence = span.inferred
+        if evidence is None and choice is not None and choice.inferred:
+            evidence = LATEST_ROUND
+        continued = self._agents.by_id.get(reading.continues or b"")
         self._rows[Kind.TOOL_CALL][span.record_id] = _tool_call_row(
             (
                 *lifecycle,
                 *links,
                 *(stored(call_id), stored(reading.name), reading.tool_type),
                 *(stored(arguments), result),
-                *(is_inferred, LATEST_ROUND if is_inferred else None),
+                *(evidence is not None, evidence, continued.plan_id if continued else None),
             )
         )
 
