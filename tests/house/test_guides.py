@@ -199,5 +199,7 @@ def test_a_guide_links_to_what_there_is(guide: str) -> None:
 @pytest.mark.parametrize("guide", GUIDES)
 def test_a_guide_has_examples(guide: str) -> None:
     assert any(
-        each.language == "python" for section in _sections(guide) for each in section.examples
+        each.language in ("python", "sh")
+        for section in _sections(guide)
+        for each in section.examples
     )

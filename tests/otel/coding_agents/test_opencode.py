@@ -42,7 +42,8 @@ COMPLETE = [
 ]
 STOPPED = ["opencode-abort-served", "opencode-apifail-served"]
 CUT_SHORT = ["opencode-subagent", "opencode-crash"]
-ALL = [*COMPLETE, *STOPPED, *CUT_SHORT]
+TURNS = "opencode-turns-served"
+ALL = [*COMPLETE, *STOPPED, *CUT_SHORT, TURNS]
 
 
 class Seen:
@@ -170,7 +171,7 @@ def test_session_that_a_second_call_resumes_is_a_second_agent() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", [*COMPLETE, *STOPPED, *CUT_SHORT])
 def test_naming_of_the_session_is_an_agent_that_no_call_opened(name: str) -> None:
     run = seen(messages_of(name))
     titles = [(key, plan) for key, plan in run.plans.items() if plan["agent_name"] == "title"]
@@ -193,6 +194,24 @@ def test_agent_whose_last_model_call_failed_has_failed() -> None:
     run = seen(messages_of("opencode-apifail-served"))
     root = run.plans[run.run.root_plan_id]
     assert (root["status"], root["error_message"]) == (Status.FAILED, "The model is broken.")
+
+
+def test_turns_that_one_process_answers_are_handed_over_by_it() -> None:
+    run = seen(messages_of(TURNS))
+    root = run.plans[run.run.root_plan_id]
+    assert (root["agent_name"], root["status"]) == ("opencode", Status.SUCCEEDED)
+    turns = sorted(
+        (plan for plan in run.plans.values() if plan["agent_name"] == "build"),
+        key=lambda plan: plan["position"],
+    )
+    assert [turn["title"] for turn in turns] == [
+        "[run 0] Say how many planets the list has.",
+        "Now say it once more.",
+        "[run 0] Read the missing list and the missing picture.",
+    ]
+    assert root["title"] == turns[0]["title"]
+    assert all(turn["parent_plan_id"] == run.run.root_plan_id for turn in turns)
+    assert run.opened() == {}
 
 
 # --- Runs that lost their last spans -------------------------------------------------------------
@@ -265,15 +284,11 @@ def test_no_order_or_split_or_repetition_changes_a_record(name: str) -> None:
     (expected,) = projected(messages)
     singles = single(messages)
     traces, logs = single(messages_of(name, "traces")), single(messages_of(name, "logs"))
-    shuffled = []
-    for seed in range(3):
-        shuffled.append([*singles])
-        random.Random(seed).shuffle(shuffled[-1])
+    shuffled = random.Random(0).sample(singles, len(singles))
     ways = [
         messages[::-1],
-        singles,
         singles[::-1],
-        *shuffled,
+        shuffled,
         [*traces, *logs],
         [*logs, *traces],
         [*messages, *singles],

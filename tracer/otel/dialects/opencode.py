@@ -1,10 +1,11 @@
 """OpenCode: agents, rounds and tool calls among its own spans, the AI SDK's and its log records.
 
-An agent is `SessionPrompt.run`: one turn of one session. A round is `LLM.run`, with the spans
-`ai.streamText` and `ai.streamText.doStream` of the AI SDK below it; those end after the tools that
-the model called. A tool call has two spans that no parent id joins: `ai.toolCall`, below the round,
-has the content, and `Tool.execute`, below the agent, has the sub-agent. Session and call id are the
-same on both. Log records name agents and sessions by the ids of spans that arrive later.
+An agent is `SessionPrompt.run`: one turn of one session. All turns that one process answers are in
+one trace. A round is `LLM.run`, with the spans `ai.streamText` and `ai.streamText.doStream` of the
+AI SDK below it; those end after the tools that the model called. A tool call has two spans that no
+parent id joins: `ai.toolCall`, below the round, has the content, and `Tool.execute`, below the
+agent, has the sub-agent. Session and call id are the same on both. Log records name agents and
+sessions by the ids of spans that arrive later.
 
 All of them are sent when they end, and `opencode run` does not send its last ones. So agents and
 rounds that a log record or a child names, and the calls that opened running sub-agents, are made
@@ -220,6 +221,8 @@ class _Run:
         """The session that opened each session."""
         self._roots: set[str] = set()
         """The sessions that the user opened."""
+        self._tops: list[tuple[SlimSpan, SlimSpan]] = []
+        """The agents that answer the user, each with the last span on its way up."""
 
     def completed(self) -> list[SlimSpan]:
         """Return the spans of the run, by start and id."""
@@ -237,6 +240,7 @@ class _Run:
         self._join_agents(calls)
         self._add_calls(calls)
         self._describe_agents(calls)
+        self._join_turns()
         self._begin_before_children()
         cut_circles([*self._own, *self._made.values()])
         return sorted([*self._spans, *self._made.values()], key=lambda span: span.order)
@@ -484,7 +488,9 @@ class _Run:
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, found.span.start
         )
-        title.reading = Reading(Role.AGENT, name="title", conversation=session)
+        title.reading = Reading(
+            Role.AGENT, name="title", conversation=session, is_placed=owner is not None
+        )
         title.end = span.end
         title.status_code, title.status_message = span.status_code, span.status_message
         title.events = span.events
@@ -685,6 +691,7 @@ class _Run:
                     waiting += self._open_in_flight(agent, self._parents[session])
                 elif session in self._roots:
                     top.missing_parent = None
+                    self._tops.append((agent, top))
 
     def _opener_by_result(
         self, agent: SlimSpan, session: str, by_child: dict[str, list[_Call]]
@@ -726,6 +733,7 @@ class _Run:
             if found.owner is not None:
                 rounds.setdefault(found.owner, []).append(found)
         openers = {agent: call for call in calls for agent in call.opened}
+        placed = {agent for agent, _ in self._tops}
         for agent, session in self._agents.items():
             named = rounds.get(agent, [])
             own = [found for found in named if not found.is_title]
@@ -736,6 +744,7 @@ class _Run:
                 conversation=session,
                 request=request,
                 title=_title(request),
+                is_placed=agent in placed,
                 is_interrupted=_is_interrupted(agent),
             )
             if agent.end == 0:
@@ -756,6 +765,23 @@ class _Run:
             if isinstance(asked, str) and asked:
                 return asked
         return self._notes.agents.get(session) if session is not None else None
+
+    def _join_turns(self) -> None:
+        """Make an agent of the process if it answered more than once: they share its trace."""
+        if len(self._tops) < 2:
+            return
+        turns = sorted((agent for agent, _ in self._tops), key=lambda each: each.order)
+        first, last = turns[0], turns[-1]
+        made = self._make(self._new_id("process"), SCOPE, Role.AGENT, first.start)
+        if all(turn.end for turn in turns):
+            made.end = max(turn.end for turn in turns)
+        made.status_code, made.status_message = last.status_code, last.status_message
+        made.events = last.events
+        made.reading = first.reading._replace(
+            name=SCOPE, is_interrupted=last.reading.is_interrupted
+        )
+        for _, top in self._tops:
+            top.parent = made
 
     def _begin_before_children(self) -> None:
         """Let spans that were made begin when the first span below them does."""

@@ -73,7 +73,9 @@ class Reading(NamedTuple):
     node_above: str | None = None
     """The place of the agent that handed over to it."""
     title: str | None = None
-    """What its run is called, if it is the root agent; None: its name."""
+    """What its plan is called, unless a call opened it; None: its name."""
+    is_placed: bool = False
+    """Whether an agent's place is certain, so that no opener is inferred."""
     cancelled: str | None = None
     """The kind of cancellation, if the convention says that it was cancelled."""
     is_interrupted: bool = False

@@ -45,7 +45,9 @@ def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
         spans: All spans of the run, sorted.
         agents: Their agents. The inferred links are set on them.
     """
-    lost = [agent for agent in agents.by_id.values() if agent.call is None]
+    lost = [
+        agent for agent in agents.by_id.values() if agent.call is None and not _is_placed(agent)
+    ]
     calls = agents.plain_calls
     first_call = calls[0].start if calls else inf
     # No call opened an agent that began before the first call.
@@ -59,6 +61,10 @@ def join_lost_agents(spans: list[SlimSpan], agents: Agents) -> None:
         _join_by_time(agents, late, nesting)
     if any(agent.inferred is not None for agent in lost):
         _cut_circles(agents)
+
+
+def _is_placed(agent: Agent) -> bool:
+    return agent.span is not None and agent.span.reading.is_placed
 
 
 def _join_by_text(agents: Agents, late: list[Agent], nesting: _Nesting, texts: Texts) -> None:

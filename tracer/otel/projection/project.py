@@ -482,7 +482,7 @@ class _Projection:
         )
 
     def _title(self, agent: Agent) -> str | None:
-        if agent is not self._root_agent or agent.span is None:
+        if agent.span is None or (agent is not self._root_agent and agent.call is not None):
             return None
         return stored(agent.span.reading.title)
 
