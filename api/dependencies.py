@@ -21,7 +21,7 @@ from api.run_events import StreamSettings
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError, NotAllowed
 from tracer.records.access import Caller, Scope
-from tracer.runtime.launcher import CancelWishes, RunLauncher
+from tracer.runtime.launcher import CancelRequestReader, RunLauncher
 from tracer.storage.postgres.project_stores import ProjectStore
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.authentication import Callers
@@ -123,7 +123,7 @@ async def _freshness(request: Request) -> Freshness:
     return freshness_of(request)
 
 
-async def _wishes(parts: AllParts, caller: Recording) -> CancelWishes:
+async def _wishes(parts: AllParts, caller: Recording) -> CancelRequestReader:
     return (await _store(parts, caller)).reader
 
 
@@ -174,7 +174,7 @@ ProjectedReader = Annotated[TraceReader, Depends(_projected_reader)]
 Fresh = Annotated[Freshness, Depends(_freshness)]
 """Whether the answer includes every accepted span. Complete after the last read."""
 Projection = Annotated[SpanProjection | None, Depends(projection_for)]
-Wishes = Annotated[CancelWishes, Depends(_wishes)]
+Wishes = Annotated[CancelRequestReader, Depends(_wishes)]
 """What whoever records may read."""
 Writer = Annotated[TraceWriter, Depends(writer_for)]
 Keys = Annotated[ApiKeys, Depends(_keys)]

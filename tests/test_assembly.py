@@ -118,8 +118,8 @@ async def test_fallback_model_answers_if_no_model_is_named(
 async def test_application_without_any_model_is_a_configuration_error(
     database_url: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"'desk' names no model.*TRACER_MODEL"):
+    with pytest.raises(ConfigurationError, match=r"'desk' has no model.*TRACER_MODEL"):
         await answer(database_url, tmp_path, application(), None)
     store = MemoryStore()
-    with pytest.raises(ConfigurationError, match="'desk' names no model"):
+    with pytest.raises(ConfigurationError, match="'desk' has no model"):
         RunLauncher(application(), Recorder(store, Spool(tmp_path / "spool.db")), store)

@@ -87,7 +87,7 @@ class ToolContext:
     """Which attempt this is, from 1."""
     agent: object = field(default=None, repr=False, compare=False)
     """The agent that calls; None outside of any."""
-    holds: frozenset[str] = frozenset()
+    held_limits: frozenset[str] = frozenset()
     """The concurrency limits that this call and its ancestors count against."""
     path: tuple[PlanOnPath, ...] = ()
     """The sub-plans from the root plan down to the plan that makes the call."""

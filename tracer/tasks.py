@@ -51,7 +51,7 @@ async def wait_for_end(
     return waited
 
 
-async def seen_through(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
+async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
     """Wait for the end of what must not be left half-way, also when we are cancelled meanwhile.
 
     Returns:
@@ -79,7 +79,7 @@ def has_passed(deadline: float | None) -> bool:
     return seconds_left(deadline) == 0
 
 
-def earlier(deadline: float | None, timeout: float | None) -> float | None:
+def capped_deadline(deadline: float | None, timeout: float | None) -> float | None:
     """Return a deadline that is at most `timeout` seconds away."""
     if timeout is None:
         return deadline

@@ -8,7 +8,7 @@ MAX_CHARACTERS = 200
 
 
 async def user_of(token_id: str) -> str | None:
-    """Return the id of the user that a token stands for; None where it stands for nobody.
+    """Return the id of the user that a token stands for; None where it belongs to no user.
 
     Today the token is the user's id. When a business system issues tokens, it is asked here, and
     nothing else changes: tools get the user's id, and models neither.

@@ -204,7 +204,7 @@ async def test_parameter_of_a_json_schema_can_be_hidden(tmp_path: Path) -> None:
     ("theirs", "hidden", "said"),
     [
         (note, {"userid": UserId}, "no parameter 'userid'.*at, text, user_id"),
-        (note, {"user_id": str}, "nothing says where its value comes from"),
+        (note, {"user_id": str}, "nothing determines its value"),
         (loose, {"token_id": UserId}, "no parameter 'token_id'.*: number"),
         (awkward, {"token_id": TokenId}, "method of pydantic's models"),
     ],

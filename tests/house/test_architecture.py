@@ -61,7 +61,7 @@ def test_links_lead_to_files(page: Path) -> None:
 
 
 def test_named_classes_and_methods_exist() -> None:
-    # Such as `RunScope.record`, or `_keep_state` at the beginning of a line of a sketch.
+    # Such as `ActiveRun.record`, or `_store_state` at the beginning of a line of a sketch.
     text = ARCHITECTURE.read_text(encoding="utf-8")
     named = {
         *_quoted(ARCHITECTURE, r"_?[A-Z]\w*[a-z]\w*(?:\.\w+)?"),

@@ -134,10 +134,10 @@ def test_all_problems_are_told_at_once_with_their_places(tmp_path: Path) -> None
         "7",
     ]
     assert problems[0].endswith("Input should be a valid list.")
-    assert problems[2].endswith("there is no key 'max_round'. Did you mean 'max_rounds'?")
-    assert problems[4].endswith("there is no model 'carefull'. Did you mean 'careful'?")
+    assert problems[2].endswith("unknown key 'max_round'. Did you mean 'max_rounds'?")
+    assert problems[4].endswith("unknown model 'carefull'. Did you mean 'careful'?")
     assert "Did you mean 'hold_back'?" in problems[5]
-    assert "'nowhere:hook' can't be imported" in problems[6]
+    assert "'nowhere:hook' cannot be imported" in problems[6]
     assert "A hook may have the parameters next, call" in problems[7]
     assert "put it in quotes" in problems[9]
 
@@ -155,7 +155,7 @@ def test_a_key_that_stands_there_twice_is_refused(
 ) -> None:
     [problem] = _problems(tmp_path, text)
 
-    assert problem == f"{place}: {key!r} stands there for a second time: keep one."
+    assert problem == f"{place}: the key {key!r} is repeated: remove one."
 
 
 def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
@@ -170,12 +170,12 @@ def test_merge_keys_may_be_overridden(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "has to be a mapping"),
-        ("- nurse\n", "has to be a mapping"),
-        ("nurse: [\n", "is no YAML: "),
-        ("nurse: !!python/object/apply:os.getcwd []\n", "is no YAML: could not determine"),
-        ("nurse: {}\n---\nnurse: {}\n", "is no YAML: but found another document, line 2"),
-        ("nurse: \x00\n", "is no YAML: "),
+        ("", "must be a mapping"),
+        ("- nurse\n", "must be a mapping"),
+        ("nurse: [\n", "is not valid YAML: "),
+        ("nurse: !!python/object/apply:os.getcwd []\n", "is not valid YAML: could not determine"),
+        ("nurse: {}\n---\nnurse: {}\n", "is not valid YAML: but found another document, line 2"),
+        ("nurse: \x00\n", "is not valid YAML: "),
     ],
 )
 def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -186,7 +186,7 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, said: str) -> 
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RegistrationError, match="can't be read"):
+    with pytest.raises(RegistrationError, match="cannot be read"):
         read_agents(tmp_path / FILE)
 
 

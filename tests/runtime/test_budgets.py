@@ -250,7 +250,7 @@ async def test_a_model_is_not_asked_beyond_the_tokens_and_the_run_says_why(
     rows = await on.rows(outcome.root_plan_id)
     assert model.asked == 1
     assert (outcome.status, outcome.reason) == ("failed", "step_failed")
-    assert "1000 tokens are used up" in (outcome.error.message if outcome.error else "")
+    assert "budget of 1000 tokens is used up" in (outcome.error.message if outcome.error else "")
     assert [each["reason"] for each in rows.think_acts] == [None, "budget_exhausted"]
     assert rows.steps[0]["reason"] == "budget_exhausted"
     assert not {each["status"] for each in everything(rows)} & {"running", "pending", "unknown"}
@@ -274,7 +274,7 @@ async def test_sub_plans_reserve_their_tokens_before_they_ask(open_run: OpenRun)
     assert outcome.status == "failed"  # nor is there enough left to ask for an answer
     assert model.most <= 3
     assert sorted(str(each["reason"]) for each in rows) == ["None"] * 3 + ["subplan_failed"] * 5
-    assert all("tokens are used up" in each["error"]["message"] for each in rows if each["error"])
+    assert all("tokens is used up" in each["error"]["message"] for each in rows if each["error"])
 
 
 async def test_sub_plans_side_by_side_never_take_more_tokens_than_there_are(

@@ -157,7 +157,7 @@ async def test_closing_the_launcher_cancels_its_runs_and_refuses_new_ones(
 
     rows = await on.rows(root_plan_id)
     assert endings(everything(rows)) == [("cancelled", None)] * 3
-    with pytest.raises(Exception, match="this process is stopping"):
+    with pytest.raises(Exception, match="this process is shutting down"):
         await on.launcher.start("Go", agent="worker")
 
 

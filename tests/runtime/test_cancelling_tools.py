@@ -172,7 +172,7 @@ async def test_run_cancelled_at_any_loop_turn_leaves_no_thread_waiting(
                 break
             turns += step * (1 + turns // 20)
         assert await asyncio.to_thread(doors.all_are_out)
-        assert on.launcher.tools.left_behind == set()
+        assert on.launcher.tools.background_tasks == set()
 
     assert run.result().status == "succeeded"
     assert turns > 100

@@ -24,7 +24,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.instructions import Instructions
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
 from tracer.storage.memory.store import MemoryStore
-from tracer.tools.call.active_run import RunScope, ToolResources
+from tracer.tools.call.active_run import ActiveRun, ToolResources
 from tracer.tools.definition.hidden_parameters import HIDDEN, User
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
@@ -55,8 +55,8 @@ async def filled(tmp_path: Path, text: str, who: str | None = TOKEN, **options: 
     async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
         options.setdefault("session_id", "s-1")
 
-        def scope(who: Any = None) -> RunScope:
-            return RunScope(recorder, resources, new_id(), new_id, set(), identity=who, **options)
+        def scope(who: Any = None) -> ActiveRun:
+            return ActiveRun(recorder, resources, new_id(), new_id, set(), identity=who, **options)
 
         clock = stepping_clock(datetime(2026, 3, 2, 23, 59, tzinfo=UTC))
         if who is None:

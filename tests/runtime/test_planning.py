@@ -93,7 +93,7 @@ async def test_a_plan_is_read_as_models_like_to_write_it(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("Sure!", "no plan"),
+        ("Sure!", "not a valid plan"),
         ('{"steps": []}', "steps: List should have at least 1 item"),
         ('{"steps": [{"request": ""}]}', "steps.0.request"),
         ('{"steps": [{"agent": "nobody", "request": "x"}]}', "no agent 'nobody'"),
@@ -123,7 +123,7 @@ async def test_a_planning_that_fails_is_a_plan_that_failed(open_bench: OpenBench
     rows = await on.rows(outcome.root_plan_id)
     assert (outcome.status, outcome.reason) == ("failed", "step_failed")
     assert outcome.error is not None
-    assert "no plan" in outcome.error.message
+    assert "not a valid plan" in outcome.error.message
     [step] = rows.steps
     assert (step["status"], step["reason"]) == ("failed", "model_error")
     assert step["error"]["type"] == "PlanningError"
@@ -193,9 +193,9 @@ async def test_a_run_keeps_what_it_was_started_with(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"agent": "nobody"}, "no agent 'nobody' here. Name one of: worker"),
+        ({"agent": "nobody"}, "no agent 'nobody'. Choose one of: worker"),
         ({"plan": ("t", [("nobody", "x")])}, "no agent 'nobody'"),
-        ({"plan": ("t", [])}, "at least one step"),
+        ({"plan": ("t", [])}, "The plan has no steps"),
     ],
 )
 async def test_a_request_that_cannot_be_run_is_refused_before_anything_is_recorded(
@@ -231,5 +231,5 @@ def test_an_application_has_agents_with_names_of_their_own() -> None:
         Application(name="a", agents=(worker,), model=model, default_agent="x")
     with pytest.raises(RegistrationError, match="needs a name"):
         Agent("", "x")
-    with pytest.raises(RegistrationError, match="one round"):
+    with pytest.raises(RegistrationError, match="max_rounds"):
         Agent("x", "x", max_rounds=0)

@@ -90,7 +90,7 @@ async def test_model_is_told_why_arguments_do_not_fit_without_their_values() -> 
         f'{{{reading}, "when": "2026-01-01", "x": 1}}': "x: Extra",
         "[]": "one JSON object",
         "null": "one JSON object",
-        "{": "no valid JSON",
+        "{": "not valid JSON",
         '{"a": NaN}': "not finite",
         '{"a": ' + "9" * 5000 + "}": "too long",
         '{"a": ' + "[" * 100_000 + "}": "nested too deeply",
@@ -203,5 +203,5 @@ def test_schema_with_a_remote_reference_is_rejected() -> None:
 
 
 def test_two_tools_of_one_name_are_rejected() -> None:
-    with pytest.raises(ConfigurationError, match="two tools with the name 'record'"):
+    with pytest.raises(ConfigurationError, match="two tools named 'record'"):
         tools_by_name("The agent 'a'", [record, record])

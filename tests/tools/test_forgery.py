@@ -18,7 +18,7 @@ from tracer.tools.definition.hidden_parameters import (
     Hidden,
     TokenId,
     UserId,
-    spelt_alike,
+    normalized_name,
     without_forged,
 )
 from tracer.tools.definition.tool import tool
@@ -169,5 +169,5 @@ def test_arguments_of_a_forbidden_name_and_nothing_else_are_removed(
 ) -> None:
     cleaned, forged = without_forged(arguments, frozenset({"userid"}))
 
-    assert forged == {each for each in arguments if spelt_alike(each) == "userid"}
+    assert forged == {each for each in arguments if normalized_name(each) == "userid"}
     assert cleaned == {name: arguments[name] for name in arguments.keys() - forged}

@@ -250,7 +250,7 @@ async def test_hook_arguments_that_do_not_fit_fail_the_call(tmp_path: Path) -> N
         return await next({"number": "many"})
 
     message = (
-        "The arguments do not fit the tool. number: Input should be a valid integer, unable to "
+        "The arguments are invalid. number: Input should be a valid integer, unable to "
         "parse string as an integer."
     )
     expected = Expected("failed", "invalid_arguments", error=message, ran=())
@@ -268,6 +268,6 @@ async def test_next_rejects_anything_but_an_object_of_arguments(tmp_path: Path) 
             return await next(value)
 
         kind = type(value).__name__
-        message = f"next() was given a {kind}: give it the arguments, one object."
+        message = f"next() got a {kind}. Pass it the arguments, as one dict."
         expected = Expected("failed", "tool_error", error=message, ran=())
         await check(tmp_path, hook, hook_async, expected)

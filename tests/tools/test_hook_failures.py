@@ -247,7 +247,7 @@ async def test_next_raises_after_the_call_has_ended(tmp_path: Path, hook: Hook) 
 
     async with service(tmp_path, note) as on, asyncio.timeout(PATIENCE):
         outcome = await on.tools.call("note")
-        with pytest.raises(RuntimeError, match="over"):
+        with pytest.raises(RuntimeError, match="ended"):
             await later[0]()
 
     assert (outcome.result, ran) == ("at once", [])

@@ -18,7 +18,7 @@ from tracer.context import ToolContext, identity
 from tracer.errors import RegistrationError
 from tracer.threads import MAX_THREADS
 from tracer.tools.definition.hidden_parameters import Hidden, TokenId, User, UserId
-from tracer.tools.definition.hooks import ToolCall, hook_of
+from tracer.tools.definition.hooks import InterceptedCall, hook_of
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import Tool, tool
 
@@ -167,7 +167,7 @@ async def test_hook_receives_the_parameters_that_it_names(tmp_path: Path) -> Non
         async with service(tmp_path, double) as on:
             outcome = await on.tools.call("double", {"number": 2}, thread_id="conversation")
 
-        assert isinstance(seen["call"], ToolCall)
+        assert isinstance(seen["call"], InterceptedCall)
         assert isinstance(seen["context"], ToolContext)
         assert seen["call"].tool_call_id == seen["context"].toolcallId == outcome.tool_call_id
         assert (seen["call"].name, seen["call"].arguments) == ("double", {"number": 2})
@@ -213,7 +213,7 @@ async def test_first_hook_is_outermost(tmp_path: Path) -> None:
 async def test_each_hook_has_its_own_copy_of_the_arguments(tmp_path: Path) -> None:
     seen: list[Any] = []
 
-    async def keeping(next: Next, arguments: dict[str, Any], call: ToolCall) -> Any:
+    async def keeping(next: Next, arguments: dict[str, Any], call: InterceptedCall) -> Any:
         value = await next(arguments)
         seen.append((dict(arguments), dict(call.arguments)))
         return value

@@ -20,7 +20,7 @@ from tracer.recorder.spool import Spool
 from tracer.records.ids import new_id
 from tracer.runtime.scripted_model import ScriptedModel, call
 from tracer.storage.memory.store import MemoryStore
-from tracer.tools.call.active_run import RunScope, ToolResources, conversation_of
+from tracer.tools.call.active_run import ActiveRun, ToolResources, conversation_of
 from tracer.tools.definition.hidden_parameters import User, UserId
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
@@ -129,7 +129,7 @@ async def test_a_scope_that_is_over_starts_no_run(tmp_path: Path) -> None:
     with identity(token_id=A) as who:
         pass
     async with Recorder(MemoryStore(), Spool(tmp_path / "spool.db")) as recorder:
-        scope = RunScope(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
+        scope = ActiveRun(recorder, ToolResources(), new_id(), new_id, set(), identity=who)
         with pytest.raises(MissingIdentity, match="has ended"):
             await scope.user()
 
@@ -179,9 +179,9 @@ async def raise_token_async(token_id: str) -> str:
 @pytest.mark.parametrize(
     ("resolver", "reason", "message"),
     [
-        (lambda token_id: None, "missing_identity", "stands for nobody"),
-        (lambda token_id: "", "missing_identity", "stands for nobody"),
-        (lambda token_id: User(""), "missing_identity", "stands for nobody"),
+        (lambda token_id: None, "missing_identity", "belongs to no user"),
+        (lambda token_id: "", "missing_identity", "belongs to no user"),
+        (lambda token_id: User(""), "missing_identity", "belongs to no user"),
         (raise_token, "identity_unavailable", "failed with ValueError. Try again later"),
         (raise_token_async, "identity_unavailable", "failed with ValueError. Try again later"),
     ],

@@ -110,7 +110,7 @@ async def test_server_receives_no_id_outside_of_a_call(connected: Connected) -> 
 async def test_error_of_the_server_fails_the_call(connected: Connected) -> None:
     with pytest.raises(ToolError, match=r"^There is no such city\.$") as failed:
         await (await connected.tool("fail")).run({}, some_context())
-    with pytest.raises(ToolError, match="refused the call"):
+    with pytest.raises(ToolError, match="rejected the call"):
         await (await connected.tool("refuse")).run({}, some_context())
 
     assert not failed.value.may_pass
@@ -174,7 +174,7 @@ async def test_server_is_notified_of_a_call_that_timed_out(connected: Connected)
     slow = await connected.tool("slow")
 
     async def call(seconds: float) -> None:
-        with pytest.raises(TimeoutError, match="did not answer in time"):
+        with pytest.raises(TimeoutError, match="did not respond in time"):
             await slow.run({}, some_context(time.monotonic() + seconds))
 
     started = time.monotonic()
@@ -215,7 +215,7 @@ async def test_next_calls_after_a_process_died_share_a_new_one(tmp_path: Path) -
         meanwhile = asyncio.ensure_future(tools["slow"].run({}, some_context()))
         await live.until_noted("call slow")
         started = time.monotonic()
-        with pytest.raises(ToolUnavailable, match="ended before the tool had answered"):
+        with pytest.raises(ToolUnavailable, match="was lost before the tool responded"):
             await tools["die"].run({}, some_context())
         with pytest.raises(ToolUnavailable):
             await meanwhile
@@ -236,7 +236,7 @@ async def test_next_call_after_an_http_server_died_works(tmp_path: Path, protoco
     ):
         tools = await named(server)
         started = time.monotonic()
-        with pytest.raises(ToolUnavailable, match="ended before the tool had answered"):
+        with pytest.raises(ToolUnavailable, match="was lost before the tool responded"):
             await tools["die"].run({}, some_context())
         with pytest.raises(ToolUnavailable):  # the server is down
             await tools["number"].run({"n": 20}, some_context())

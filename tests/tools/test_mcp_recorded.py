@@ -87,7 +87,7 @@ async def test_calls_of_a_killed_server_are_recorded_as_unavailable(
     assert took < 30  # of 60 s
     assert [(each["status"], each["reason"]) for each in rows] == [("failed", "unavailable")] * 4
     assert [each["attempt"] for each in rows] == [1] * 4
-    assert "ended before the tool had answered" in killed.for_model
+    assert "was lost before the tool responded" in killed.for_model
     assert (after.status, after.result) == ("succeeded", "20")
     # Nothing was called twice: nobody knows what it had done.
     assert (live.counted("call die"), live.counted("call slow")) == (1, 3)

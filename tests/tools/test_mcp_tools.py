@@ -69,12 +69,12 @@ def test_results_above_the_limit_are_rejected(texts: list[str], limit: int) -> N
     if size <= limit:
         assert result_of(answer, limit) == {"texts": texts}
     else:
-        with pytest.raises(ToolError, match=f"{size} bytes, more than the {limit}"):
+        with pytest.raises(ToolError, match=f"{size} bytes; at most {limit}"):
             result_of(answer, limit)
 
 
 def test_error_without_text_is_an_error() -> None:
-    with pytest.raises(ToolError, match="did not say why"):
+    with pytest.raises(ToolError, match="failed without a message"):
         result_of(CallToolResult(content=[], is_error=True), max_bytes=1_000)
 
 

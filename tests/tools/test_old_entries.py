@@ -64,19 +64,17 @@ def test_the_old_types_and_places_are_understood_and_deprecated_at_once(tmp_path
     assert (server.name, server.config.url) == ("store", "https://store.example/mcp")
     assert server.config.tools == frozenset({"read_row"})
     assert said == [
-        'tools.add.type: BUILTIN is STATELESS now: write type = "STATELESS".',
-        "tools.add.id: a tool is known by its name: leave it out.",
-        "tools.add.metadata.tags: is 'tags' now: write it there, beside the tool's name.",
-        'tools.database.type: NATIVE is STATEFUL now: write type = "STATEFUL".',
-        "tools.database.metadata.executor: is 'create' now: write it there, beside the tool's "
-        "name.",
-        "tools.weather.metadata.customFields: is 'config' now: write it there, beside the tool's "
-        "name.",
-        "tools.weather.config.baseUrl: is 'base_url' now: write that.",
-        "tools.read_row.description: the server says it: leave it out.",
-        "tools.read_row.parameters: the server says it: leave it out.",
-        "tools.read_row.config.serverName: is 'name' now: write that.",
-        "tools.read_row.config.serverUrl: is 'url' now: write that.",
+        'tools.add.type: BUILTIN is deprecated: write type = "STATELESS".',
+        "tools.add.id: is not used, because a tool is identified by its name.",
+        "tools.add.metadata.tags: is deprecated: write 'tags' in the tool's table.",
+        'tools.database.type: NATIVE is deprecated: write type = "STATEFUL".',
+        "tools.database.metadata.executor: is deprecated: write 'create' in the tool's table.",
+        "tools.weather.metadata.customFields: is deprecated: write 'config' in the tool's table.",
+        "tools.weather.config.baseUrl: is deprecated: write 'base_url'.",
+        "tools.read_row.description: is not used, because the server supplies it.",
+        "tools.read_row.parameters: is not used, because the server supplies it.",
+        "tools.read_row.config.serverName: is deprecated: write 'name'.",
+        "tools.read_row.config.serverUrl: is deprecated: write 'url'.",
     ]
 
 
@@ -104,10 +102,10 @@ def test_old_timeouts_and_what_stands_twice_are_refused(tmp_path: Path) -> None:
     )
 
     assert problems == [
-        "tools.weather.config.baseUrl: stands there as 'base_url' too: keep that.",
-        "tools.weather.config.timeout: may mean seconds or milliseconds: write it beside the "
-        "tool's name, in seconds, and the other keys in their present names.",
-        "tools.database.metadata.executor: stands there as 'create' too: keep that.",
+        "tools.weather.config.baseUrl: repeats 'base_url': remove it.",
+        "tools.weather.config.timeout: may mean seconds or milliseconds: write it in the "
+        "tool's table, in seconds, and the other keys with their present names.",
+        "tools.database.metadata.executor: repeats 'create' of the tool: remove it.",
     ]
 
 
@@ -123,7 +121,7 @@ def test_unknown_metadata_is_ignored_and_deprecated(tmp_path: Path) -> None:
 
     assert [each.name for each in registry] == ["add"]
     assert lines == [
-        f"tools.add.metadata.{name}: is ignored: leave it out, or make a tag of it."
+        f"tools.add.metadata.{name}: is ignored: remove it, or write a tag instead."
         for name in ("category", "version", "author")
     ]
 
@@ -188,7 +186,7 @@ def test_an_mcp_entry_whose_server_is_described_nowhere_or_otherwise_is_refused(
         '"https://…/mcp" here, or a table [servers.store] with a url or a command.',
         "tools.clock.config: the file has no address of the server 'clock': add url = "
         '"https://…/mcp" here, or a table [servers.clock] with a url or a command.',
-        "tools.differing.config: the server 'other' is described otherwise elsewhere.",
+        "tools.differing.config: contradicts another description of the server 'other'.",
     ]
 
 
@@ -196,6 +194,6 @@ def test_the_builtin_tools_code_has_to_be_handed_over(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[tools.calculator]\ntype = "BUILTIN"\n')
 
     assert problem == (
-        "tools.calculator.function: is missing: name it, as module:name, or hand it over, as "
+        "tools.calculator.function: is missing: write it as module:name, or pass the function to "
         "read_tools(…, functions={'calculator': …})."
     )

@@ -172,7 +172,7 @@ BEGINNINGS = [b"", head() + b"the beginning"]
 async def test_silence_is_retried_if_the_request_may_be_repeated() -> None:
     async def call(first: bytes, settings: dict[str, Any]) -> None:
         async with api(lambda _: silence(first)) as inner:
-            with pytest.raises(ToolUnavailable, match=r"silent for 0\.2 s"):
+            with pytest.raises(ToolUnavailable, match=r"sent nothing for 0\.2 s"):
                 await inner.call(read_timeout=0.2, **settings)
 
     repeatable: list[dict[str, Any]] = [

@@ -66,7 +66,7 @@ async def test_a_secret_in_the_query_is_sent_once_whatever_the_model_writes() ->
     ],
 )
 def test_a_literal_secret_in_code_is_rejected_and_not_repeated(settings: Any) -> None:
-    with pytest.raises(ValueError, match=r"holds a secret.*env:NAME") as caught:
+    with pytest.raises(ValueError, match=r"is a secret.*env:NAME") as caught:
         RestConfig(base_url="https://a.example", **settings)
     assert "canary" not in str(caught.value)
 
@@ -198,7 +198,7 @@ async def test_a_refused_host_does_not_reveal_the_secret(
     async with api(lambda _: reply(302, location="http://canary4711.evil/"), look_up) as inner:
         with pytest.raises(AddressRefused) as failed:
             await inner.call(auth=BEARER)
-        assert str(failed.value).startswith("[hidden].evil is no public address")
+        assert str(failed.value).startswith("[hidden].evil is not a public address")
 
 
 async def test_calls_log_neither_the_secret_nor_the_arguments(

@@ -118,7 +118,7 @@ async def test_servers_are_closed_when_the_resources_fail_to_close(tmp_path: Pat
             await service.__aenter__()
             with pytest.raises(OSError, match="broken"):
                 await service.aclose()
-            with pytest.raises(ToolUnavailable, match="has been closed"):
+            with pytest.raises(ToolUnavailable, match="is closed"):
                 await server.call("number", {"n": 20}, some_context())
 
 

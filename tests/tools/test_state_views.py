@@ -121,7 +121,7 @@ def test_an_undone_attempt_leaves_the_state_and_its_views_as_they_were(
         if isinstance(it, dict):
             outcome_of(operation, it)
 
-    state.back_to(changes)
+    state.restore(changes)
 
     assert state == before
     assert json.dumps(state) == json.dumps(before)
@@ -262,7 +262,7 @@ def test_a_view_held_over_a_failed_attempt_still_changes_the_state() -> None:
     profile["name"] = "failed"
     profile["tags"] += ["failed"]
     state["profiles"]["7"] = {}
-    state.back_to(changes)
+    state.restore(changes)
 
     assert state == PROFILES
     profile["name"] = "Ann"

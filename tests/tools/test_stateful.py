@@ -189,13 +189,13 @@ async def test_arguments_may_have_any_name(threads: ThreadContextManager) -> Non
 
 async def test_a_call_outside_of_any_run_is_refused() -> None:
     tool = stateful_tool(name="count", parameters=BY, create=Counter)
-    with pytest.raises(LineageError, match="keeps something between calls"):
+    with pytest.raises(LineageError, match="keeps an object between calls"):
         await tool.run({"by": 1}, some_context())
 
 
 async def test_what_cannot_be_called_fails_and_says_so(threads: ThreadContextManager) -> None:
     tool = stateful_tool(name="count", parameters=BY, create=object)
-    with pytest.raises(TypeError, match="The object has no method `execute`"):
+    with pytest.raises(TypeError, match="object has no method `execute`"):
         await tool.run({"by": 1}, in_thread(threads, "a"))
 
 
@@ -270,8 +270,8 @@ def says_nothing():  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(
     ("create", "says"),
     [
-        (needs_two, "needs context.*, other.*: it gets the ToolContext at most"),
-        (needs_by_name, "it gets the ToolContext at most, by position"),
+        (needs_two, "requires context.*, other.*. It can have one required parameter"),
+        (needs_by_name, "It can have one required parameter"),
         (says_nothing, "cannot be derived. Give `parameters`"),
         (object, "cannot be derived. Give `parameters`"),
     ],

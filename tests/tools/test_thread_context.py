@@ -256,7 +256,7 @@ async def test_closed_manager_rejects_every_use() -> None:
     threads, workshop = ThreadContextManager(), Workshop()
     await threads.aclose()
     await threads.aclose()
-    with pytest.raises(ToolError, match="the application is ending"):
+    with pytest.raises(ToolError, match="the application is shutting down"):
         await use(threads, "a", workshop.create)
 
     assert workshop.begun == 0

@@ -97,9 +97,9 @@ def test_all_problems_are_reported_together_with_their_places(tmp_path: Path) ->
         "tools.far.parameters",
     ]
     told = dict(each.split(": ", 1) for each in problems)
-    assert told["tool"] == "there is no key 'tool'. Did you mean 'tools'?"
+    assert told["tool"] == "unknown key 'tool'. Did you mean 'tools'?"
     assert told["servers.typo.comand"].endswith("Did you mean 'command'?")
-    assert told["tools.typo.timout"] == "there is no key 'timout'. Did you mean 'timeout'?"
+    assert told["tools.typo.timout"] == "unknown key 'timout'. Did you mean 'timeout'?"
     assert "Did you mean 'STATELESS'?" in told["tools.nearly.type"]
     assert "Did you mean 'REST'?" in told["tools.lower.type"]
     assert 'begin with type = "object"' in told["tools.flat.parameters"]
@@ -132,7 +132,7 @@ def test_secret_in_the_file_is_rejected_and_not_repeated(tmp_path: Path) -> None
     failures = []
     for (place, (text, advice)), (name, value) in product(places.items(), values.items()):
         problems = problems_of(tmp_path, text.format(f'{name} = "{value}"'))
-        beginning = f"{place}{name}: a secret does not stand in a file"
+        beginning = f"{place}{name}: files must not contain secrets"
         if (
             len(problems) != 1
             or not problems[0].startswith(beginning)
@@ -194,7 +194,7 @@ def test_secret_in_an_mcp_servers_url_is_rejected_and_not_repeated(
 
     assert len(problems) == 2
     for problem, place in zip(problems, ("servers.a.url", "tools.t.config.url"), strict=True):
-        assert problem.startswith(f"{place}: {part} of the URL holds a secret")
+        assert problem.startswith(f"{place}: {part} of the URL is a secret")
         assert "canary" not in problem
 
 
@@ -258,7 +258,9 @@ def test_schema_with_a_remote_reference_is_rejected(tmp_path: Path) -> None:
         """,
     )
 
-    assert problem.startswith("tools.add: The parameters of the tool 'add' can't be used")
+    assert problem.startswith(
+        "tools.add: The parameters of the tool 'add' are not a valid JSON Schema"
+    )
 
 
 def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
@@ -274,7 +276,7 @@ def test_date_in_a_schema_is_rejected_with_its_tool(tmp_path: Path) -> None:
     )
 
     assert problem.startswith("tools.read_day")
-    assert "has to be JSON" in problem
+    assert "must be JSON" in problem
     assert "Write such a value as text" in problem
 
 
@@ -291,13 +293,13 @@ def test_server_with_two_descriptions_is_rejected(tmp_path: Path) -> None:
         """,
     )
 
-    assert problem == "tools.b.config: the server 'store' is described otherwise elsewhere."
+    assert problem == "tools.b.config: contradicts another description of the server 'store'."
 
 
 def test_two_tools_with_one_name_are_rejected(tmp_path: Path) -> None:
     [problem] = problems_of(tmp_path, '[[tools]]\nname = "add"\ntype = "STATELESS"\n' * 2)
 
-    assert problem == "tools.add: There is a tool 'add' already: give each its own name."
+    assert problem == "tools.add: Two tools are named 'add'. Rename one."
 
 
 def test_value_of_another_shape_is_reported_with_its_place(tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ def test_file_that_is_not_toml_is_rejected(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RegistrationError, match="can't be read"):
+    with pytest.raises(RegistrationError, match="cannot be read"):
         read_tools(tmp_path / FILE)
 
 

@@ -299,9 +299,9 @@ async def test_call_sync_is_rejected_in_the_event_loop(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path, add) as on:
-        with pytest.raises(RuntimeError, match="await `call`"):
+        with pytest.raises(RuntimeError, match="Await `call`"):
             on.tools.call_sync("add", {"a": 1})
-    with pytest.raises(RuntimeError, match="enter it first"):
+    with pytest.raises(RuntimeError, match="Enter it with"):
         await asyncio.to_thread(on.tools.call_sync, "add", {"a": 1})
 
 

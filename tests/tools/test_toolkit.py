@@ -126,7 +126,7 @@ def test_what_cannot_be_a_toolkit_is_rejected_when_it_is_made() -> None:
         Toolkit([now, now])
     with pytest.raises(RegistrationError, match="existing tool 'now'"):
         Toolkit().register(now, timeout=3)
-    with pytest.raises(RegistrationError, match="two tools with the name 'now'"):
+    with pytest.raises(RegistrationError, match="two tools named 'now'"):
         Agent("umpire", "", tools=(Scores(), now))
     with pytest.raises(RegistrationError, match="'agent'"):
         Untyped()

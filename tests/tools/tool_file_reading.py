@@ -56,5 +56,5 @@ def problems_of(folder: Path, text: str, **given: Any) -> list[str]:
     with pytest.raises(RegistrationError) as caught:
         read(folder, text, **given)
     first, *problems = str(caught.value).split("\n- ")
-    assert first == f"{FILE} can't be used as it is:"
+    assert first == f"{FILE} has errors. Correct them:"
     return problems

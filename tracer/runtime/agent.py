@@ -1,4 +1,4 @@
-"""Agents: who carries out the steps of plans."""
+"""Agents, which carry out the steps of plans."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Agent:
 
     name: str
     instructions: str
-    """Its purpose and way of working, in words for the model. `{placeholders}` are filled
-    in at each run (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
+    """Its purpose and its way of working, for the model. `{placeholders}` are filled in at each run
+    (`tracer.runtime.instructions`) unless `resolve_in_context` is false."""
     tools: tuple[Tool | Toolkit | str, ...] = ()
     """Tools, toolkits, or names of tools in the application's registry."""
     description: str = ""
-    """What it is good at, in words for the planner."""
+    """Its abilities, for the planner."""
     model: ChatModel | None = None
-    """None: the application's."""
+    """None: the application's model."""
     max_rounds: int = 30
-    """How often the model is asked within one step."""
+    """How many model calls one step may take."""
     max_parallel: int = 8
-    """How many of one round's tool calls run at once."""
+    """How many tool calls of one round run at once."""
     hooks: Sequence[HookFunction] = ()
     """Hooks around each of its tools, the outermost first (`tracer.tools.definition.hooks`)."""
     resolve_in_context: bool = True
@@ -45,29 +45,29 @@ class Agent:
             raise RegistrationError("An agent needs a name.")
         if self.max_rounds < 1 or self.max_parallel < 1:
             raise RegistrationError(
-                f"The agent {self.name!r} needs at least one round and one call."
+                f"The agent {self.name!r} needs max_rounds and max_parallel of at least 1."
             )
         object.__setattr__(self, "hooks", hooks_of(self.hooks))
         names = [each if isinstance(each, str) else each.name for each in self._own_tools()]
         for name in names:
             if names.count(name) > 1:
                 raise RegistrationError(
-                    f"The agent {self.name!r} has two tools with the name {name!r}: give each its "
-                    "own."
+                    f"The agent {self.name!r} has two tools named {name!r}. Rename one, or remove "
+                    "it."
                 )
 
     @property
     def all_instructions(self) -> str:
-        """Its instructions and those of its toolkits."""
+        """The agent's instructions and those of its toolkits."""
         toolkits = [each for each in self.tools if isinstance(each, Toolkit)]
         texts = [self.instructions, *(each.instructions for each in toolkits)]
         return "\n\n".join(each for each in texts if each)
 
     def check_tools(self, registry: ToolRegistry) -> None:
-        """Return if each tool that it names is registered, or may come from an MCP server.
+        """Check that each tool it names is registered, or may come from an MCP server.
 
         Raises:
-            RegistrationError: It names another one.
+            RegistrationError: A tool is not registered, and no server can provide it.
         """
         for each in self.tools:
             if not isinstance(each, str) or registry.find(each) is not None:
@@ -82,13 +82,13 @@ class Agent:
             )
 
     def log_missing(self, registry: ToolRegistry) -> None:
-        """Log which of its tools no server has brought, once the servers were asked."""
+        """Log the tools that no server provides. Call it once the servers are connected."""
         for each in self.tools:
             if isinstance(each, str) and registry.find(each) is None:
                 log.warning("tool_missing", agent=self.name, tool=each)
 
     def _own_tools(self) -> Iterator[Tool | str]:
-        """Yield its tools, and those of its toolkits in their places."""
+        """Yield its tools, with those of a toolkit in the toolkit's position."""
         for each in self.tools:
             if isinstance(each, Toolkit):
                 yield from each.tools
@@ -96,7 +96,7 @@ class Agent:
                 yield each
 
     def tools_now(self, registry: ToolRegistry) -> Mapping[str, Tool]:
-        """Return its tools by name; one whose server is away is left out."""
+        """Return its tools by name, without those whose server is not connected."""
         tools = []
         for each in self._own_tools():
             tool = registry.find(each) if isinstance(each, str) else each
@@ -106,5 +106,5 @@ class Agent:
 
 
 def introduction(name: str) -> str:
-    """Return the first line of an agent's system message; a script finds its agent by it."""
+    """Return the first line of an agent's system message, by which a scripted model finds it."""
     return f"You are the agent {name!r}."

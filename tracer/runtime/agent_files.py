@@ -1,4 +1,4 @@
-"""Agents in a file: `agents.yaml` says which agent has which tools, instructions and model.
+"""Read agents from a file, `agents.yaml`.
 
 nurse:
   description: records blood pressure
@@ -24,7 +24,7 @@ from tracer.tools.config.problems import DefinitionProblems, unknown_name
 
 
 class AgentEntry(BaseModel):
-    """What a file says of one agent; see the fields of `Agent`."""
+    """One agent of a file; see the fields of `Agent`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
@@ -33,12 +33,12 @@ class AgentEntry(BaseModel):
     tools: list[str] = []
     """Names in the application's registry."""
     model: str | None = None
-    """A name in the models that the program hands to `read_agents`."""
+    """A name in the `models` of `read_agents`."""
     max_rounds: PositiveInt = Agent.max_rounds
     max_parallel: PositiveInt = Agent.max_parallel
     resolve_in_context: bool = Agent.resolve_in_context
     hooks: list[str] = []
-    """Names in the hooks that the program hands to `read_agents`, or `module:name`."""
+    """Names in the `hooks` of `read_agents`, or `module:name`."""
 
 
 def read_agents(
@@ -47,33 +47,35 @@ def read_agents(
     models: Mapping[str, ChatModel] | None = None,
     hooks: Mapping[str, Callable[..., Any]] | None = None,
 ) -> tuple[Agent, ...]:
-    """Read agents from a YAML file: a mapping from each agent's name to what it is.
+    """Read agents from a YAML file, a mapping from each agent's name to its fields.
 
     Args:
         path: The file.
-        models: The models that agents may name; without a name, an agent has the application's.
-        hooks: The hooks that agents may name; `module:name` does too.
+        models: The models that agents may name. An agent without a model has the application's.
+        hooks: The hooks that agents may name, in addition to `module:name`.
 
     Returns:
-        The agents, in the file's order.
+        The agents, in the order of the file.
 
     Raises:
-        RegistrationError: The file can't be read, or says what can't be; all problems at once.
+        RegistrationError: The file cannot be read or has errors. The message lists all of them.
     """
     problems = DefinitionProblems(path.name)
     agents: list[Agent] = []
     for name, content in _mapping(path, problems).items():
         if not isinstance(name, str):
-            problems.add(str(name), "an agent's name has to be text: put it in quotes.")
+            problems.add(str(name), "the name of an agent must be text: put it in quotes.")
             continue
         if not isinstance(content, dict):
-            problems.add(name, "an agent is a mapping, such as `tools: [record_blood_pressure]`.")
+            problems.add(
+                name, "an agent must be a mapping, such as `tools: [record_blood_pressure]`."
+            )
             continue
         entry = problems.read(name, AgentEntry, {str(key): each for key, each in content.items()})
         if entry is not None:
             agent = _agent(name, entry, models or {}, hooks or {}, problems)
             agents += [] if agent is None else [agent]
-    problems.tell()
+    problems.raise_if_any()
     return tuple(agents)
 
 
@@ -84,7 +86,7 @@ def _agent(
     hooks: Mapping[str, Callable[..., Any]],
     problems: DefinitionProblems,
 ) -> Agent | None:
-    found = [problems.named(f"{name}.hooks", each, hooks) for each in entry.hooks]
+    resolved = [problems.resolve(f"{name}.hooks", each, hooks) for each in entry.hooks]
     if entry.model is not None and entry.model not in models:
         problems.add(f"{name}.model", unknown_name("model", entry.model, models))
         return None
@@ -97,7 +99,7 @@ def _agent(
             model=None if entry.model is None else models[entry.model],
             max_rounds=entry.max_rounds,
             max_parallel=entry.max_parallel,
-            hooks=[each for each in found if each is not None],
+            hooks=[each for each in resolved if each is not None],
             resolve_in_context=entry.resolve_in_context,
         )
     except RegistrationError as error:
@@ -106,10 +108,10 @@ def _agent(
 
 
 def _mapping(path: Path | Traversable, problems: DefinitionProblems) -> dict[Any, Any]:
-    """Return what a YAML file holds; what stands in it twice is a problem.
+    """Return the content of a YAML file, and add a problem for each repeated key.
 
     Raises:
-        RegistrationError: It can't be read, or is no mapping.
+        RegistrationError: It cannot be read, is not YAML, or is not a mapping.
     """
     try:
         loader = _UniqueKeys(path.read_text(encoding="utf-8"))
@@ -118,22 +120,22 @@ def _mapping(path: Path | Traversable, problems: DefinitionProblems) -> dict[Any
         finally:
             loader.dispose()
     except (OSError, UnicodeDecodeError) as error:
-        raise RegistrationError(f"{path.name} can't be read: {error}.") from error
+        raise RegistrationError(f"{path.name} cannot be read: {error}.") from error
     except yaml.MarkedYAMLError as error:
-        # Not the whole error, which quotes the file.
-        where = f", {_place(error.problem_mark)}" if error.problem_mark else ""
-        raise RegistrationError(f"{path.name} is no YAML: {error.problem}{where}.") from None
+        # Only the problem: the text of the error quotes the file, which may contain secrets.
+        where = f", {_location(error.problem_mark)}" if error.problem_mark else ""
+        raise RegistrationError(f"{path.name} is not valid YAML: {error.problem}{where}.") from None
     except yaml.YAMLError as error:
-        raise RegistrationError(f"{path.name} is no YAML: {type(error).__name__}.") from None
+        raise RegistrationError(f"{path.name} is not valid YAML: {type(error).__name__}.") from None
     if not isinstance(content, dict):
-        raise RegistrationError(f"{path.name} has to be a mapping from agents' names to agents.")
-    for place, key in loader.repeated:
-        problems.add(place, f"{key!r} stands there for a second time: keep one.")
+        raise RegistrationError(f"{path.name} must be a mapping from agents' names to agents.")
+    for location, key in loader.repeated:
+        problems.add(location, f"the key {key!r} is repeated: remove one.")
     return content
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Notes the keys that a mapping has twice, of which YAML's own loader takes the last."""
+    """Collects repeated keys of mappings. The base class silently uses the last one."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -146,10 +148,10 @@ class _UniqueKeys(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    self.repeated.append((_place(key.start_mark), key.value))
+                    self.repeated.append((_location(key.start_mark), key.value))
                 seen.add((key.tag, key.value))
         return node
 
 
-def _place(mark: Any) -> str:
+def _location(mark: Any) -> str:
     return f"line {mark.line + 1}, column {mark.column + 1}"

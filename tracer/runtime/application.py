@@ -1,4 +1,4 @@
-"""An application: the agents of a process, their resources, and a run of its agents."""
+"""An application: the agents of a process and their resources; and one run of its agents."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tracer.errors import BadRequest, ConfigurationError, LineageError
 from tracer.runtime.agent import Agent
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.instructions import Instructions
-from tracer.tools.call.active_run import RunScope, TokenResolver, token_is_user_id
+from tracer.tools.call.active_run import ActiveRun, TokenResolver, token_is_user_id
 from tracer.tools.call.budget import BudgetLimits
 from tracer.tools.definition.toolkit import Toolkit, common_state
 from tracer.tools.registry import ToolRegistry
 
 MAX_DEPTH = 10
-"""How deep sub-plans may be nested unless the application says otherwise."""
+"""The default of `Application.max_depth`."""
 
 
 HISTORY_CHARACTERS = 20_000
@@ -29,68 +29,68 @@ HISTORY_CHARACTERS = 20_000
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where an application is served."""
+    """The environment that an application is served in."""
 
     database_url: str | None
-    """The Postgres; None where there is none, because records go to a server over HTTP."""
+    """The Postgres database; None if records are sent to a server over HTTP."""
     server_url: str | None = None
     """The address of the server, such as `http://127.0.0.1:8420`."""
     server_key: str | None = field(default=None, repr=False)
-    """What tools show the server to be let in, where it wants a key."""
+    """The key with which tools can access the server, if it requires one."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Application:
-    """What `TRACER_APP` names."""
+    """An application, as named by `TRACER_APP`."""
 
     name: str
     agents: tuple[Agent, ...]
     model: ChatModel | None = None
-    """Plans, and thinks for every agent that has no model of its own. None means the model that
+    """The model of the planner, and of every agent that has none of its own. None: the model that
     `TRACER_MODEL` names."""
     fallback_model: ChatModel | None = None
-    """Takes the place of `model` if that is None and `TRACER_MODEL` is not set."""
+    """Used if `model` is None and `TRACER_MODEL` is not set."""
     default_agent: str | None = None
-    """Who carries out steps that name nobody; the first agent unless given."""
+    """The agent of steps that name none; by default, the first agent."""
     planner_instructions: str = ""
-    """What the planner should know besides its agents."""
+    """Additional instructions for the planner."""
     max_depth: int = MAX_DEPTH
-    """How deep sub-plans may be nested: the root plan is at depth 0."""
+    """How deep sub-plans may be nested. The root plan is at depth 0."""
     run_timeout: float | None = None
-    """After how many seconds a run is over."""
+    """After how many seconds a run times out."""
     resources: Callable[[Surroundings], AbstractAsyncContextManager[object]] | None = None
-    """Opens what the tools need, such as tables, for the time that the application is served."""
+    """Opens the resources of the tools, such as tables, while the application is served."""
     registry: ToolRegistry = field(default_factory=ToolRegistry)
     """The tools that agents name, and the MCP servers."""
     token_resolver: TokenResolver = token_is_user_id
-    """Turns a caller's token into a user."""
+    """Returns the user that a caller's token belongs to."""
     session_state: Mapping[str, Any] = field(default_factory=dict)
-    """The state that a conversation begins with. Toolkits may add keys (`initial_state`)."""
+    """The initial state of a conversation. Toolkits may add keys (`initial_state`)."""
     time_zone: str = "UTC"
     """The IANA name of the time zone of `{current_date}` in instructions, for callers without one
     of their own (`User.time_zone`)."""
     history_characters: int = HISTORY_CHARACTERS
-    """How many characters of a session's earlier messages and answers an agent receives at most
-    (`tracer.runtime.history`); 0: none."""
+    """The largest number of characters of a session's earlier messages and answers that an agent
+    receives (`tracer.runtime.history`). 0: no history."""
     budget: BudgetLimits = field(default_factory=BudgetLimits)
-    """What a run may use up, its sub-plans included."""
+    """The budget of a run, including its sub-plans."""
     max_parallel_calls: int | None = None
-    """How many tool calls of a run are carried out at once, in all of its agents."""
+    """How many tool calls of a run are executed at once, across all of its agents."""
     agents_by_name: Mapping[str, Agent] = field(init=False)
     zone: tzinfo = field(init=False)
     """The time zone of the name `time_zone`."""
     initial_state: Mapping[str, Any] = field(init=False)
-    """`session_state`, and what the toolkits of the registry and of the agents add to it."""
+    """`session_state`, and the additions of the toolkits of the registry and of the agents."""
 
     def __post_init__(self) -> None:
         if not self.agents:
-            raise ConfigurationError(f"The application {self.name!r} has no agents: add one.")
-        named = {each.name: each for each in self.agents}
-        if len(named) < len(self.agents):
+            raise ConfigurationError(f"The application {self.name!r} has no agents. Add one.")
+        by_name = {each.name: each for each in self.agents}
+        if len(by_name) < len(self.agents):
             raise ConfigurationError(
-                f"The application {self.name!r} has two agents of one name: give each its own."
+                f"The application {self.name!r} has two agents of the same name. Rename one."
             )
-        object.__setattr__(self, "agents_by_name", named)
+        object.__setattr__(self, "agents_by_name", by_name)
         try:
             object.__setattr__(self, "zone", time_zone(self.time_zone))
         except ValueError as error:
@@ -114,24 +114,24 @@ class Application:
         self.agent(None)
 
     def with_model(self, configured: ChatModel | None = None) -> Application:
-        """Return the application with a `model`: its own, else the configured, else the fallback.
+        """Return the application with a `model`: its own, the configured or the fallback model.
 
         Args:
             configured: The model that `TRACER_MODEL` names.
 
         Raises:
-            ConfigurationError: All three are missing.
+            ConfigurationError: There is none of the three.
         """
         model = self.model or configured or self.fallback_model
         if model is None:
             raise ConfigurationError(
-                f"The application {self.name!r} names no model. Set TRACER_MODEL to openai:NAME, "
-                "or give the application a model: Application(model=…)."
+                f"The application {self.name!r} has no model. Set TRACER_MODEL to openai:NAME, "
+                "or pass a model: Application(model=…)."
             )
         return replace(self, model=model)
 
     def model_of(self, agent: Agent) -> ChatModel:
-        """Return the model that an agent thinks with; call it after `with_model`."""
+        """Return the model of an agent. Call it only after `with_model`."""
         model = agent.model or self.model
         assert model is not None
         return model
@@ -142,24 +142,24 @@ class Application:
         Raises:
             BadRequest: There is no such agent.
         """
-        wanted = self.default_agent if name is None else name
-        found = self.agents_by_name.get(wanted or "")
-        if found is None:
+        name = self.default_agent if name is None else name
+        agent = self.agents_by_name.get(name or "")
+        if agent is None:
             names = ", ".join(sorted(self.agents_by_name))
-            raise BadRequest(f"There is no agent {wanted!r} here. Name one of: {names}.")
-        return found
+            raise BadRequest(f"There is no agent {name!r}. Choose one of: {names}.")
+        return agent
 
 
-class AgentRun(RunScope):
-    """One run of an application, shared by all its parts."""
+class ApplicationRun(ActiveRun):
+    """One run of an application's agents."""
 
     def __init__(self, application: Application, *arguments: Any, **options: Any) -> None:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            application: Whose agents run.
-            arguments: See `RunScope`.
-            options: See `RunScope`.
+            application: The application whose agents run.
+            arguments: See `ActiveRun`.
+            options: See `ActiveRun`.
         """
         super().__init__(*arguments, limits=application.budget, **options)
         self.application = application
@@ -172,12 +172,12 @@ class AgentRun(RunScope):
         )
 
 
-def agent_run_of(context: ToolContext) -> AgentRun:
-    """Return the run of agents that a call belongs to.
+def application_run_of(context: ToolContext) -> ApplicationRun:
+    """Return the application's run that a call belongs to.
 
     Raises:
-        LineageError: The call does not belong to a run of agents.
+        LineageError: The call does not belong to a run of an application.
     """
-    if not isinstance(context.run, AgentRun):
+    if not isinstance(context.run, ApplicationRun):
         raise LineageError("This tool opens plans for agents, so only a running plan can call it.")
     return context.run

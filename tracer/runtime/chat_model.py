@@ -1,4 +1,4 @@
-"""What the runtime asks of a language model, and the messages that it gives it."""
+"""The interface of language models, and the messages that they receive."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ChosenCall:
-    """A tool call that a model chose, in the model's own words."""
+    """A tool call that a model requested, as the model wrote it."""
 
     name: str
     arguments: str = ""
     """The text that the model wrote, usually JSON."""
     provider_call_id: str | None = None
-    """The provider's id: may repeat, be empty or be missing."""
+    """The provider's id. It may be repeated, empty or missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class Message:
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     tool_calls: tuple[ChosenCall, ...] = ()
-    """What an assistant's message chose."""
+    """The tool calls that an assistant's message requests."""
     is_history: bool = False
-    """Whether an earlier run of the session exchanged it. Not sent to the model."""
+    """Whether the message belongs to an earlier run of the session. Not sent to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A model's answer."""
+    """A model's response."""
 
     text: str = ""
     tool_calls: Sequence[ChosenCall] = field(default=())
-    """In the model's order; none in a final answer."""
+    """In the model's order; empty in a final answer."""
     model: str | None = None
-    """The model that answered, as the provider names it."""
+    """The model that responded, as the provider names it."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: Decimal | None = None
@@ -64,43 +64,43 @@ class Generation:
 
 
 class ChatModel(Protocol):
-    """A language model that can choose tools."""
+    """A language model that can call tools."""
 
     @property
     def name(self) -> str:
-        """The model as it is asked for."""
+        """The model's name, as it is requested."""
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
-        """Return the model's answer to a conversation.
+        """Return the model's response to a conversation.
 
-        Safe to be called concurrently, and to be cancelled.
+        It must support concurrent calls, and cancellation.
 
         Args:
             messages: The conversation so far.
-            tools: What the model may choose from.
+            tools: The tools that the model may call.
 
         Raises:
-            ModelError: It could not be asked, or its answer cannot be used.
+            ModelError: The model cannot be reached, or its response cannot be used.
         """
 
 
 def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return a conversation in the form of OpenAI's chat completions, which the records keep too.
+    """Return a conversation as messages of OpenAI's chat completions, the form that is recorded.
 
-    A provider's call ids come back as they were, save those that were empty or used before: those
-    get a number, since a result is told to its call by its id. Text that is no valid Unicode is
-    in stored form (`tracer.text`), so that every server can read it.
+    Providers' call ids are returned unchanged, except that empty and repeated ones get a number,
+    because a result refers to its call by the id. Text that is not valid Unicode is in stored form
+    (`tracer.text`), so that every server can read it.
     """
     wire: list[dict[str, Any]] = []
     ids = _unique_ids(messages)
-    awaiting: Iterator[str] = iter(())
+    result_ids: Iterator[str] = iter(())
     for message in messages:
         content = storable(message.content)
         if message.role == "tool":
-            wire.append({"role": "tool", "tool_call_id": next(awaiting), "content": content})
+            wire.append({"role": "tool", "tool_call_id": next(result_ids), "content": content})
         elif message.tool_calls:
-            named = [next(ids) for _ in message.tool_calls]
-            awaiting = iter(named)
+            call_ids = [next(ids) for _ in message.tool_calls]
+            result_ids = iter(call_ids)
             calls = [
                 {
                     "id": wire_id,
@@ -110,7 +110,7 @@ def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
                         "arguments": storable(call.arguments),
                     },
                 }
-                for wire_id, call in zip(named, message.tool_calls, strict=True)
+                for wire_id, call in zip(call_ids, message.tool_calls, strict=True)
             ]
             wire.append({"role": "assistant", "content": content or None, "tool_calls": calls})
         else:
@@ -119,16 +119,16 @@ def wire_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def messages_json(messages: Sequence[Message]) -> str:
-    """Return a conversation as the JSON text that the records keep."""
+    """Return a conversation as the JSON text that is recorded."""
     return json.dumps(wire_messages(messages), separators=(",", ":"))
 
 
 def _unique_ids(messages: Sequence[Message]) -> Iterator[str]:
-    """Yield an id for each call of a conversation: the provider's where it is usable."""
-    given = [call.provider_call_id or "" for each in messages for call in each.tool_calls]
-    taken = set(given)
+    """Yield an id for each call of a conversation: the provider's id if it is usable."""
+    provider_ids = [call.provider_call_id or "" for each in messages for call in each.tool_calls]
+    taken = set(provider_ids)
     uses: Counter[str] = Counter()
-    for provider_id in given:
+    for provider_id in provider_ids:
         uses[provider_id] += 1
         if provider_id and uses[provider_id] == 1:
             yield storable(provider_id)

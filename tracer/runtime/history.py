@@ -1,7 +1,7 @@
 """The history of a session: the messages and answers of its earlier runs.
 
-It is read from the records of those runs, so it is masked, deleted and exported with them. The
-agent that answers a user's message receives it. Steps of a given plan and sub-plans receive none.
+It is read from the records of those runs, so it is masked, deleted and exported with them. Only the
+agent that answers a user's message receives it; steps of predefined plans and of sub-plans do not.
 """
 
 from __future__ import annotations
@@ -11,52 +11,52 @@ from typing import Protocol
 from uuid import UUID
 
 from tracer.errors import StoreUnavailable, ToolUnavailable
-from tracer.runtime.application import AgentRun
+from tracer.runtime.application import ApplicationRun
 from tracer.runtime.chat_model import Message
 from tracer.store import Exchange
 from tracer.text import unescape
 
 
 class ExchangeReader(Protocol):
-    """The part of a `TraceReader` that a history is read from."""
+    """The part of a `TraceReader` that reads a history."""
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the request and the answer of ended runs; see `TraceReader.list_exchanges`."""
+        """Return the request and the answer of finished runs; see `TraceReader.list_exchanges`."""
 
 
 async def join_session(
-    scope: AgentRun, reader: ExchangeReader, *, reads: bool = True
+    run: ApplicationRun, reader: ExchangeReader, *, reads: bool = True
 ) -> list[Message]:
     """Add a run to its session, and return the session's earlier messages, oldest first.
 
     The result has at most `Application.history_characters` characters. The oldest exchanges are
-    left out first, each as a whole.
+    omitted first, each as a whole.
 
     Args:
-        scope: The run, which has a session.
+        run: The run, which has a session.
         reader: Reads the earlier runs.
-        reads: False to add the run only.
+        reads: Whether to read the history. If false, the run is only added.
 
     Raises:
         ToolError: The history cannot be read, or the caller cannot be identified.
     """
-    most = scope.application.history_characters
+    limit = run.application.history_characters
     try:
-        earlier = await scope.join_conversation()
-        return _newest(await reader.list_exchanges(earlier), most) if reads else []
+        earlier_runs = await run.join_conversation()
+        return _newest(await reader.list_exchanges(earlier_runs), limit) if reads else []
     except StoreUnavailable as error:
-        raise ToolUnavailable(f"The session's history can't be read. {error}") from error
+        raise ToolUnavailable(f"The session's history cannot be read. {error}") from error
 
 
-def _newest(exchanges: Sequence[Exchange], most: int) -> list[Message]:
-    """Return the messages of the newest exchanges that have at most `most` characters."""
+def _newest(exchanges: Sequence[Exchange], limit: int) -> list[Message]:
+    """Return the messages of the newest exchanges that have at most `limit` characters."""
     messages: list[Message] = []
     for exchange in reversed(exchanges):
-        said = [Message("user", unescape(exchange.request), is_history=True)]
+        pair = [Message("user", unescape(exchange.request), is_history=True)]
         if exchange.answer:
-            said.append(Message("assistant", unescape(exchange.answer), is_history=True))
-        most -= sum(len(each.content) for each in said)
-        if most < 0:
+            pair.append(Message("assistant", unescape(exchange.answer), is_history=True))
+        limit -= sum(len(each.content) for each in pair)
+        if limit < 0:
             break
-        messages = said + messages
+        messages = pair + messages
     return messages

@@ -1,4 +1,4 @@
-"""The launcher: starts an application's runs, and cancels them when somebody wishes it."""
+"""The launcher: starts an application's runs, and cancels them on request."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tracer.records.ids import IdSource, new_id
 from tracer.records.record_classes import Run
 from tracer.records.sessions import SessionStates
 from tracer.records.status import Reason, Status
-from tracer.runtime.application import AgentRun, Application
+from tracer.runtime.application import Application, ApplicationRun
 from tracer.runtime.chat_model import Message
 from tracer.runtime.history import ExchangeReader, join_session
-from tracer.runtime.plan import Plan, PlanStep
-from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
+from tracer.runtime.plan import PlanStep, PlanSteps
+from tracer.runtime.plan_runner import PlanContext, PlanDetails, PlanRunner
 from tracer.runtime.planner import PLANNER
 from tracer.storage.memory.sessions import MemorySessions
-from tracer.tasks import Waited, earlier, wait_for_end
+from tracer.tasks import Waited, capped_deadline, wait_for_end
 from tracer.tools.call.active_run import ToolResources
 from tracer.tools.definition.results import Ending
 from tracer.tools.service import ToolService
@@ -34,46 +34,46 @@ from tracer.tools.service import ToolService
 log = get_logger(__name__)
 
 POLL_SECONDS = 0.5
-"""How often the store is asked for wishes to cancel."""
+"""How often the store is polled for requests to cancel."""
 
 TITLE_CHARACTERS = 120
-"""How much of a request's first line becomes the run's title."""
+"""The largest length of a title that is taken from the request."""
 
 
-class CancelWishes(Protocol):
-    """The part of a `TraceReader` that requests to cancel runs are read from."""
+class CancelRequestReader(Protocol):
+    """The part of a `TraceReader` that reads requests to cancel runs."""
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs that somebody wished to be cancelled or deleted."""
+        """Return those of the runs whose cancellation or deletion was requested."""
 
 
-class RunReader(CancelWishes, ExchangeReader, Protocol):
+class RunReader(CancelRequestReader, ExchangeReader, Protocol):
     """The part of a `TraceReader` that the launcher needs."""
 
 
 class RunOptions(TypedDict, total=False):
-    """How a run is started, where it matters."""
+    """Optional settings of a run."""
 
     agent: str | None
-    """The agent to ask, or to carry out the steps of a given plan that name none. None lets the
-    planner make a plan."""
+    """The agent that answers the request, or that carries out the steps of `plan` that name none.
+    None: the planner makes a plan."""
     session_id: str | None
-    """The conversation that the run belongs to. Unless a plan is given, the agent receives the
+    """The conversation that the run belongs to. Unless `plan` is set, the agent receives the
     conversation's history (`tracer.runtime.history`)."""
     traceparent: str | None
-    """The W3C trace context that the request came with."""
+    """The W3C trace context of the request."""
     plan: tuple[str, list[tuple[str | None, str]]] | None
-    """A title and steps (agent or None, request) to carry out as they are."""
+    """A title, and steps (agent or None, request) to carry out instead of planning."""
     subject: str | None
-    """Whom the run is about."""
+    """The person or thing that the run is about."""
     tags: Sequence[str]
     """Labels."""
     identity: Identity | None
-    """Who asks; handed down to the tools. Unless given, whom the scope around says."""
+    """The caller, for the tools. By default, the current identity."""
     observe: Callable[[Sequence[Event]], None] | None
     """Receives the run's events as they are recorded."""
     timeout: float | None
-    """After how many seconds the run is over, if before the application's own time."""
+    """After how many seconds the run times out, if the application's own timeout is not shorter."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class RunOutcome:
 
 
 @dataclass(eq=False)
-class _Active:
-    scope: AgentRun
+class _ActiveRun:
+    run: ApplicationRun
     runner: PlanRunner
     task: asyncio.Task[Ending]
 
@@ -97,7 +97,7 @@ class _Active:
 class RunLauncher:
     """Runs an application's agents in this process.
 
-    Use it as an async context manager, from one event loop; leaving it cancels what still runs.
+    Use it as an async context manager, from one event loop. Leaving it cancels the active runs.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class RunLauncher:
         """Connect an application with a recorder.
 
         Args:
-            application: Whose agents to run.
-            recorder: Records the runs; open while the launcher is.
+            application: The application whose agents to run.
+            recorder: Records the runs. It must stay open as long as the launcher.
             reader: Reads requests to cancel runs, and the earlier runs of a session.
             sessions: Stores the state and the runs of sessions; by default in memory.
             ids: Mints the ids of everything that is recorded.
-            poll_seconds: How often to look for wishes.
+            poll_seconds: How often to poll for requests to cancel.
 
         Raises:
             ConfigurationError: The application has no model.
@@ -135,14 +135,14 @@ class RunLauncher:
         """Calls the application's registered tools outside of its runs."""
         self._ids = ids
         self._poll_seconds = poll_seconds
-        self._active: dict[UUID, _Active] = {}
+        self._active: dict[UUID, _ActiveRun] = {}
         self._any_active = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @property
     def active_runs(self) -> list[UUID]:
-        """The ids of the runs that have begun here and have not ended, oldest first."""
+        """The ids of the runs that have started here and have not ended, oldest first."""
         return list(self._active)
 
     async def __aenter__(self) -> Self:
@@ -161,18 +161,19 @@ class RunLauncher:
         await self.aclose()
 
     async def start(self, request: str, **options: Unpack[RunOptions]) -> Run:
-        """Start a run and return it once its record is durable; it goes on in the background.
+        """Start a run in the background, and return it once its record is durable.
 
-        The run comes from here and not from the store, where it may not be yet: while that does
-        not answer, the record is in the spool.
+        The returned run does not come from the store, which may not have it yet: while the store
+        does not answer, the record is in the spool.
 
         Args:
-            request: What is asked.
+            request: The user's request.
             options: See `RunOptions`.
 
         Raises:
-            BadRequest: The application has no such agent, or the plan no steps.
-            StoreUnavailable: This process is stopping.
+            BadRequest: The request is blank, the application has no such agent, or the plan has no
+                steps.
+            StoreUnavailable: This process is shutting down.
         """
         active = self._launch(request, options)
         started = asyncio.create_task(active.runner.started.wait())
@@ -181,19 +182,22 @@ class RunLauncher:
         finally:
             started.cancel()
         if active.runner.start is None:
-            raise StoreUnavailable("The run did not begin: this process is stopping.")
+            raise StoreUnavailable(
+                "The run was not started, because this process is shutting down."
+            )
         return _as_run(active.runner.start)
 
     async def run(self, request: str, **options: Unpack[RunOptions]) -> RunOutcome:
-        """Run a request and return how it ended. Being cancelled cancels the run.
+        """Run a request and return how it ended. Cancelling the caller cancels the run.
 
         Args:
-            request: What is asked.
+            request: The user's request.
             options: See `RunOptions`.
 
         Raises:
-            BadRequest: The application has no such agent, or the plan no steps.
-            asyncio.CancelledError: The caller was cancelled; the run has its ending.
+            BadRequest: The request is blank, the application has no such agent, or the plan has no
+                steps.
+            asyncio.CancelledError: The caller was cancelled; the run's ending is recorded.
         """
         active = self._launch(request, options)
         waited = await wait_for_end(active.task, deadline=None, grace=None)
@@ -201,7 +205,7 @@ class RunLauncher:
             raise asyncio.CancelledError
         ending = active.runner.ending
         return RunOutcome(
-            root_plan_id=active.scope.root_plan_id,
+            root_plan_id=active.run.root_plan_id,
             status=ending.status,
             reason=ending.reason,
             summary=ending.result,
@@ -209,7 +213,7 @@ class RunLauncher:
         )
 
     async def aclose(self) -> None:
-        """Cancel what still runs, and return when its records have their endings."""
+        """Cancel the active runs, and return when their endings are recorded."""
         self._is_closed = True
         if self._watcher is not None:
             self._watcher.cancel()
@@ -222,68 +226,76 @@ class RunLauncher:
         finally:
             await self.tools.aclose()
 
-    def _launch(self, request: str, options: RunOptions) -> _Active:
+    def _launch(self, request: str, options: RunOptions) -> _ActiveRun:
         if self._is_closed:
-            raise StoreUnavailable("The run did not begin: this process is stopping.")
+            raise StoreUnavailable(
+                "The run was not started, because this process is shutting down."
+            )
         application = self._application
-        head, plan = self._head_and_plan(request, options)
-        scope = AgentRun(
+        details, plan = self._details_and_plan(request, options)
+        run = ApplicationRun(
             application,
             self._recorder,
             self.tools.resources,
             self._ids(),
             self._ids,
-            self.tools.left_behind,
-            session_id=head.session_id,
+            self.tools.background_tasks,
+            session_id=details.session_id,
             identity=options.get("identity") or current_identity(),
             max_parallel_calls=application.max_parallel_calls,
             observe=options.get("observe"),
         )
-        deadline = earlier(earlier(None, application.run_timeout), application.budget.seconds)
-        place = PlanPlace(
-            plan_id=scope.root_plan_id,
-            deadline=earlier(deadline, options.get("timeout")),
-            identity=scope.identity,
+        deadline = capped_deadline(
+            capped_deadline(None, application.run_timeout), application.budget.seconds
+        )
+        context = PlanContext(
+            plan_id=run.root_plan_id,
+            deadline=capped_deadline(deadline, options.get("timeout")),
+            identity=run.identity,
         )
         history: Callable[[], Awaitable[Sequence[Message]]] | None = None
-        if scope.session_id is not None and application.history_characters:
+        if run.session_id is not None and application.history_characters:
             reads = options.get("plan") is None
-            history = partial(join_session, scope, self._reader, reads=reads)
-        runner = PlanRunner(scope, place, head, plan, history)
-        name = f"tracer-run-{scope.root_plan_id}"
-        with tool_context_bound(None):  # also where a tool starts it: it is a run of its own
-            task = asyncio.create_task(_run(runner, scope), name=name)
-        active = _Active(scope, runner, task)
-        self._active[scope.root_plan_id] = active
+            history = partial(join_session, run, self._reader, reads=reads)
+        runner = PlanRunner(run, context, details, plan, history)
+        name = f"tracer-run-{run.root_plan_id}"
+        # Without the context of a tool that starts the run: it is no sub-plan of that tool's call.
+        with tool_context_bound(None):
+            task = asyncio.create_task(_run(runner, run), name=name)
+        active = _ActiveRun(run, runner, task)
+        self._active[run.root_plan_id] = active
         self._any_active.set()
-        task.add_done_callback(lambda _: self._forget(active))
+        task.add_done_callback(lambda _: self._remove(active))
         return active
 
-    def _forget(self, active: _Active) -> None:
-        del self._active[active.scope.root_plan_id]
+    def _remove(self, active: _ActiveRun) -> None:
+        del self._active[active.run.root_plan_id]
         if not self._active:
             self._any_active.clear()
 
-    def _head_and_plan(self, request: str, options: RunOptions) -> tuple[PlanHead, Plan | None]:
-        agent, given = options.get("agent"), options.get("plan")
+    def _details_and_plan(
+        self, request: str, options: RunOptions
+    ) -> tuple[PlanDetails, PlanSteps | None]:
+        agent, predefined = options.get("agent"), options.get("plan")
         if not request.strip():
-            raise BadRequest("Nothing is asked: put into words what the agents are to do.")
+            raise BadRequest("The request is blank. Describe what the agents are to do.")
         if agent is not None:
             self._application.agent(agent)
-        title = _title(self._recorder.redaction.text(request))  # before it is cut in two
-        plan: Plan | None = None
+        # Redacted before it is shortened: half a secret would not be recognised.
+        title = _title(self._recorder.redaction.text(request))
+        plan: PlanSteps | None = None
         agent_name: str | None = PLANNER
-        if given is not None:
-            title, steps = given
-            plan = Plan(title, tuple(PlanStep(asked, who or agent) for who, asked in steps))
+        if predefined is not None:
+            title, steps = predefined
+            plan = PlanSteps(title, tuple(PlanStep(text, name or agent) for name, text in steps))
             names = {self._application.agent(step.agent).name for step in plan.steps}
             agent_name = names.pop() if len(names) == 1 else None
             if not plan.steps:
-                raise BadRequest("A plan needs at least one step: add one.")
+                raise BadRequest("The plan has no steps. Add at least one.")
         elif agent is not None:
             agent_name = self._application.agent(agent).name
-            plan = Plan(title, (PlanStep(request, agent),))
-        head = PlanHead(
+            plan = PlanSteps(title, (PlanStep(request, agent),))
+        details = PlanDetails(
             title=title,
             user_request=request,
             agent_name=agent_name,
@@ -292,33 +304,33 @@ class RunLauncher:
             tags=tuple(options.get("tags", ())),
             traceparent=options.get("traceparent"),
         )
-        return head, plan
+        return details, plan
 
     async def _watch(self) -> None:
         while True:
             await self._any_active.wait()
             try:
-                wished = await self._reader.find_cancel_requests(self.active_runs)
+                requested = await self._reader.find_cancel_requests(self.active_runs)
             except Exception as error:
-                # Whatever it was, the next wish must be read.
+                # Whatever the error, polling must continue.
                 log.warning("cancel_wishes_unread", error=type(error).__name__)
             else:
-                for root_plan_id in wished:
+                for root_plan_id in requested:
                     self._cancel(root_plan_id)
             await asyncio.sleep(self._poll_seconds)
 
     def _cancel(self, root_plan_id: UUID) -> None:
         active = self._active.get(root_plan_id)
-        if active is not None and active.scope.cancel_reason is None:
-            active.scope.cancel_reason = Reason.CANCEL_REQUESTED.value
+        if active is not None and active.run.cancel_reason is None:
+            active.run.cancel_reason = Reason.CANCEL_REQUESTED.value
             active.task.cancel()
 
 
-async def _run(runner: PlanRunner, scope: AgentRun) -> Ending:
+async def _run(runner: PlanRunner, run: ApplicationRun) -> Ending:
     try:
         return await runner.run()
     finally:
-        await scope.end()
+        await run.end()
 
 
 def _as_run(start: PlanStarted) -> Run:
@@ -337,6 +349,6 @@ def _as_run(start: PlanStarted) -> Run:
 
 
 def _title(request: str) -> str:
-    """Return the title of a run that nobody named: what was asked, in one line."""
+    """Return the default title of a run: the first line of the request, shortened."""
     line = next((each.strip() for each in request.splitlines() if each.strip()), "")
     return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"

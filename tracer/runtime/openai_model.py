@@ -1,4 +1,4 @@
-"""A language model behind an API that speaks OpenAI's chat completions."""
+"""A language model behind an OpenAI-compatible chat completions API."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tracer.runtime.chat_model import (
 )
 
 MAX_RETRIES = 4
-"""How often a request is sent again after a rate limit, a server's error or a lost connection.
+"""How often a request is retried after a rate limit, a server error or a lost connection.
 
-The `openai` library waits as the server's `Retry-After` says, or else longer each time."""
+The `openai` library waits as long as the server's `Retry-After` requests, or with a backoff."""
 
 TIMEOUT_SECONDS = 600.0
-"""How long one request may take; the step's own deadline comes on top."""
+"""The timeout of one request, in addition to the deadline of the step."""
 
 
 class OpenAIModel:
-    """Asks one model of an OpenAI-compatible server."""
+    """One model of an OpenAI-compatible server."""
 
     def __init__(
         self,
@@ -39,14 +39,13 @@ class OpenAIModel:
         api_key: str | None = None,
         max_retries: int = MAX_RETRIES,
     ) -> None:
-        """Make a client; nothing is sent yet.
+        """Create a client, without sending anything.
 
         Args:
             model: The model's name.
-            base_url: Where the API is, `/v1` included; `OPENAI_BASE_URL` or OpenAI's own unless
-                given.
-            api_key: The key; `OPENAI_API_KEY` unless given.
-            max_retries: How often a request that may pass is sent again.
+            base_url: The API's URL, including `/v1`; by default `OPENAI_BASE_URL`, or OpenAI's.
+            api_key: The key; by default `OPENAI_API_KEY`.
+            max_retries: How often a request is retried after a transient error.
 
         Raises:
             ConfigurationError: There is no key.
@@ -58,24 +57,25 @@ class OpenAIModel:
             )
         except OpenAIError as error:
             raise ConfigurationError(
-                "The model needs a key: set OPENAI_API_KEY (any text for a server without keys)."
+                "The model needs an API key. Set OPENAI_API_KEY (to any text if the server has no "
+                "keys)."
             ) from error
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
-        """Return the model's answer; see `ChatModel`."""
+        """Return the model's response; see `ChatModel`."""
         request: dict[str, Any] = {"model": self.name, "messages": wire_messages(messages)}
         if tools:
-            # An empty list is refused by the API.
+            # The API rejects an empty list.
             request["tools"] = [_wire_tool(each) for each in tools]
         try:
             completion: ChatCompletion = await self._client.chat.completions.create(**request)
         except OpenAIError as error:
-            said = str(error)
+            message = str(error)
             if self._client.api_key:
-                # A server may repeat the key that it does not like.
-                said = said.replace(self._client.api_key, "(the key)")
-            # `from None`: the error's own text would be in the recorded stack.
-            raise ModelError(f"The model can't be asked: {said}") from None
+                # Some servers quote an invalid key.
+                message = message.replace(self._client.api_key, "(the key)")
+            # `from None`, because the recorded stack would contain the original message.
+            raise ModelError(f"The request to the model failed: {message}") from None
         return _generation(completion, str(self._client.base_url))
 
     async def aclose(self) -> None:
@@ -95,13 +95,13 @@ def _wire_tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _generation(completion: ChatCompletion, base_url: str) -> Generation:
-    # The library does not check what a server sends: any field may be missing or of another type.
+    # The library does not validate responses: any field may be missing or have another type.
     if not getattr(completion, "choices", None):
-        raise ModelError("The model's answer has no choices.")
+        raise ModelError("The model's response has no choices.")
     choice = completion.choices[0]
     message = getattr(choice, "message", None)
     if message is None:
-        raise ModelError("The model's answer has no message.")
+        raise ModelError("The model's response has no message.")
     usage = getattr(completion, "usage", None)
     input_tokens = token_count(getattr(usage, "prompt_tokens", None))
     output_tokens = token_count(getattr(usage, "completion_tokens", None))
@@ -131,7 +131,7 @@ def _chosen(call: ChatCompletionMessageToolCallUnion) -> ChosenCall:
 
 
 def _text(value: Any) -> str:
-    """Return a field that ought to be text as text: some servers send objects instead."""
+    """Return a field as text. Some servers send objects in place of text."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Plans: steps for agents, given as they are or made from a template."""
+"""Plans: steps for agents, written out or filled in from a template."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tracer.tools.definition.results import result_text
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """What one agent is asked to do."""
+    """One step of a plan: a request to an agent."""
 
     request: str
     agent: str | None = None
-    """The agent's name; None: the application's default agent."""
+    """The agent's name. None: the application's default agent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Steps to be carried out in order."""
+class PlanSteps:
+    """Steps that are carried out in order."""
 
     title: str
     steps: tuple[PlanStep, ...]
     continue_on_failure: bool = False
-    """Whether the steps after a failed one are carried out too. Such a plan succeeds when its
-    last step does; any other fails with its first failing step."""
+    """Whether the steps after a failed one are carried out. If so, the plan succeeds if its last
+    step does. Otherwise the plan fails with the first step that fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,56 +50,56 @@ class StepTemplate:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanTemplate:
-    """A plan to be filled in, which `subplan_tool` offers to models as a tool."""
+    """A plan with parameters, which `subplan_tool` offers to models as a tool."""
 
     name: str
-    """What models call it, and what the records know it by."""
+    """The name for models and in records."""
     description: str
-    """What it does, in words for the model."""
+    """A description for the model."""
     steps: tuple[StepTemplate, ...]
     title: str | None = None
-    """The plans' title, with placeholders; the name unless given."""
+    """The title of the plans, with placeholders; by default the name."""
     parameters: type[BaseModel] | Mapping[str, Any] | None = None
-    """What can be filled in: a pydantic model, or types by name."""
+    """The parameters: a pydantic model, or types by name."""
     version: str | None = None
     timeout: float | None = None
-    """After how many seconds such a plan is over."""
+    """After how many seconds such a plan times out."""
     budget: BudgetLimits | None = None
-    """What such a plan may use up, within what is left to the plan that opens it."""
+    """The budget of such a plan, within the budget of the plan that opens it."""
     continue_on_failure: bool = False
 
     def __post_init__(self) -> None:
         if not self.steps:
-            raise ValueError(f"The plan template {self.name!r} has no steps: give it some.")
+            raise ValueError(f"The plan template {self.name!r} has no steps. Add at least one.")
         known = set(self.typed_parameters().names.values())
         for text in (self.title or "", *(step.request for step in self.steps)):
             for placeholder in _placeholders(text):
                 if placeholder not in known:
                     raise ValueError(
                         f"The plan template {self.name!r} has no parameter for the placeholder "
-                        f"{{{placeholder}}} (write {{{{ and }}}} for braces that are meant)."
+                        f"{{{placeholder}}}. Add it to `parameters`, or write {{{{ and }}}} for "
+                        "literal braces."
                     )
 
     def typed_parameters(self) -> Parameters:
-        """Return what can be filled in.
+        """Return the parameters with their types.
 
         Raises:
-            RegistrationError: A type cannot be filled from JSON.
+            RegistrationError: A type cannot be read from JSON.
         """
         if isinstance(self.parameters, type):
             return parameters_from_model(self.name, self.parameters)
         types = {name: Parameter(kind) for name, kind in (self.parameters or {}).items()}
         return parameters_from_types(self.name, types)
 
-    def filled(self, arguments: Mapping[str, Any]) -> Plan:
+    def filled(self, arguments: Mapping[str, Any]) -> PlanSteps:
         """Return the plan for some arguments.
 
         Args:
-            arguments: A value for each parameter. Their text is put in as it is: braces in it
-                mean nothing.
+            arguments: A value for each parameter. Braces in the values are literal.
         """
         texts = {name: _in_words(value) for name, value in arguments.items()}
-        return Plan(
+        return PlanSteps(
             title=self.title.format_map(texts) if self.title else self.name,
             steps=tuple(
                 PlanStep(step.request.format_map(texts), step.agent) for step in self.steps
@@ -109,7 +109,7 @@ class PlanTemplate:
 
 
 def _in_words(value: Any) -> str:
-    """Return a value as it stands in a sentence: text and times without quotes."""
+    """Return a value as text within a sentence: strings and times without quotes."""
     if value is None:
         return "none"
     text = result_text(value)
@@ -119,7 +119,7 @@ def _in_words(value: Any) -> str:
 
 
 def _placeholders(text: str) -> list[str]:
-    """Return a text's placeholders as they stand there: only plain names can be filled in."""
+    """Return a text's placeholders as written, including conversions, which are not supported."""
     return [
         name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
         for _, name, spec, conversion in string.Formatter().parse(text)

@@ -1,4 +1,4 @@
-"""Running a plan: its steps in order, recorded before it starts and when it ends."""
+"""Running a plan: its steps in order. The plan is recorded before it starts and when it ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tracer.logs import get_logger, lineage_bound
 from tracer.records.events import PlanFinished, PlannedStep, PlanStarted
 from tracer.records.status import Reason, Status
 from tracer.runtime.agent import Agent
-from tracer.runtime.application import AgentRun
+from tracer.runtime.application import ApplicationRun
 from tracer.runtime.chat_model import Message
-from tracer.runtime.plan import Plan, PlanStep
+from tracer.runtime.plan import PlanStep, PlanSteps
 from tracer.runtime.planner import planner_agent, read_plan
 from tracer.runtime.think_act_loop import Task, run_step
 from tracer.tasks import has_passed, seconds_left
@@ -24,8 +24,8 @@ from tracer.tools.definition.results import Ending, failed, model_view, succeede
 
 log = get_logger(__name__)
 
-KNOWN_CHARACTERS = 16_000
-"""How much of each earlier step's result an agent is shown."""
+EARLIER_RESULT_CHARACTERS = 16_000
+"""How much of each earlier step's result an agent receives."""
 
 
 class StepFailed(TracerError):
@@ -33,8 +33,8 @@ class StepFailed(TracerError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanPlace:
-    """A plan's place in the lineage, and what was handed down to it."""
+class PlanContext:
+    """The position of a plan in the lineage, and what it inherits from its parent."""
 
     plan_id: UUID
     parent_plan_id: UUID | None = None
@@ -44,12 +44,12 @@ class PlanPlace:
     deadline: float | None = None
     identity: Identity | None = field(default=None, repr=False)
     path: tuple[PlanOnPath, ...] = ()
-    holds: frozenset[str] = frozenset()
+    held_limits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanHead:
-    """What a plan's record says of it at the start."""
+class PlanDetails:
+    """The fields that are recorded at the start of a plan."""
 
     title: str
     user_request: str
@@ -63,7 +63,7 @@ class PlanHead:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _AssignedStep:
     step_id: UUID
     agent: Agent
     request: str
@@ -74,97 +74,98 @@ class PlanRunner:
 
     def __init__(
         self,
-        scope: AgentRun,
-        place: PlanPlace,
-        head: PlanHead,
-        plan: Plan | None,
+        run: ApplicationRun,
+        context: PlanContext,
+        details: PlanDetails,
+        plan: PlanSteps | None,
         history: Callable[[], Awaitable[Sequence[Message]]] | None = None,
     ) -> None:
-        """Prepare a plan; nothing is recorded yet.
+        """Prepare a plan, without recording anything.
 
         Args:
-            scope: The run.
-            place: Where the plan belongs.
-            head: What it is called, and whatever else is recorded at its start.
-            plan: Its steps. None: planning them from the user's request is its first step,
-                carried out by the planner.
-            history: Returns the messages that the first step's agent receives before its request;
-                awaited once the plan's start is recorded. If it raises `ToolError`, the plan fails.
+            run: The run.
+            context: The plan's position in the lineage.
+            details: The fields that are recorded at its start.
+            plan: Its steps. None: the planner makes them from the user's request, in a first step.
+            history: Returns the messages that the first step's agent receives before its request.
+                Called once the plan's start is recorded. If it raises `ToolError`, the plan fails.
                 None: no messages.
 
         Raises:
-            BadRequest: A step names an agent that there is not.
+            BadRequest: A step names an agent that does not exist.
         """
         self.started = asyncio.Event()
         """Set once the plan's start is durable."""
         self.start: PlanStarted | None = None
-        """What was recorded at the start; None before it."""
-        self.ending = scope.cancelled()
-        """How the plan ended; meanwhile, and where it never began, as if it was cancelled."""
-        self._scope = scope
-        self._place = place
-        self._head = head
+        """The event that recorded the start; None before it."""
+        self.ending = run.cancelled()
+        """The plan's ending. Until it has one, that of a cancelled plan."""
+        self._run = run
+        self._context = context
+        self._details = details
         self._plan = plan
         self._history = history
         self._steps = self._resolved(plan.steps) if plan is not None else [self._planning_step()]
         self._reached = 0
 
     async def run(self) -> Ending:
-        """Carry out the plan and return how it ended.
+        """Carry out the plan and return its ending.
 
         Raises:
-            asyncio.CancelledError: The run was cancelled; the plan has its ending.
+            asyncio.CancelledError: The run was cancelled; the plan's ending is recorded.
         """
-        scope = self._scope
-        with lineage_bound(root_plan_id=scope.root_plan_id, plan_id=self._place.plan_id):
+        run = self._run
+        with lineage_bound(root_plan_id=run.root_plan_id, plan_id=self._context.plan_id):
             try:
                 try:
                     self.start = self._start()
-                    await scope.record(self.start)
+                    await run.record(self.start)
                 finally:
                     self.started.set()
-                self.ending = await self._carry_out()
+                self.ending = await self._run_steps()
             except asyncio.CancelledError:
-                self.ending = scope.cancelled()
+                self.ending = run.cancelled()
                 raise
             except Exception as error:
                 log.exception("plan_broke")
                 self.ending = failed(error, Reason.INTERNAL_ERROR)
             finally:
-                await scope.record(self._end())
+                await run.record(self._end())
         return self.ending
 
-    async def _carry_out(self) -> Ending:
+    async def _run_steps(self) -> Ending:
         history: Sequence[Message] = ()
         try:
             if self._history is not None:
-                async with asyncio.timeout(seconds_left(self._place.deadline)):
+                async with asyncio.timeout(seconds_left(self._context.deadline)):
                     history = await self._history()
         except TimeoutError:
-            return timed_out("The time was over before the session's history was read.")
+            return timed_out("The time limit expired before the session's history was read.")
         except ToolError as error:
             return failed(error)
         first = 0
         if self._plan is None:
             first = 1
-            agents = self._scope.application.agents_by_name.keys()
+            agents = self._run.application.agents_by_name.keys()
             check = partial(read_plan, agents=agents)
             ending = await self._run_step(0, history=history, check=check)
             if ending.status is not Status.SUCCEEDED:
                 return self._failed(0, ending)
             self._steps += self._resolved(read_plan(ending.result or "", agents))
-            # The same start again, with the steps that are known now: they become `pending`.
-            await self._scope.record(self._start())
-        go_on = self._plan is not None and self._plan.continue_on_failure
+            # The start is recorded again with the steps, which makes them `pending`.
+            await self._run.record(self._start())
+        continues = self._plan is not None and self._plan.continue_on_failure
         ending = succeeded("")
-        results: list[tuple[_Step, Ending]] = []
+        results: list[tuple[_AssignedStep, Ending]] = []
         for position in range(first, len(self._steps)):
-            if has_passed(self._place.deadline):
-                return timed_out("The time was over before all steps were done.")
-            of_user = history if position == 0 else ()
-            ending = await self._run_step(position, known=_known(results), history=of_user)
+            if has_passed(self._context.deadline):
+                return timed_out("The time limit expired before all steps were done.")
+            step_history = history if position == 0 else ()
+            ending = await self._run_step(
+                position, earlier_results=_earlier_results(results), history=step_history
+            )
             results.append((self._steps[position], ending))
-            if ending.status is not Status.SUCCEEDED and not go_on:
+            if ending.status is not Status.SUCCEEDED and not continues:
                 return self._failed(position, ending)
         if ending.status is not Status.SUCCEEDED:
             return self._failed(len(self._steps) - 1, ending)
@@ -174,7 +175,7 @@ class PlanRunner:
         self,
         position: int,
         *,
-        known: str = "",
+        earlier_results: str = "",
         history: Sequence[Message],
         check: Callable[[str], object] | None = None,
     ) -> Ending:
@@ -184,61 +185,61 @@ class PlanRunner:
             agent=step.agent,
             position=position,
             request=step.request,
-            known=known,
+            earlier_results=earlier_results,
             history=history,
             check=check,
         )
-        place = ToolContext(
+        context = ToolContext(
             toolcallId=None,
-            root_plan_id=self._scope.root_plan_id,
-            plan_id=self._place.plan_id,
+            root_plan_id=self._run.root_plan_id,
+            plan_id=self._context.plan_id,
             step_id=step.step_id,
-            depth=self._place.depth,
-            deadline=self._place.deadline,
-            identity=self._place.identity,
-            thread_id=self._scope.thread_id,
-            path=self._place.path,
-            holds=self._place.holds,
-            run=self._scope,
+            depth=self._context.depth,
+            deadline=self._context.deadline,
+            identity=self._context.identity,
+            thread_id=self._run.thread_id,
+            path=self._context.path,
+            held_limits=self._context.held_limits,
+            run=self._run,
         )
-        return await run_step(self._scope, place, task)
+        return await run_step(self._run, context, task)
 
     def _failed(self, position: int, ending: Ending) -> Ending:
-        """Return the ending of a plan that stops at this step."""
+        """Return the ending of a plan that stops at a step."""
         if ending.reason == Reason.TIMED_OUT:
-            return timed_out(f"The time was over in step {position}.")
-        said = ending.error.message if ending.error else ending.status.value
+            return timed_out(f"The time limit expired in step {position}.")
+        message = ending.error.message if ending.error else ending.status.value
         step = f"Step {position} ({self._steps[position].agent.name})"
-        return failed(StepFailed(f"{step} failed: {said}"), Reason.STEP_FAILED)
+        return failed(StepFailed(f"{step} failed: {message}"), Reason.STEP_FAILED)
 
-    def _resolved(self, steps: Sequence[PlanStep]) -> list[_Step]:
-        scope = self._scope
+    def _resolved(self, steps: Sequence[PlanStep]) -> list[_AssignedStep]:
+        run = self._run
         return [
-            _Step(scope.new_id(), scope.application.agent(each.agent), each.request)
+            _AssignedStep(run.new_id(), run.application.agent(each.agent), each.request)
             for each in steps
         ]
 
-    def _planning_step(self) -> _Step:
-        agent = planner_agent(self._scope.application)
-        return _Step(self._scope.new_id(), agent, self._head.user_request)
+    def _planning_step(self) -> _AssignedStep:
+        agent = planner_agent(self._run.application)
+        return _AssignedStep(self._run.new_id(), agent, self._details.user_request)
 
     def _start(self) -> PlanStarted:
-        place, head = self._place, self._head
+        context, details = self._context, self._details
         return PlanStarted(
-            **self._scope.stamp(),
-            plan_id=place.plan_id,
-            parent_plan_id=place.parent_plan_id,
-            tool_call_id=place.tool_call_id,
-            depth=place.depth,
-            title=head.title,
-            user_request=head.user_request,
-            agent_name=head.agent_name,
-            template=head.template,
-            template_version=head.template_version,
-            session_id=head.session_id,
-            subject=head.subject,
-            tags=head.tags,
-            traceparent=head.traceparent,
+            **self._run.stamp(),
+            plan_id=context.plan_id,
+            parent_plan_id=context.parent_plan_id,
+            tool_call_id=context.tool_call_id,
+            depth=context.depth,
+            title=details.title,
+            user_request=details.user_request,
+            agent_name=details.agent_name,
+            template=details.template,
+            template_version=details.template_version,
+            session_id=details.session_id,
+            subject=details.subject,
+            tags=details.tags,
+            traceparent=details.traceparent,
             steps=tuple(
                 PlannedStep(step_id=each.step_id, agent_name=each.agent.name, request=each.request)
                 for each in self._steps
@@ -247,20 +248,20 @@ class PlanRunner:
 
     def _end(self) -> PlanFinished:
         return PlanFinished(
-            **self._scope.stamp(),
+            **self._run.stamp(),
             **self.ending.fields,
-            plan_id=self._place.plan_id,
+            plan_id=self._context.plan_id,
             summary=self.ending.result,
             not_reached_step_ids=tuple(each.step_id for each in self._steps[self._reached :]),
         )
 
 
-def _known(results: Sequence[tuple[_Step, Ending]]) -> str:
-    """Return what an agent is told of the steps before its own."""
+def _earlier_results(results: Sequence[tuple[_AssignedStep, Ending]]) -> str:
+    """Return a message for an agent about the results of earlier steps; empty if there are none."""
     if not results:
         return ""
-    said = [
-        f"- {step.request}\n  → {model_view(ending.for_model(), KNOWN_CHARACTERS)}"
+    lines = [
+        f"- {step.request}\n  → {model_view(ending.for_model(), EARLIER_RESULT_CHARACTERS)}"
         for step, ending in results
     ]
-    return "What the steps before this one came to:\n" + "\n".join(said)
+    return "Results of the earlier steps:\n" + "\n".join(lines)

@@ -14,15 +14,16 @@ from tracer.runtime.instructions import without_placeholders
 from tracer.runtime.plan import PlanStep
 
 PLANNER = "planner"
-"""The name that the planner has in the records."""
+"""The planner's name in the records."""
 
 MAX_STEPS = 50
-"""A longer plan is taken for a model that has lost itself."""
+"""A longer plan is rejected, because a model that writes one is probably in a loop."""
 
 _INSTRUCTIONS = """\
 Turn the user's request into a plan: the fewest steps that fulfil it, in order. Each step goes to
-one agent, who sees the step's request and what the steps before it came to, but not the user's
-words: put into it whatever the agent needs to know. The last step's answer goes to the user.
+one agent. The agent sees the step's request and the results of earlier steps, but not the user's
+request, so put into the step whatever the agent needs to know. The last step's answer goes to the
+user.
 
 The agents:
 {agents}
@@ -33,7 +34,7 @@ Answer with one JSON object and nothing else:
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
 
 
-class _Step(BaseModel):
+class _AnswerStep(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     request: str = Field(min_length=1)
@@ -43,13 +44,13 @@ class _Step(BaseModel):
 class _Answer(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
-    steps: list[_Step] = Field(min_length=1, max_length=MAX_STEPS)
+    steps: list[_AnswerStep] = Field(min_length=1, max_length=MAX_STEPS)
 
 
 def planner_agent(application: Application) -> Agent:
-    """Return the agent that plans for an application; `read_plan` takes its final answer."""
+    """Return the agent that makes plans for an application; `read_plan` reads its answer."""
     agents = "\n".join(
-        # Placeholders are the agent's own: the planner need not know who the caller is.
+        # Without the values of placeholders: the planner must not learn who the caller is.
         f"- {each.name}: {each.description or without_placeholders(each.instructions)}"
         for each in application.agents
     )
@@ -62,14 +63,14 @@ def planner_agent(application: Application) -> Agent:
 
 
 def read_plan(answer: str, agents: Collection[str]) -> tuple[PlanStep, ...]:
-    """Return the steps that a planner's answer holds.
+    """Return the steps in a planner's answer.
 
     Args:
-        answer: JSON, by itself or in a code block, as models like to write it.
-        agents: The names that steps may be given to.
+        answer: JSON, with or without a Markdown code block around it.
+        agents: The names of the agents that steps may be assigned to.
 
     Raises:
-        PlanningError: It is no plan, or names an agent that there is not; for the planner to read.
+        PlanningError: It is not a plan, or names an unknown agent. The message is for the planner.
     """
     fenced = _FENCED.search(answer)
     try:
@@ -80,8 +81,8 @@ def read_plan(answer: str, agents: Collection[str]) -> tuple[PlanStep, ...]:
             f"{'.'.join(map(str, each['loc'])) or 'answer'}: {each['msg']}" for each in details[:5]
         )
         raise PlanningError(
-            f'That is no plan ({where}). Answer with one JSON object {{"steps": […]}} and nothing '
-            "else."
+            f'This is not a valid plan ({where}). Answer with one JSON object {{"steps": […]}} and '
+            "nothing else."
         ) from None
     for step in plan.steps:
         if step.agent is not None and step.agent not in agents:

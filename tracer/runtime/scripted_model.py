@@ -1,10 +1,10 @@
-"""A language model that follows a script: for tests, and for the demonstration.
+"""A language model that follows scripts, for tests and for the demonstration.
 
-It is strict. A conversation that no script knows, or that two know, and a turn beyond a script's
-end are errors, and `check_used_up` finds the turns that nobody asked for.
+It is strict: it raises an error if no script or several scripts match a conversation, and if a
+conversation is longer than its script. `check_used_up` finds the turns that were never requested.
 
-A script is found by its conversation and a turn by how often the model has answered in it, never
-by the order of asking. So any number of agents can run at once and get the same answers each time.
+A script is selected by the conversation, and a turn by the number of the model's answers in it. The
+order of requests does not matter, so agents that run in parallel get the same answers each time.
 The history of a session is ignored: each message has a script of its own.
 """
 
@@ -25,7 +25,7 @@ from tracer.runtime.chat_model import ChosenCall, Generation, Message, ToolSpec
 
 
 class ScriptError(ModelError):
-    """The script and what the model was asked do not fit."""
+    """A request to the model does not match the scripts."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class Gate:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the model is asked for the turn."""
     opened: asyncio.Event = field(default_factory=asyncio.Event)
-    """The turn is answered once this is set."""
+    """The model responds once this is set."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """One answer of the model."""
+    """One response of the model."""
 
     text: str = ""
     calls: Sequence[ChosenCall] = ()
-    """The chosen tools; none makes it a final answer."""
+    """The requested tool calls. Without any, this is a final answer."""
     error: Exception | None = None
-    """Raised instead of answering."""
+    """Raised in place of a response."""
     gate: Gate | None = None
-    """What a slow turn waits for."""
+    """Delays the response until the gate is opened."""
     model: str | None = None
-    """The model that answers, where it is not the one that was asked."""
+    """The model that responds, if it is not the requested one."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: Decimal | None = None
@@ -58,15 +58,15 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """The turns of a conversation."""
+    """The turns of one conversation."""
 
     turns: Sequence[Turn]
     request: str = ""
     """Text that the conversation's first user message contains."""
     agent: str | None = None
-    """The name of the agent that has the conversation; None: any."""
+    """The name of the agent that has the conversation. None: any agent."""
     times: int | None = 1
-    """How many such conversations there will be; None: any number, none included."""
+    """How many such conversations there must be. None: any number, including none."""
 
     def __str__(self) -> str:
         return f"the script for {self.agent or 'any agent'} and {self.request!r}"
@@ -79,28 +79,28 @@ def call(
 
     Args:
         name: The tool.
-        arguments: An object, or the text of one, malformed if the script wants it so.
-        provider_call_id: The provider's id; may repeat, be empty or None.
+        arguments: An object, or its text, which may be malformed.
+        provider_call_id: The provider's id; it may be repeated, empty or None.
     """
     text = arguments if isinstance(arguments, str) else orjson.dumps(dict(arguments or {})).decode()
     return ChosenCall(name, text, provider_call_id)
 
 
 class ScriptedModel:
-    """Answers as its scripts say."""
+    """Responds according to its scripts."""
 
     def __init__(self, scripts: Sequence[Script], name: str = "scripted") -> None:
         self.name = name
         self._scripts = tuple(scripts)
-        self._asked: Counter[tuple[Script, int]] = Counter()
+        self._request_counts: Counter[tuple[Script, int]] = Counter()
         self._unexpected: list[str] = []
 
     async def complete(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Generation:
-        """Return the answer that the conversation's script holds; see `ChatModel`.
+        """Return the response of the conversation's script; see `ChatModel`.
 
         Raises:
             ScriptError: There is no such turn.
-            Exception: What the turn says.
+            Exception: The turn's `error`.
         """
         turn = self._turn(messages)
         if turn.gate is not None:
@@ -119,19 +119,18 @@ class ScriptedModel:
         )
 
     def check_used_up(self) -> None:
-        """Return if everything happened as scripted.
+        """Check that all turns were requested as scripted, and no others.
 
         Raises:
-            ScriptError: A turn was not asked for as often as its script says, or the model was
-                asked for what no script holds.
+            ScriptError: A turn was requested too rarely, or a request matched no script.
         """
         problems = list(self._unexpected)
         for script in self._scripts:
             for number in range(len(script.turns)):
-                asked = self._asked[script, number]
-                if script.times is not None and asked != script.times:
+                count = self._request_counts[script, number]
+                if script.times is not None and count != script.times:
                     problems.append(
-                        f"Turn {number} of {script} was asked for {asked} of {script.times} times."
+                        f"Turn {number} of {script} was requested {count} of {script.times} times."
                     )
         if problems:
             raise ScriptError(" ".join(problems))
@@ -141,19 +140,19 @@ class ScriptedModel:
         system = next((each.content for each in messages if each.role == "system"), "")
         request = next((each.content for each in messages if each.role == "user"), "")
         number = sum(each.role == "assistant" for each in messages)
-        found = [each for each in self._scripts if _knows(each, system, request)]
-        if len(found) != 1:
-            names = " and ".join(map(str, found)) or "No script"
+        matching = [each for each in self._scripts if _matches(each, system, request)]
+        if len(matching) != 1:
+            names = " and ".join(map(str, matching)) or "No script"
             raise self._unexpected_turn(
                 f"{names} would answer {request[:200]!r} ({system[:80]!r})."
             )
-        [script] = found
+        [script] = matching
         if number >= len(script.turns):
             raise self._unexpected_turn(f"{script} has no turn {number}.")
-        self._asked[script, number] += 1
-        if script.times is not None and self._asked[script, number] > script.times:
+        self._request_counts[script, number] += 1
+        if script.times is not None and self._request_counts[script, number] > script.times:
             raise self._unexpected_turn(
-                f"Turn {number} of {script} was asked for more than {script.times} times."
+                f"Turn {number} of {script} was requested more than {script.times} times."
             )
         return script.turns[number]
 
@@ -162,6 +161,6 @@ class ScriptedModel:
         return ScriptError(problem)
 
 
-def _knows(script: Script, system: str, request: str) -> bool:
+def _matches(script: Script, system: str, request: str) -> bool:
     fits_agent = script.agent is None or system.startswith(introduction(script.agent))
     return fits_agent and script.request in request

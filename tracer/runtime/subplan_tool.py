@@ -1,4 +1,4 @@
-"""The sub-plan tool: a plan template as something that a model may call."""
+"""The sub-plan tool: offers a plan template to models as a tool."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic_core import to_jsonable_python
 from tracer.context import PlanOnPath, ToolContext
 from tracer.errors import DepthLimitReached, MissingToolCallId, PlanCycle, ToolError
 from tracer.records.status import Reason, Status
-from tracer.runtime.application import agent_run_of
+from tracer.runtime.application import application_run_of
 from tracer.runtime.plan import PlanTemplate
-from tracer.runtime.plan_runner import PlanHead, PlanPlace, PlanRunner
-from tracer.tasks import earlier
+from tracer.runtime.plan_runner import PlanContext, PlanDetails, PlanRunner
+from tracer.tasks import capped_deadline
 from tracer.tools.definition.results import result_text
 from tracer.tools.definition.tool import Tool, ToolType
 
@@ -26,16 +26,16 @@ class SubPlanFailed(ToolError):
 
 
 class SubPlanTimedOut(ToolError):
-    """The sub-plan's time was over."""
+    """The sub-plan timed out."""
 
     reason = Reason.TIMED_OUT.value
 
 
 def subplan_tool(template: PlanTemplate) -> Tool:
-    """Return a tool that runs the template's plan, and answers with what came of it.
+    """Return a tool that runs the template's plan, and returns its result.
 
     Raises:
-        RegistrationError: A parameter of the template cannot be filled from JSON.
+        RegistrationError: A parameter of the template has a type that cannot be read from JSON.
     """
     parameters = template.typed_parameters()
 
@@ -59,39 +59,40 @@ async def _run_sub_plan(
 ) -> str:
     if context.toolcallId is None:
         raise MissingToolCallId
-    scope = agent_run_of(context)
+    run = application_run_of(context)
     depth = context.depth + 1
-    if depth > scope.application.max_depth:
+    if depth > run.application.max_depth:
         raise DepthLimitReached(
-            f"Sub-plans are nested {context.depth} deep already, which is as deep as allowed: "
-            "do this without opening another."
+            f"Sub-plans are nested {context.depth} deep already, which is the limit. Do this "
+            "without opening another one."
         )
     here = PlanOnPath(template.name, _digest(arguments))
     if here in context.path:
         raise PlanCycle(
-            f"{template.name!r} is running already on the way to here, with the same arguments: "
-            "to start it again would never end. Use other arguments, or do without."
+            f"{template.name!r} with the same arguments has opened this plan, directly or "
+            "indirectly, so starting it again would never end. Use other arguments, or do without "
+            "it."
         )
     plan = template.filled(arguments)
     requests = [step.request for step in plan.steps]
-    agents = {scope.application.agent(step.agent).name for step in plan.steps}
-    plan_id = scope.new_id()
+    agents = {run.application.agent(step.agent).name for step in plan.steps}
+    plan_id = run.new_id()
     limits = template.budget
-    scope.open_budget(plan_id, context.plan_id, limits)
-    timeout = earlier(context.deadline, template.timeout)
+    run.open_budget(plan_id, context.plan_id, limits)
+    timeout = capped_deadline(context.deadline, template.timeout)
     runner = PlanRunner(
-        scope,
-        PlanPlace(
+        run,
+        PlanContext(
             plan_id=plan_id,
             parent_plan_id=context.plan_id,
             tool_call_id=context.toolcallId,
             depth=depth,
-            deadline=earlier(timeout, limits.seconds if limits else None),
+            deadline=capped_deadline(timeout, limits.seconds if limits else None),
             identity=context.identity,
             path=(*context.path, here),
-            holds=context.holds,
+            held_limits=context.held_limits,
         ),
-        PlanHead(
+        PlanDetails(
             title=plan.title,
             user_request="\n".join(requests),
             agent_name=agents.pop() if len(agents) == 1 else None,
@@ -110,7 +111,7 @@ async def _run_sub_plan(
 
 
 def _digest(arguments: dict[str, Any]) -> str:
-    """Return what tells arguments apart, without holding them."""
+    """Return a digest of arguments, so that a context does not contain them."""
     try:
         comparable = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
         text = json.dumps(comparable, sort_keys=True)

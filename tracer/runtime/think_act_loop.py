@@ -1,6 +1,7 @@
-"""The think-act loop: an agent carries out one step, round by round.
+"""The think-act loop: an agent carries out one step in rounds.
 
-In each round the model is asked, and chooses tools or answers. It is recorded before and after.
+In each round the model is asked, and requests tool calls or answers. Each round is recorded before
+and after.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from tracer.records.events import (
 from tracer.records.prices import token_count, usd
 from tracer.records.status import Reason, Status
 from tracer.runtime.agent import Agent, introduction
-from tracer.runtime.application import AgentRun
+from tracer.runtime.application import ApplicationRun
 from tracer.runtime.chat_model import ChatModel, Generation, Message, ToolSpec, messages_json
 from tracer.tasks import Waited, has_passed, seconds_left, wait_for_end
-from tracer.tools.call.active_run import RunScope
-from tracer.tools.call.batch import Call, CallBatch, start_at_once
+from tracer.tools.call.active_run import ActiveRun
+from tracer.tools.call.batch import Call, CallBatch, mark_started
 from tracer.tools.definition.results import Ending, failed, succeeded, timed_out
 from tracer.tools.definition.tool import Tool
 from tracer.tools.registry import unknown_tool
@@ -45,74 +46,74 @@ class RoundLimitReached(TracerError):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What an agent has to do in one step."""
+    """The work of an agent in one step."""
 
     agent: Agent
     position: int
-    """The step's place in its plan."""
+    """The step's position in its plan."""
     request: str
-    """What the step asks for."""
-    known: str = ""
-    """What the agent should know besides, such as what earlier steps came to."""
+    """The step's request."""
+    earlier_results: str = ""
+    """A second message for the model, with the results of earlier steps."""
     history: Sequence[Message] = ()
-    """The earlier messages of the session, for the model; before `request`."""
+    """The earlier messages of the session, which the model receives before `request`."""
     check: Callable[[str], object] | None = None
-    """Raises `PlanningError` if it rejects an answer; the agent is then asked again."""
+    """Raises `PlanningError` to reject an answer; the model is then asked again."""
 
 
-async def run_step(scope: AgentRun, place: ToolContext, task: Task) -> Ending:
-    """Let an agent carry out a step, and return how it ended.
+async def run_step(run: ApplicationRun, context: ToolContext, task: Task) -> Ending:
+    """Let an agent carry out a step, and return the step's ending.
 
     Args:
-        scope: The run.
-        place: The step's place.
-        task: What to do.
+        run: The run.
+        context: The step's context.
+        task: The work.
 
     Raises:
-        asyncio.CancelledError: The run was cancelled; the step has its ending.
+        asyncio.CancelledError: The run was cancelled; the step's ending is recorded.
     """
     ending: Ending | None = None
-    with lineage_bound(step_id=place.step_id):
+    with lineage_bound(step_id=context.step_id):
         try:
-            await scope.record(
+            await run.record(
                 StepStarted(
-                    **scope.stamp(),
-                    plan_id=place.plan_id,
-                    step_id=place.step_id,
+                    **run.stamp(),
+                    plan_id=context.plan_id,
+                    step_id=context.step_id,
                     position=task.position,
                     agent_name=task.agent.name,
                     request=task.request,
                 )
             )
-            ending = await _think_and_act(scope, place, task)
+            ending = await _think_and_act(run, context, task)
         except Exception as error:
             log.exception("step_broke")
             ending = failed(error, Reason.INTERNAL_ERROR)
         finally:
-            ending = ending or scope.cancelled()
-            await scope.record(
+            ending = ending or run.cancelled()
+            await run.record(
                 StepFinished(
-                    **scope.stamp(),
+                    **run.stamp(),
                     **ending.fields,
-                    plan_id=place.plan_id,
-                    step_id=place.step_id,
+                    plan_id=context.plan_id,
+                    step_id=context.step_id,
                     result=ending.result,
                 )
             )
     return ending
 
 
-async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> Ending:
+async def _think_and_act(run: ApplicationRun, context: ToolContext, task: Task) -> Ending:
     agent = task.agent
-    place = replace(place, agent=agent)
-    may_open_plans = place.depth < scope.application.max_depth
+    context = replace(context, agent=agent)
+    may_open_plans = context.depth < run.application.max_depth
     instructions = agent.all_instructions
     try:
         if agent.resolve_in_context:
-            async with asyncio.timeout(seconds_left(place.deadline)):
-                instructions = await scope.instructions.filled(instructions)
+            async with asyncio.timeout(seconds_left(context.deadline)):
+                instructions = await run.instructions.filled(instructions)
     except TimeoutError:
-        return timed_out("The time was over before the agent's instructions were filled in.")
+        return timed_out("The time limit expired before the agent's instructions were filled in.")
     except ToolError as error:
         return failed(error)
     messages = [
@@ -120,14 +121,14 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
         *task.history,
         Message("user", task.request),
     ]
-    if task.known:
-        messages.append(Message("user", task.known))
-    refusal: PlanningError | None = None
+    if task.earlier_results:
+        messages.append(Message("user", task.earlier_results))
+    rejection: PlanningError | None = None
     for position in range(agent.max_rounds):
-        round_place = replace(place, think_act_id=scope.new_id())
-        tools = agent.tools_now(scope.application.registry)
-        question = _Question(
-            model=scope.application.model_of(agent),
+        round_context = replace(context, think_act_id=run.new_id())
+        tools = agent.tools_now(run.application.registry)
+        request = _ModelRequest(
+            model=run.application.model_of(agent),
             messages=tuple(messages),
             tools=tools,
             offered=[
@@ -137,28 +138,28 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
             ],
             max_parallel=agent.max_parallel,
         )
-        thought = await _think(scope, round_place, position, question)
+        thought = await _ask_model(run, round_context, position, request)
         if isinstance(thought, Ending):
             return thought
         messages.append(thought.answer)
         if thought.calls:
-            batch = CallBatch(scope, round_place, thought.calls, agent.max_parallel)
+            batch = CallBatch(run, round_context, thought.calls, agent.max_parallel)
             endings = await batch.run(thought.event)
             messages += [Message("tool", each.for_model()) for each in endings]
         else:
-            await scope.record(thought.event)
+            await run.record(thought.event)
             try:
                 if task.check is not None:
                     task.check(thought.answer.content)
             except PlanningError as error:
-                refusal = error
+                rejection = error
                 messages.append(Message("user", str(error)))
             else:
                 return succeeded(thought.answer.content)
-        if has_passed(place.deadline):
-            return timed_out("The time was over before the agent had its final answer.")
-    if refusal is not None:
-        return failed(refusal, Reason.MODEL_ERROR)
+        if has_passed(context.deadline):
+            return timed_out("The time limit expired before the agent had a final answer.")
+    if rejection is not None:
+        return failed(rejection, Reason.MODEL_ERROR)
     return failed(
         RoundLimitReached(f"The agent had no final answer after {agent.max_rounds} rounds."),
         Reason.ROUND_LIMIT,
@@ -166,76 +167,76 @@ async def _think_and_act(scope: AgentRun, place: ToolContext, task: Task) -> End
 
 
 @dataclass(frozen=True)
-class _Question:
-    """A question to a model, with the tools that it may choose."""
+class _ModelRequest:
+    """A request to a model, with the tools that it may call."""
 
     model: ChatModel
     messages: Sequence[Message]
     tools: Mapping[str, Tool]
     """All of the agent's tools."""
     offered: Sequence[ToolSpec]
-    """Those that the model is shown."""
+    """The tools that the model is offered."""
     max_parallel: int
-    """How many of the chosen calls start at once."""
+    """How many of the requested calls start at once."""
 
 
 @dataclass(frozen=True)
 class _Thought:
-    """A model's answer, with the calls that it chose."""
+    """A model's response, with the calls that it requested."""
 
     answer: Message
     calls: list[Call]
     event: ThoughtRecorded
-    """Records the answer and the calls. It is not written yet. The code that writes it must end
-    the calls."""
+    """Records the response and the calls. It is not written yet. The code that writes it must also
+    end the calls."""
 
 
-class _Links(TypedDict):
+class _RoundLinks(TypedDict):
     plan_id: UUID
     step_id: UUID
     think_act_id: UUID
 
 
-async def _think(
-    scope: RunScope, place: ToolContext, position: int, question: _Question
+async def _ask_model(
+    run: ActiveRun, context: ToolContext, position: int, request: _ModelRequest
 ) -> _Thought | Ending:
-    """Ask a model, and return its thought, or how asking it ended without one.
+    """Send a request to a model, and return its thought; if it failed, the ending of the round.
 
     Args:
-        scope: The run.
-        place: The round's place; its `think_act_id` is set.
+        run: The run.
+        context: The round's context; its `think_act_id` is set.
         position: The round's number within the step.
-        question: The question.
+        request: The request.
 
     Raises:
-        asyncio.CancelledError: The run was cancelled; the think-act has its ending.
+        asyncio.CancelledError: The run was cancelled; the round's ending is recorded.
     """
-    assert place.think_act_id is not None
-    links: _Links = {
-        "plan_id": place.plan_id,
-        "step_id": place.step_id,
-        "think_act_id": place.think_act_id,
+    assert context.think_act_id is not None
+    links: _RoundLinks = {
+        "plan_id": context.plan_id,
+        "step_id": context.step_id,
+        "think_act_id": context.think_act_id,
     }
     ending: Ending | None = None
-    messages = messages_json(question.messages)
+    messages = messages_json(request.messages)
     try:
-        await scope.record(
+        await run.record(
             ThoughtStarted(
-                **scope.stamp(),
+                **run.stamp(),
                 **links,
                 position=position,
-                requested_model=question.model.name,
+                requested_model=request.model.name,
                 messages=messages,
             )
         )
-        budget = scope.budgets[place.plan_id]
+        budget = run.budgets[context.plan_id]
         async with budget.reserved_tokens(len(messages) // CHARACTERS_PER_TOKEN) as use:
-            answer = await _ask(scope, question, place.deadline)
+            answer = await _complete(run, request, context.deadline)
             if isinstance(answer, Generation):
                 counts = (token_count(answer.input_tokens), token_count(answer.output_tokens))
                 use.tokens = sum(each or 0 for each in counts) or use.tokens
         if isinstance(answer, Generation):
-            thought = _thought(scope, links, question, answer)
+            thought = _thought(run, links, request, answer)
             ending = Ending(Status.SUCCEEDED)
             return thought
         ending = answer
@@ -245,24 +246,26 @@ async def _think(
         log.exception("thinking_broke")
         ending = failed(error, Reason.MODEL_ERROR)
     finally:
-        ending = ending or scope.cancelled()
+        ending = ending or run.cancelled()
         if ending.status is not Status.SUCCEEDED:
-            await scope.record(ThoughtRecorded(**scope.stamp(), **links, **ending.fields))
+            await run.record(ThoughtRecorded(**run.stamp(), **links, **ending.fields))
     if ending.status is Status.CANCELLED:
         raise asyncio.CancelledError
     return ending
 
 
-async def _ask(scope: RunScope, question: _Question, deadline: float | None) -> Generation | Ending:
-    """Return the model's answer, or how asking it ended without one."""
+async def _complete(
+    run: ActiveRun, request: _ModelRequest, deadline: float | None
+) -> Generation | Ending:
+    """Return the model's response; if it failed, the ending of the round."""
     if has_passed(deadline):
-        return timed_out("The time was over before the model could be asked.")
-    work = asyncio.create_task(question.model.complete(question.messages, question.offered))
+        return timed_out("The time limit expired before the model could be asked.")
+    work = asyncio.create_task(request.model.complete(request.messages, request.offered))
     match await wait_for_end(work, deadline):
         case Waited.TIMED_OUT:
-            return timed_out("The time was over before the model answered.")
+            return timed_out("The time limit expired before the model responded.")
         case Waited.CANCELLED:
-            return scope.cancelled()
+            return run.cancelled()
     if work.cancelled():
         return failed(ModelError("The model cancelled itself."), Reason.MODEL_ERROR)
     error = work.exception()
@@ -270,31 +273,33 @@ async def _ask(scope: RunScope, question: _Question, deadline: float | None) -> 
         return failed(error, Reason.MODEL_ERROR)
     answer: object = work.result()
     if not isinstance(answer, Generation) or not isinstance(answer.text, str):
-        return failed(ModelError("The model's adapter gave no generation."), Reason.MODEL_ERROR)
+        return failed(
+            ModelError("The model's adapter did not return a `Generation`."), Reason.MODEL_ERROR
+        )
     return answer
 
 
 def _thought(
-    scope: RunScope, links: _Links, question: _Question, generation: Generation
+    run: ActiveRun, links: _RoundLinks, request: _ModelRequest, generation: Generation
 ) -> _Thought:
-    names = [each.name for each in question.offered]
+    names = [each.name for each in request.offered]
     calls = []
     for position, chosen in enumerate(generation.tool_calls):
         calls.append(
             Call(
-                tool_call_id=scope.new_id(),
+                tool_call_id=run.new_id(),
                 position=position,
-                tool=question.tools.get(chosen.name) or unknown_tool(chosen.name, names),
+                tool=request.tools.get(chosen.name) or unknown_tool(chosen.name, names),
                 name=chosen.name,
                 arguments=chosen.arguments,
                 provider_call_id=chosen.provider_call_id,
             )
         )
-    start_at_once(calls, scope, question.max_parallel)
+    mark_started(calls, run, request.max_parallel)
     model: object = generation.model
-    # Values that cannot be recorded are left out, so that the answer is accepted.
+    # Values that cannot be recorded are omitted, so that the event is valid.
     event = ThoughtRecorded(
-        **scope.stamp(),
+        **run.stamp(),
         **links,
         status=Status.SUCCEEDED,
         model=model if isinstance(model, str) else None,
@@ -314,7 +319,7 @@ def _thought(
             for each in calls
         ),
     )
-    # The next rounds' messages are recorded too, so they must not hold what the model forged.
+    # Later rounds record these messages too, so they must not contain forged values.
     chosen_calls = tuple(
         replace(chosen, arguments=call.recorded_arguments)
         for chosen, call in zip(generation.tool_calls, calls, strict=True)

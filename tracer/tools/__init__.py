@@ -1,1 +1,1 @@
-"""Tools: what a model may call, how they are defined, found and run."""
+"""Tools: functions and services that a model may call."""

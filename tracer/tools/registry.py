@@ -1,4 +1,4 @@
-"""The tools that there are, by name."""
+"""The registry: all tools of an application and of its MCP servers, by name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tracer.tools.executors.mcp.server import McpServer
 log = get_logger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What the providers of models take for a tool's name."""
+"""The tool names that model providers accept."""
 
 RESERVED_NAMES = frozenset({"planner"})
-"""Names that the records give to something else."""
+"""Names that records use for other things than tools."""
 
 _Tool = TypeVar("_Tool", bound=Tool | Toolkit)
 
 
 class ToolRegistry:
-    """Tools by name: those that an application registers, and those of its MCP servers."""
+    """The tools that an application registers, and those of its MCP servers, by name."""
 
     def __init__(
         self, tools: Iterable[Tool | Toolkit] = (), servers: Iterable[McpServer] = ()
@@ -39,8 +39,8 @@ class ToolRegistry:
         self._toolkits: list[Toolkit] = []
         self._state: dict[str, Any] = {}
         self._servers: dict[str, McpServer] = {}
-        self._told: set[tuple[str, str]] = set()
-        """The servers' tools that are hidden by another of their name, once that was logged."""
+        self._warned: set[tuple[str, str]] = set()
+        """The server tools with the name of another tool about which a warning was logged."""
         for tool in tools:
             self.register(tool)
         for server in servers:
@@ -58,7 +58,7 @@ class ToolRegistry:
 
     @property
     def session_state(self) -> Mapping[str, Any]:
-        """The toolkits' part of the state that a conversation begins with; always current."""
+        """The toolkits' part of a conversation's initial state; a live view."""
         return MappingProxyType(self._state)
 
     def register(self, tool: _Tool) -> _Tool:
@@ -68,9 +68,9 @@ class ToolRegistry:
         that have the toolkit itself among their tools.
 
         Raises:
-            RegistrationError: It is no `Tool`; a tool's name is taken, reserved or not valid for
-                models; or two toolkits begin a key of the session state with different values.
-                Nothing of the toolkit is added then.
+            RegistrationError: It is not a `Tool`; a tool's name is taken, reserved or not valid for
+                models; or two toolkits set a key of the session state to different values. Then
+                nothing of the toolkit is added.
         """
         if isinstance(tool, Toolkit):
             state = common_state([*self._toolkits, tool])
@@ -94,37 +94,34 @@ class ToolRegistry:
             )
         if not _NAME.fullmatch(tool.name):
             raise RegistrationError(
-                f"A model can't write the tool name {tool.name!r}: use letters without accents, "
-                "digits, _ and -, at most 64."
+                f"The tool name {tool.name!r} is invalid for models. Use at most 64 letters "
+                "(without accents), digits, _ and -."
             )
         if tool.name in RESERVED_NAMES:
-            raise RegistrationError(f"The name {tool.name!r} is reserved: choose another.")
+            raise RegistrationError(f"The tool name {tool.name!r} is reserved. Choose another.")
         if tool.name in self._tools:
-            raise RegistrationError(
-                f"There is a tool {tool.name!r} already: give each its own name."
-            )
+            raise RegistrationError(f"Two tools are named {tool.name!r}. Rename one.")
 
     def add_server(self, server: McpServer) -> McpServer:
-        """Add an MCP server, and return it; its tools are here once it is connected.
+        """Add an MCP server, and return it. Its tools are available once it is connected.
 
-        A `ToolService` connects those that are there when it starts.
+        A `ToolService` connects the servers that are registered when it starts.
 
         Raises:
-            RegistrationError: There is one of its name.
+            RegistrationError: Another server has this name.
         """
         if server.name in self._servers:
-            raise RegistrationError(
-                f"There is an MCP server {server.name!r} already: give each its own name."
-            )
+            raise RegistrationError(f"Two MCP servers are named {server.name!r}. Rename one.")
         self._servers[server.name] = server
         return server
 
     def find(self, name: str) -> Tool | None:
-        """Return the tool of this name; None where there is none."""
-        # Without `tools()`: asked for each call, and for each tool of an agent in each round.
-        own = self._tools.get(name)
-        if own is not None:
-            return own
+        """Return the tool of this name; None if there is none."""
+        # Does not call `tools()`, which is slower: it runs for each call, and for each tool of an
+        # agent in each round.
+        registered = self._tools.get(name)
+        if registered is not None:
+            return registered
         mirrored = (each for server in self.servers for each in server.mirrored)
         return next((each for each in mirrored if each.name == name), None)
 
@@ -132,28 +129,28 @@ class ToolRegistry:
         """Return the tool of this name.
 
         Raises:
-            UnknownTool: There is none; the message names those that there are.
+            UnknownTool: There is none; the message lists the tools that exist.
         """
-        found = self.find(name)
-        if found is None:
+        tool = self.find(name)
+        if tool is None:
             raise unknown_tool(name, self.tools())
-        return found
+        return tool
 
     def tagged(self, tag: str) -> tuple[Tool, ...]:
-        """Return the tools that have a label."""
+        """Return the tools that have a tag."""
         return tuple(each for each in self.tools().values() if tag in each.tags)
 
     def tools(self) -> Mapping[str, Tool]:
-        """Return all tools by name; an application's own come before a server's."""
-        found = dict(self._tools)
+        """Return all tools by name. A registered tool takes precedence over a server's."""
+        tools = dict(self._tools)
         for server in self._servers.values():
             for tool in server.mirrored:
-                if tool.name not in found:
-                    found[tool.name] = tool
-                elif (server.name, tool.name) not in self._told:
-                    self._told.add((server.name, tool.name))
+                if tool.name not in tools:
+                    tools[tool.name] = tool
+                elif (server.name, tool.name) not in self._warned:
+                    self._warned.add((server.name, tool.name))
                     log.warning("mcp_tool_hidden", server=server.name, tool=tool.name)
-        return MappingProxyType(found)
+        return MappingProxyType(tools)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools().values())
@@ -166,23 +163,21 @@ def tools_by_name(owner: str, tools: Iterable[Tool]) -> Mapping[str, Tool]:
     """Return tools by their names.
 
     Args:
-        owner: Whose tools they are, for the error.
+        owner: The owner of the tools, for the error.
         tools: The tools.
 
     Raises:
-        RegistrationError: Two have the same name: a model could not tell them apart.
+        RegistrationError: Two have the same name.
     """
-    named: dict[str, Tool] = {}
+    by_name: dict[str, Tool] = {}
     for each in tools:
-        if each.name in named:
-            raise RegistrationError(
-                f"{owner} has two tools with the name {each.name!r}: give each its own."
-            )
-        named[each.name] = each
-    return MappingProxyType(named)
+        if each.name in by_name:
+            raise RegistrationError(f"{owner} has two tools named {each.name!r}. Rename one.")
+        by_name[each.name] = each
+    return MappingProxyType(by_name)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> UnknownTool:
-    """Return the error that a name is no tool's; it names those that are offered."""
+    """Return the error for an unknown tool name. It lists the tools that are offered."""
     names = ", ".join(sorted(offered)) or "none: answer without a tool"
     return UnknownTool(f"There is no tool {name!r}. Available: {names}.")

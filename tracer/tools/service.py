@@ -4,8 +4,9 @@
         with identity(token_id="…"):
             outcome = await tools.call("record_blood_pressure", {"systolic": 120, "diastolic": 80})
 
-A call belongs to the run that goes on around it (`ToolService.run`, or a tool that calls another);
-a call outside of any is a run of its own. Every call takes the path that the agents' calls take.
+A call belongs to the run that is active around it (`ToolService.run`, or a tool that calls another
+one). A call outside of any run is recorded as a run of its own. Every call takes the same path as
+the calls of agents.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from tracer.records.events import (
 )
 from tracer.records.ids import IdSource, new_id
 from tracer.records.status import Status
-from tracer.tasks import earlier, seen_through
+from tracer.tasks import capped_deadline, finish_despite_cancellation
 from tracer.tools.call.active_run import (
-    RunScope,
+    ActiveRun,
     ToolResources,
     conversation_of,
     is_conversation_of,
 )
 from tracer.tools.call.batch import Call, CallBatch
-from tracer.tools.call.standalone_run import OwnRun, OwnRunOptions, recorded
+from tracer.tools.call.standalone_run import StandaloneRun, StandaloneRunOptions, record_run
 from tracer.tools.definition.hidden_parameters import User
 from tracer.tools.definition.results import Ending, result_text
 from tracer.tools.definition.tool import Tool
@@ -43,7 +44,7 @@ from tracer.tools.definition.toolkit import Toolkit
 from tracer.tools.registry import ToolRegistry, unknown_tool
 
 SETTLE_SECONDS = 1.0
-"""How long closing waits for tools that were given up."""
+"""How many seconds closing waits for tools that were given up."""
 
 
 @dataclass(frozen=True)
@@ -52,25 +53,26 @@ class CallOutcome:
 
     tool_call_id: UUID
     root_plan_id: UUID
-    """The run that it is recorded in."""
+    """The id of the run in which it is recorded."""
     status: Status
     reason: str | None
     result: str | None
-    """What the tool returned, as text, usually JSON."""
+    """The tool's result as text, usually JSON."""
     error: ErrorInfo | None
     for_model: str
-    """What a model is told of it: the result, or what went wrong."""
+    """The text for a model: the result, or the error as JSON."""
 
 
 class CallOptions(TypedDict, total=False):
-    """How a tool is called, where it matters."""
+    """Optional settings of a call."""
 
     thread_id: str | None
-    """The conversation: its stateful tools and its state. Unless given, that of the run around."""
+    """The conversation, which determines the session state and the instances of stateful tools. By
+    default, the one of the surrounding run."""
     provider_call_id: str | None
-    """The id that a model's provider gave the call."""
+    """The id that the model's provider assigned to the call."""
     timeout: float | None
-    """After how many seconds the call is given up, if before the tool's own time."""
+    """After how many seconds the call is given up, if the tool's own timeout is not shorter."""
 
 
 class ToolService:
@@ -89,9 +91,9 @@ class ToolService:
         Args:
             tools: The tools and toolkits, or a registry of them. More can be added to `registry`
                 later.
-            recorder: Records the calls. It must be open as long as the service. None: no call is
-                recorded.
-            resources: What the tools stand on; closed with the service.
+            recorder: Records the calls. It must stay open as long as the service. None: calls are
+                not recorded.
+            resources: The resources that the tools share. The service closes them.
             ids: Mints the ids of runs and calls.
 
         Raises:
@@ -100,10 +102,10 @@ class ToolService:
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.resources = resources or ToolResources()
         own_state = dict(self.resources.initial_state)
-        # Live: toolkits may be registered later.
+        # A live view, because toolkits may be registered later.
         self.resources.initial_state = ChainMap(own_state, self.registry.session_state)  # type: ignore[arg-type]
-        self.left_behind: set[asyncio.Task[None]] = set()
-        """What goes on beside runs, such as waiting for tools that were given up."""
+        self.background_tasks: set[asyncio.Task[None]] = set()
+        """Tasks that may outlive their run, such as waiting for tools that were given up."""
         self._recorder = recorder or Unrecorded()
         self._ids = ids
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,24 +128,24 @@ class ToolService:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close what the tools have opened; those that were given up have a moment to end.
+        """Close the resources of the tools, after a short wait for tools that were given up.
 
-        It goes on to its end when it is cancelled: all is bounded in time.
+        A cancellation is delayed until everything is closed, which takes a bounded time.
 
         Raises:
             asyncio.CancelledError: The task was cancelled meanwhile.
         """
         self._loop = None
-        cancellation = await seen_through(asyncio.ensure_future(self._close()))
+        cancellation = await finish_despite_cancellation(asyncio.ensure_future(self._close()))
         if cancellation is not None:
             raise cancellation
 
     async def _close(self) -> None:
-        if self.left_behind:
-            await asyncio.wait(self.left_behind, timeout=SETTLE_SECONDS)
-        for task in list(self.left_behind):
+        if self.background_tasks:
+            await asyncio.wait(self.background_tasks, timeout=SETTLE_SECONDS)
+        for task in list(self.background_tasks):
             task.cancel()
-        # Side by side, and each to its end: a server that hangs keeps nothing else open.
+        # In parallel, and all of them: a server that hangs must not leave another one open.
         servers = (each.aclose() for each in self.registry.servers)
         ends = await asyncio.gather(self.resources.aclose(), *servers, return_exceptions=True)
         for each in ends:
@@ -156,26 +158,28 @@ class ToolService:
         arguments: Mapping[str, Any] | str | None = None,
         **options: Unpack[CallOptions],
     ) -> CallOutcome:
-        """Call a tool, and return how the call ended: a tool's failure raises nothing.
+        """Call a tool, and return the outcome. A tool's failure is an outcome, not an exception.
 
         Args:
             name: The tool.
-            arguments: By parameter, or the JSON text that a model wrote.
+            arguments: The arguments by parameter, or the JSON text that a model wrote.
             options: See `CallOptions`.
 
         Raises:
-            asyncio.CancelledError: The caller was cancelled; the call has its ending.
+            asyncio.CancelledError: The caller was cancelled; the call's ending is recorded.
         """
         text = arguments if isinstance(arguments, str) else result_text(dict(arguments or {}))
-        place = current_tool_context()
+        context = current_tool_context()
         thread_id = options.get("thread_id")
-        if place is not None and _goes_on(place) and thread_id in (None, place.thread_id):
-            outcome, _ = await self._call(place, name, text, options)
+        if context is not None and _is_active(context) and thread_id in (None, context.thread_id):
+            outcome, _ = await self._call(context, name, text, options)
             return outcome
         tool = self.registry.find(name)
         request = text if tool is None else tool.without_forged_values(text)
-        async with self._own_run(name, {"request": request, "session_id": thread_id}) as own:
-            outcome, own.ending = await self._call(own.place, name, text, options)
+        async with self._standalone_run(
+            name, {"request": request, "session_id": thread_id}
+        ) as standalone:
+            outcome, standalone.ending = await self._call(standalone.context, name, text, options)
             return outcome
 
     def call_sync(
@@ -190,18 +194,18 @@ class ToolService:
         `anyio.from_thread.start_blocking_portal` in a program that has none.
 
         Raises:
-            RuntimeError: There is an event loop in this thread, which waiting would stop; or the
-                service is not entered.
+            RuntimeError: This thread runs an event loop, which waiting would block; or the service
+                is not open.
         """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             pass
         else:
-            raise RuntimeError("There is an event loop in this thread: await `call` instead.")
+            raise RuntimeError("This thread runs an event loop. Await `call` instead.")
         if self._loop is None:
-            raise RuntimeError("The tool service is closed: enter it first, as `async with`.")
-        # Runs in a copy of this thread's context, identity and place included.
+            raise RuntimeError("The tool service is not open. Enter it with `async with`.")
+        # Runs in a copy of this thread's context, which includes the identity and the tool context.
         future = asyncio.run_coroutine_threadsafe(self.call(name, arguments, **options), self._loop)
         try:
             return future.result()
@@ -209,7 +213,7 @@ class ToolService:
             future.cancel()
 
     async def end_thread(self, thread_id: str) -> None:
-        """Close what stateful tools keep for a conversation of the caller.
+        """Close the instances of stateful tools in one of the caller's conversations.
 
         Raises:
             MissingIdentity: The token belongs to no user.
@@ -218,19 +222,19 @@ class ToolService:
         await self.resources.threads.end_thread(conversation_of(thread_id, await self._user()))
 
     async def end_tool(self, name: str, thread_id: str | None = None) -> None:
-        """Close what one stateful tool keeps for the caller; its next call makes a new instance.
+        """Close the caller's instances of one stateful tool. Its next call makes a new instance.
 
-        Running calls of the tool end first; those that take longer than the time for closing lose
-        their instance.
+        Waits for running calls of the tool, but not longer than the time limit for closing; later
+        calls lose their instance.
 
         Args:
-            name: The tool. One that keeps nothing, or does not exist, is ignored.
+            name: The tool. A tool that has no instance, or does not exist, is ignored.
             thread_id: The conversation; None for all of the caller's conversations in this process.
 
         Raises:
             MissingIdentity: The token belongs to no user.
             IdentityUnavailable: The token resolver failed.
-            ToolError: The tool itself calls this.
+            ToolError: This was called from within a call of the tool.
         """
         user, threads = await self._user(), self.resources.threads
         if thread_id is not None:
@@ -241,54 +245,60 @@ class ToolService:
 
     async def _user(self) -> User | None:
         """Return the caller; None if no identity is current."""
-        who = current_identity()
-        return None if who is None else await self.resources.user_of(str(who.reveal()))
+        identity = current_identity()
+        if identity is None:
+            return None
+        return await self.resources.user_of(str(identity.reveal()))
 
     @asynccontextmanager
-    async def run(self, title: str, **options: Unpack[OwnRunOptions]) -> AsyncIterator[ToolContext]:
-        """Record what happens inside as one run: a plan of one step, whose tool calls follow.
+    async def run(
+        self, title: str, **options: Unpack[StandaloneRunOptions]
+    ) -> AsyncIterator[ToolContext]:
+        """Record the block as one run: a plan of one step, under which tool calls are recorded.
 
-        Gives the place of that step; calls made inside find it by themselves.
+        Yields the step's tool context, which is current inside.
 
         Args:
-            title: What the run is called.
-            options: See `OwnRunOptions`.
+            title: The plan's title.
+            options: See `StandaloneRunOptions`.
         """
-        async with self._own_run(title, options) as own:
-            yield own.place
+        async with self._standalone_run(title, options) as standalone:
+            yield standalone.context
 
-    def _own_run(self, title: str, options: OwnRunOptions) -> AbstractAsyncContextManager[OwnRun]:
-        scope = RunScope(
+    def _standalone_run(
+        self, title: str, options: StandaloneRunOptions
+    ) -> AbstractAsyncContextManager[StandaloneRun]:
+        run = ActiveRun(
             self._recorder,
             self.resources,
             self._ids(),
             self._ids,
-            self.left_behind,
+            self.background_tasks,
             session_id=options.get("session_id"),
             identity=current_identity(),
             limits=options.get("limits"),
         )
-        return recorded(scope, title, options)
+        return record_run(run, title, options)
 
     async def _call(
-        self, place: ToolContext, name: str, text: str, options: CallOptions
+        self, context: ToolContext, name: str, text: str, options: CallOptions
     ) -> tuple[CallOutcome, Ending]:
-        scope = place.run
-        assert isinstance(scope, RunScope)
-        place = _with_timeout(place, options.get("timeout"))
+        run = context.run
+        assert isinstance(run, ActiveRun)
+        context = _with_timeout(context, options.get("timeout"))
         call = Call(
             tool_call_id=self._ids(),
-            position=scope.next_position(place.toolcallId or place.step_id),
+            position=run.next_position(context.toolcallId or context.step_id),
             tool=self.registry.find(name) or unknown_tool(name, self.registry.tools()),
             name=name,
             arguments=text,
             provider_call_id=options.get("provider_call_id"),
         )
-        batch = CallBatch(scope, place, [call], 1, parent_tool_call_id=place.toolcallId)
+        batch = CallBatch(run, context, [call], 1, parent_tool_call_id=context.toolcallId)
         [ending] = await batch.run()
         outcome = CallOutcome(
             tool_call_id=call.tool_call_id,
-            root_plan_id=scope.root_plan_id,
+            root_plan_id=run.root_plan_id,
             status=ending.status,
             reason=ending.reason,
             result=ending.result,
@@ -298,9 +308,13 @@ class ToolService:
         return outcome, ending
 
 
-def _goes_on(place: ToolContext) -> bool:
-    return isinstance(place.run, RunScope) and not place.run.is_over
+def _is_active(context: ToolContext) -> bool:
+    return isinstance(context.run, ActiveRun) and not context.run.is_over
 
 
-def _with_timeout(place: ToolContext, timeout: float | None) -> ToolContext:
-    return place if timeout is None else replace(place, deadline=earlier(place.deadline, timeout))
+def _with_timeout(context: ToolContext, timeout: float | None) -> ToolContext:
+    return (
+        context
+        if timeout is None
+        else replace(context, deadline=capped_deadline(context.deadline, timeout))
+    )

@@ -1,4 +1,4 @@
-"""What all parts of one run share: its recorder, its caller, and whether it is cancelled."""
+"""The state that everything in one active run shares: recorder, caller, budgets, cancellation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracer.records.events import Event
 from tracer.records.ids import IdSource
 from tracer.records.sessions import Change, SessionStates, State
 from tracer.storage.memory.sessions import MemorySessions
-from tracer.tasks import GRACE_SECONDS, seen_through
+from tracer.tasks import GRACE_SECONDS, finish_despite_cancellation
 from tracer.tools.call.budget import Budget, BudgetLimits
 from tracer.tools.definition.hidden_parameters import Secrets, User
 from tracer.tools.definition.results import Ending, cancelled
@@ -38,62 +38,63 @@ from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 log = get_logger(__name__)
 
 TokenResolver = Callable[[str], Awaitable[User | str | None] | User | str | None]
-"""Turns a caller's token into the user that it stands for; None: it stands for nobody."""
+"""Returns the user that a caller's token belongs to, or the user's id; None if it is invalid."""
 
 
 def token_is_user_id(token_id: str) -> str:
-    """Return the token as the user's id: what a resolver is where there is no other."""
+    """Return the token itself as the user's id. The default resolver."""
     return token_id
 
 
 @dataclass(kw_only=True)
 class ToolResources:
-    """What the tools of all runs of a process stand on."""
+    """Resources that the tools of all runs of a process share."""
 
     sessions: SessionStates = field(default_factory=MemorySessions)
     initial_state: Mapping[str, Any] = field(default_factory=dict)
-    """The state that a conversation begins with."""
+    """The initial state of a conversation."""
     resolve_token: TokenResolver = token_is_user_id
     threads: ThreadContextManager = field(default_factory=ThreadContextManager)
     http: HttpClients = field(default_factory=HttpClients)
-    places: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    concurrency_limits: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    """Semaphores of concurrency groups and of tools with `max_parallel`, by limit name."""
     grace_seconds: float = GRACE_SECONDS
-    """How long a cancelled call may take to end. A call that takes longer is recorded as ended and
-    still running."""
+    """How many seconds a cancelled call may take to end. A call that takes longer is recorded as
+    ended and still running."""
 
     async def user_of(self, token_id: str) -> User:
-        """Return the user that a token stands for.
+        """Return the user that a token belongs to.
 
         Raises:
-            MissingIdentity: It stands for nobody.
+            MissingIdentity: The token belongs to no user.
             IdentityUnavailable: The token resolver failed.
         """
         try:
-            found = self.resolve_token(token_id)
-            user = await found if isinstance(found, Awaitable) else found
+            resolved = self.resolve_token(token_id)
+            user = await resolved if isinstance(resolved, Awaitable) else resolved
             if isinstance(user, str):
                 user = User(user)
             if user is not None and not isinstance(user.user_id, str):
-                raise TypeError("A user's id is text.")
+                raise TypeError("The token resolver returned a user whose id is not a string.")
         except MissingIdentity as error:
             secrets = Secrets()
             secrets.add(token_id)
             raise MissingIdentity(secrets.scrub(str(error))) from None
         except Exception as error:
-            # Without its message and its variables, which may hold the token.
+            # The message and the local variables may contain the token, so they are not logged.
             frames = traceback.extract_tb(error.__traceback__)
-            places = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
-            log.error("token_resolver_failed", error=type(error).__name__, traceback=places)
+            locations = [f"{each.filename}:{each.lineno} in {each.name}" for each in frames]
+            log.error("token_resolver_failed", error=type(error).__name__, traceback=locations)
             raise IdentityUnavailable(
                 f"The caller's token could not be looked up: the token resolver failed with "
                 f"{type(error).__name__}. Try again later."
             ) from None
         if user is None or not user.user_id:
-            raise MissingIdentity("The caller's token stands for nobody. Sign in again.")
+            raise MissingIdentity("The caller's token belongs to no user. Sign in again.")
         return user
 
     async def aclose(self) -> None:
-        """Close what the tools have opened."""
+        """Close thread contexts and HTTP clients."""
         try:
             await self.threads.aclose()
         finally:
@@ -101,15 +102,15 @@ class ToolResources:
 
 
 class RunStamp(TypedDict):
-    """What each event of a run carries."""
+    """The fields that all events of a run share."""
 
     at: datetime
     recorder_id: UUID
     root_plan_id: UUID
 
 
-class RunScope:
-    """One run while it goes on."""
+class ActiveRun:
+    """One run while it is in progress."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class RunScope:
         resources: ToolResources,
         root_plan_id: UUID,
         new_id: IdSource,
-        left_behind: set[asyncio.Task[None]],
+        background_tasks: set[asyncio.Task[None]],
         *,
         session_id: str | None = None,
         identity: Identity | None = None,
@@ -125,44 +126,45 @@ class RunScope:
         max_parallel_calls: int | None = None,
         observe: Callable[[Sequence[Event]], None] | None = None,
     ) -> None:
-        """Begin a run.
+        """Start a run.
 
         Args:
-            recorder: Records it.
-            resources: What its tools stand on.
-            root_plan_id: Its id.
+            recorder: The recorder of the run's events.
+            resources: The resources that its tools share with other runs.
+            root_plan_id: The run's id.
             new_id: Mints the ids of its records.
-            left_behind: Holds what goes on beside it, perhaps for longer than the run.
-            session_id: The conversation that it belongs to.
-            identity: Who the caller is; the run has a copy of its own.
-            limits: What it may use up.
-            max_parallel_calls: How many of its tool calls run at once, sub-plans' own not counted.
-            observe: Receives its events once they are recorded.
+            background_tasks: The set that holds background tasks, which may outlive the run.
+            session_id: The session that it belongs to.
+            identity: The caller. The run keeps a copy of its own.
+            limits: The budget of the root plan.
+            max_parallel_calls: How many of its tool calls run at once. Calls that open sub-plans
+                do not count; the calls within the sub-plans do.
+            observe: Receives the run's events once they are recorded.
         """
         self.resources = resources
         self.root_plan_id = root_plan_id
         self.new_id = new_id
         self.session_id = session_id
         self.thread_id = str(root_plan_id) if session_id is None else session_id
-        """The conversation, or the run itself if it belongs to none."""
+        """The session's id; without a session, the run's own."""
         self.identity = None if identity is None else Identity(identity.reveal())
         if identity is not None and identity.is_over and self.identity is not None:
             self.identity.end()
         self.cancel_reason: str | None = None
-        """Why the run is being cancelled, where somebody asked for it."""
+        """The reason of a requested cancellation; None if none was requested."""
         self.is_over = False
         self.budgets = {root_plan_id: Budget(limits or BudgetLimits())}
-        """What each plan of the run may use up; one without limits of its own has its parent's."""
+        """The budget of each plan. A sub-plan without limits of its own shares its parent's."""
         self.slots = None if max_parallel_calls is None else asyncio.Semaphore(max_parallel_calls)
         self._recorder = recorder
-        self._left_behind = left_behind
+        self._background_tasks = background_tasks
         self._observe = observe
         self._user: asyncio.Task[User] | None = None
         self._positions: dict[UUID, count[int]] = {}
 
     @property
     def is_recorded(self) -> bool:
-        """Whether its events are recorded, and not discarded."""
+        """Whether events are recorded; if not, they are discarded."""
         return not isinstance(self._recorder, Unrecorded)
 
     @property
@@ -177,29 +179,32 @@ class RunScope:
 
     @cached_property
     def _sessions(self) -> SessionStates:
-        """The states of sessions; a run without a session has a store of its own."""
+        """The store of session states; a run without a session has an in-memory one of its own."""
         return MemorySessions() if self.session_id is None else self.resources.sessions
 
     def stamp(self) -> RunStamp:
-        """Return what the event of this moment carries."""
+        """Return the common fields of an event that happens now."""
         return {**self._recorder.stamp(), "root_plan_id": self.root_plan_id}
 
     async def record(self, *events: Event) -> None:
-        """Record events, and return when they are durable, or reported as refused or lost.
+        """Record events. Return when they are durable, or reported as rejected or lost.
 
-        A cancellation waits for this, so that the caller can end each record that it started.
+        A cancellation is delayed until then, so that the caller can end each record that it
+        started.
 
         Raises:
             asyncio.CancelledError: The task was cancelled meanwhile.
         """
-        cancellation = await seen_through(asyncio.ensure_future(self._recorder.record(*events)))
+        cancellation = await finish_despite_cancellation(
+            asyncio.ensure_future(self._recorder.record(*events))
+        )
         if self._observe is not None:
             self._observe(events)
         if cancellation is not None:
             raise cancellation
 
     def secrets(self) -> Secrets:
-        """Return what is known of the caller by now, and must not be shown."""
+        """Return the caller's token, and the user's id once it is resolved, for scrubbing texts."""
         secrets = Secrets()
         if self.identity is not None:
             secrets.add(self.identity.reveal())
@@ -208,26 +213,26 @@ class RunScope:
         return secrets
 
     def cancelled(self) -> Ending:
-        """Return the ending of what this run's cancellation ends."""
+        """Return the ending of a record that this run's cancellation ended."""
         return cancelled(self.cancel_reason)
 
-    def leave_behind(self, watching: Coroutine[Any, Any, None]) -> None:
-        """Let something go on beside the run, such as waiting for a tool that was given up."""
-        task = asyncio.create_task(watching)
-        self._left_behind.add(task)
-        task.add_done_callback(self._left_behind.discard)
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that may outlive the run, such as waiting for an abandoned call."""
+        task = asyncio.create_task(work)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     def open_budget(self, plan_id: UUID, parent_plan_id: UUID, limits: BudgetLimits | None) -> None:
-        """Give a sub-plan a budget of its own within its parent's, or its parent's."""
-        above = self.budgets[parent_plan_id]
-        self.budgets[plan_id] = above if limits is None else Budget(limits, above)
+        """Open a sub-plan's budget within its parent's; without limits, share the parent's."""
+        parent = self.budgets[parent_plan_id]
+        self.budgets[plan_id] = parent if limits is None else Budget(limits, parent)
 
-    def next_position(self, under: UUID) -> int:
-        """Return the place of the next call that no model chose, under a step or a call."""
-        return next(self._positions.setdefault(under, count()))
+    def next_position(self, parent_id: UUID) -> int:
+        """Return the position, from 0, of the next call that no model chose."""
+        return next(self._positions.setdefault(parent_id, count()))
 
     async def user(self) -> User:
-        """Return who the caller is. Asked once a run, whoever asks.
+        """Return the caller's user. The token is resolved once a run; a failure is not cached.
 
         Raises:
             MissingIdentity: There is no caller, or the token belongs to no user.
@@ -244,10 +249,11 @@ class RunScope:
             raise
 
     async def conversation(self) -> str:
-        """Return what the conversation's state and instances are kept under.
+        """Return the key of the conversation's state and of its tool instances.
 
-        A session's id comes from outside, and anybody may say it: what one caller keeps under it,
-        no other finds. Callers are told apart by a digest, as their ids are not to be kept.
+        Clients choose session ids, so the key also contains a digest of the caller's user id: a
+        caller cannot reach another caller's conversation. A digest, because user ids must not be
+        stored.
 
         Raises:
             MissingIdentity: The token belongs to no user.
@@ -259,31 +265,35 @@ class RunScope:
         return conversation_of(self.session_id, user)
 
     async def state(self) -> State:
-        """Return the conversation's state as it is now.
+        """Return the conversation's current state.
 
         Raises:
-            ToolError: It cannot be read, or who the caller is cannot be found out.
+            ToolError: The state cannot be read, or the caller cannot be identified.
         """
         try:
             return await self._sessions.read_state(
                 await self.conversation(), self.resources.initial_state
             )
         except StoreUnavailable as error:
-            raise ToolUnavailable("The conversation's state can't be read now.") from error
+            raise ToolUnavailable(
+                "The session state cannot be read, because the store does not answer."
+            ) from error
 
     async def change_state(self, changes: Sequence[Change]) -> State:
-        """Keep changes of the conversation's state, all or none, and return what it is then.
+        """Store changes of the conversation's state, all or none, and return the new state.
 
         Raises:
-            StateConflict: It is not what a change takes it for.
-            ToolUnavailable: It cannot be kept.
+            StateConflict: A change does not fit the current state.
+            ToolUnavailable: The store does not answer.
         """
         try:
             return await self._sessions.change_state(
                 await self.conversation(), self.resources.initial_state, changes
             )
         except StoreUnavailable as error:
-            raise ToolUnavailable("The conversation's state can't be kept now.") from error
+            raise ToolUnavailable(
+                "The session state cannot be stored, because the store does not answer."
+            ) from error
 
     async def join_conversation(self) -> list[UUID]:
         """Add the run to its conversation; return the ids of the runs before it, oldest first.
@@ -297,7 +307,7 @@ class RunScope:
         )
 
     async def end(self) -> None:
-        """End the run: nobody acts for its caller any more, and what it alone had is closed."""
+        """End the run: invalidate its identity, and close what belongs to this run alone."""
         self.is_over = True
         if self.identity is not None:
             self.identity.end()
@@ -308,29 +318,31 @@ class RunScope:
 
 
 def conversation_of(session_id: str, user: User | None) -> str:
-    """Return what a conversation of a caller, or of nobody, is kept under."""
+    """Return the key of a caller's conversation; `user` is None if there is no caller."""
     return f"{session_id}{_owner(user)}"
 
 
 def is_conversation_of(key: str, user: User | None) -> bool:
-    """Return whether `key` is of a conversation of `user`; None: of one without a caller."""
+    """Return whether `key` belongs to a conversation of `user`, or to none's if `user` is None."""
     return key.endswith(_owner(user))
 
 
 def _owner(user: User | None) -> str:
-    """Return how the keys of a caller's conversations end, whatever the session's id looks like."""
+    """Return the suffix of the keys of a user's conversations."""
     if user is None:
         return "@"
     digest = hashlib.sha256(user.user_id.encode(errors="surrogatepass")).hexdigest()
     return f"@{digest[:16]}"
 
 
-def run_of(context: ToolContext) -> RunScope:
+def run_of(context: ToolContext) -> ActiveRun:
     """Return the run that a call belongs to.
 
     Raises:
-        LineageError: It belongs to none: the tool was not called by the runtime.
+        LineageError: The call belongs to no run, because the runtime did not make it.
     """
-    if not isinstance(context.run, RunScope):
-        raise LineageError("This tool opens work of its own, so only a running plan can call it.")
+    if not isinstance(context.run, ActiveRun):
+        raise LineageError(
+            "This tool needs a run, so it can only be called by a running plan or a tool service."
+        )
     return context.run

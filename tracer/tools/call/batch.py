@@ -1,4 +1,4 @@
-"""A batch of tool calls: run side by side, each recorded as it starts and as it ends."""
+"""Batches of tool calls that run in parallel, each recorded when it starts and when it ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tracer.errors import BudgetExhausted, UnknownTool
 from tracer.logs import get_logger, lineage_bound
 from tracer.records.events import Event, LateEndNoted, ToolCallFinished, ToolCallStarted
 from tracer.records.status import Reason, Status
-from tracer.tasks import earlier, seconds_left
-from tracer.tools.call.active_run import RunScope
+from tracer.tasks import capped_deadline, seconds_left
+from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.invocation import CallNotes, call_tool, late_ending
 from tracer.tools.definition.hooks import Hook
 from tracer.tools.definition.results import Ending, failed, timed_out
@@ -26,84 +26,85 @@ from tracer.tools.definition.tool import EXCLUSIVE, PARALLEL, Tool
 log = get_logger(__name__)
 
 NESTED_WAIT_SECONDS = 30.0
-"""How long a call within another waits for its places: the two could wait for each other."""
+"""How many seconds a nested call waits for its concurrency limits. Bounds a deadlock of two calls
+that each hold what the other one needs."""
 
-RUN = "run"
-"""The place that a call takes up among those that its run may make at once."""
+RUN_LIMIT = "run"
+"""The name of the limit on a run's parallel calls."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Call:
-    """One call of a batch, and how far it has come."""
+    """One call of a batch, and its progress."""
 
     tool_call_id: UUID
     position: int
     tool: Tool | UnknownTool
-    """The tool, or the error that tells the model that there is none."""
+    """The tool; if the name is unknown, the error for the model."""
     name: str
     arguments: str
     provider_call_id: str | None = None
     has_started: bool = False
-    """Whether the record that announces it says that it runs: no other event records its start."""
+    """Whether its start is recorded, perhaps by the event that announced it as running."""
     notes: CallNotes = field(default_factory=CallNotes)
     ending: Ending | None = None
 
     @cached_property
     def recorded_arguments(self) -> str:
-        """The arguments as they are recorded: without the values that the model forged."""
+        """The arguments for the record, without forged values."""
         if isinstance(self.tool, Tool):
             return self.tool.without_forged_values(self.arguments)
         return self.arguments
 
     @property
     def tool_type(self) -> str | None:
-        """The kind of tool, where there is one."""
+        """The kind of tool; None if the tool is unknown."""
         return self.tool.tool_type if isinstance(self.tool, Tool) else None
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether no other call of its batch may run meanwhile."""
+        """Whether no other call of its batch may run at the same time."""
         return isinstance(self.tool, Tool) and self.tool.concurrency == EXCLUSIVE
 
 
 @runtime_checkable
-class Caller(Protocol):
-    """An agent, as far as its calls need it."""
+class CallingAgent(Protocol):
+    """The part of an agent that its calls need."""
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
-        """What stands around each tool that it calls, the first outermost."""
+        """The hooks around each tool that the agent calls, the first outermost."""
 
 
-def start_at_once(calls: Sequence[Call], scope: RunScope, max_parallel: int) -> None:
-    """Mark the calls of a batch that need not wait, so that they are announced as running."""
-    if scope.slots is not None:
+def mark_started(calls: Sequence[Call], run: ActiveRun, max_parallel: int) -> None:
+    """Mark the calls that need not wait, so that they are announced as running, not pending."""
+    if run.slots is not None:
         return
-    first = next(_in_turn(calls), [])
-    for call in first[:max_parallel]:
-        call.has_started = not isinstance(call.tool, Tool) or not _places_of(call.tool)
+    first_group = next(_parallel_groups(calls), [])
+    for call in first_group[:max_parallel]:
+        call.has_started = not isinstance(call.tool, Tool) or not _limits_of(call.tool)
 
 
-def _places_of(tool: Tool) -> dict[str, int]:
-    """Return the places that a call of a tool takes up, and how many calls each one is for."""
-    places: dict[str, int] = {}
+def _limits_of(tool: Tool) -> dict[str, int]:
+    """Return the concurrency limits of a tool: by name, how many calls may run at once."""
+    limits: dict[str, int] = {}
     if tool.concurrency not in (PARALLEL, EXCLUSIVE):
-        places[f"group {tool.concurrency}"] = 1
+        limits[f"group {tool.concurrency}"] = 1
     if tool.max_parallel is not None:
-        places[f"tool {tool.name}"] = tool.max_parallel
-    return places
+        limits[f"tool {tool.name}"] = tool.max_parallel
+    return limits
 
 
-def _in_turn(calls: Sequence[Call]) -> Iterator[list[Call]]:
-    """Yield the calls that may run side by side: an exclusive one is a barrier."""
-    for is_exclusive, some in groupby(calls, key=lambda call: call.is_exclusive):
+def _parallel_groups(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """Yield groups of calls that may run in parallel. An exclusive call is a group of its own."""
+    for is_exclusive, group in groupby(calls, key=lambda call: call.is_exclusive):
         if is_exclusive:
-            yield from ([call] for call in some)
+            yield from ([call] for call in group)
         else:
-            yield list(some)
+            yield list(group)
 
 
-class _Links(TypedDict):
+class _CallLinks(TypedDict):
     plan_id: UUID
     step_id: UUID
     think_act_id: UUID | None
@@ -112,37 +113,37 @@ class _Links(TypedDict):
 
 
 class CallBatch:
-    """Calls that one round of a model chose, or the items of one batch call."""
+    """The tool calls of one round, or the items of one batch call."""
 
     def __init__(
         self,
-        scope: RunScope,
-        place: ToolContext,
+        run: ActiveRun,
+        context: ToolContext,
         calls: Sequence[Call],
         max_parallel: int,
         parent_tool_call_id: UUID | None = None,
     ) -> None:
-        """Gather the calls.
+        """Prepare a batch.
 
         Args:
-            scope: The run.
-            place: The context that each call's own is made from.
-            calls: The calls in their order.
-            max_parallel: How many run at once; the others wait for their turn.
-            parent_tool_call_id: The batch call that they are items of.
+            run: The run.
+            context: The context from which each call's context is derived.
+            calls: The calls, in the order of the model.
+            max_parallel: How many calls of the batch run at once.
+            parent_tool_call_id: The batch call whose items these are.
         """
-        self._scope = scope
-        self._place = place
+        self._run = run
+        self._context = context
         self._calls = calls
         self._slots = asyncio.Semaphore(max_parallel)
         self._parent_tool_call_id = parent_tool_call_id
         self._is_announced = False
 
     async def run(self, *announcement: Event) -> list[Ending]:
-        """Run the calls and return how each ended, in their order.
+        """Run the calls and return their endings, in the order of the calls.
 
-        Whatever happens, cancellation included, every call that was recorded has an ending when
-        this returns or raises.
+        Every call that was recorded has an ending when this returns or raises, even after a
+        cancellation.
 
         Args:
             announcement: Events that record the calls, written before any of them runs.
@@ -153,122 +154,123 @@ class CallBatch:
         try:
             self._is_announced = bool(announcement)
             if announcement:
-                await self._scope.record(*announcement)
-            for calls in _in_turn(self._calls):
+                await self._run.record(*announcement)
+            for calls in _parallel_groups(self._calls):
                 async with asyncio.TaskGroup() as group:
                     for call in calls:
-                        group.create_task(self._run(call))
+                        group.create_task(self._run_call(call))
         finally:
-            if left := [call for call in self._calls if call.ending is None]:
-                await self._scope.record(*self._cancelled(left))
+            if unfinished := [call for call in self._calls if call.ending is None]:
+                await self._run.record(*self._cancelled(unfinished))
         return [call.ending for call in self._calls if call.ending is not None]
 
-    async def _run(self, call: Call) -> None:
+    async def _run_call(self, call: Call) -> None:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._slots)
-            deadline = self._place.deadline
-            if self._place.holds:
-                # Another may hold what it waits for and wait for what is held here.
-                deadline = earlier(deadline, NESTED_WAIT_SECONDS)
+            deadline = self._context.deadline
+            if self._context.held_limits:
+                # Avoids a deadlock: two nested calls could each hold what the other needs.
+                deadline = capped_deadline(deadline, NESTED_WAIT_SECONDS)
             try:
                 async with asyncio.timeout(seconds_left(deadline)):
-                    holds = await self._take_places(call, stack)
+                    held_limits = await self._acquire_limits(call, stack)
             except TimeoutError:
-                call.ending = timed_out("The time was over before it was the call's turn.")
+                call.ending = timed_out("The time limit expired before it was the call's turn.")
             if not call.has_started and not (call.ending and self._is_announced):
                 call.has_started = True
-                await self._scope.record(self._started(call))
+                await self._run.record(self._started(call))
             if call.ending is None:
                 with lineage_bound(tool_call_id=call.tool_call_id):
-                    call.ending = await self._carry_out(call, holds)
-            await self._scope.record(self._finished(call))
+                    call.ending = await self._invoke(call, held_limits)
+            await self._run.record(self._finished(call))
 
-    async def _take_places(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
-        """Wait until the call may start, and return the places that it then holds."""
-        holds = self._place.holds
-        # What opens calls of its own waits for those to have their places, and takes none.
+    async def _acquire_limits(self, call: Call, stack: AsyncExitStack) -> frozenset[str]:
+        """Wait for the call's concurrency limits. Return all that it counts against then."""
+        held_limits = self._context.held_limits
+        # A tool that makes calls of its own takes none: its calls would wait for its limits.
         if isinstance(call.tool, Tool) and not call.tool.ends_by_itself:
-            # The run's place first: a call that has one may make another that needs only the rest.
-            if self._scope.slots is not None and RUN not in holds:
-                await stack.enter_async_context(self._scope.slots)
-                holds |= {RUN}
-            for place, limit in _places_of(call.tool).items():
-                # A call around it may hold the place already: it would wait for this one.
-                if place not in holds:
-                    places = self._scope.resources.places
-                    slots = places.setdefault(place, asyncio.Semaphore(limit))
-                    await stack.enter_async_context(slots)
-                    holds |= {place}
-        return holds
+            # The run's limit first: nested calls skip it, and then wait only for the other ones.
+            if self._run.slots is not None and RUN_LIMIT not in held_limits:
+                await stack.enter_async_context(self._run.slots)
+                held_limits |= {RUN_LIMIT}
+            for name, limit in _limits_of(call.tool).items():
+                # An ancestor may hold the limit already. It waits for this call, so waiting for the
+                # limit would be a deadlock.
+                if name not in held_limits:
+                    limits = self._run.resources.concurrency_limits
+                    semaphore = limits.setdefault(name, asyncio.Semaphore(limit))
+                    await stack.enter_async_context(semaphore)
+                    held_limits |= {name}
+        return held_limits
 
-    async def _carry_out(self, call: Call, holds: frozenset[str]) -> Ending:
-        place = replace(self._place, toolcallId=call.tool_call_id, holds=holds)
+    async def _invoke(self, call: Call, held_limits: frozenset[str]) -> Ending:
+        context = replace(self._context, toolcallId=call.tool_call_id, held_limits=held_limits)
         if isinstance(call.tool, UnknownTool):
             return failed(call.tool)
         try:
-            self._scope.budgets[place.plan_id].reserve_tool_call()
+            self._run.budgets[context.plan_id].reserve_tool_call()
         except BudgetExhausted as error:
             return failed(error)
 
         async def before_attempt() -> None:
-            await self._scope.record(self._started(call))
+            await self._run.record(self._started(call))
 
         def on_late(work: asyncio.Task[Ending]) -> None:
-            self._scope.leave_behind(self._note_late_end(call, work))
+            self._run.run_in_background(self._record_late_end(call, work))
 
         try:
             ending = await call_tool(
                 call.tool,
                 call.arguments,
-                place,
+                context,
                 call.notes,
-                hooks=place.agent.hooks if isinstance(place.agent, Caller) else (),
+                hooks=context.agent.hooks if isinstance(context.agent, CallingAgent) else (),
                 before_attempt=before_attempt,
                 on_late=on_late,
-                grace_seconds=self._scope.resources.grace_seconds,
+                grace_seconds=self._run.resources.grace_seconds,
             )
         except Exception as error:
             log.exception("tool_call_broke")
             return failed(error, Reason.INTERNAL_ERROR)
         if ending.status is Status.CANCELLED and ending.error is None:
-            return self._scope.cancelled()
+            return self._run.cancelled()
         return ending
 
-    async def _note_late_end(self, call: Call, work: asyncio.Task[Ending]) -> None:
+    async def _record_late_end(self, call: Call, work: asyncio.Task[Ending]) -> None:
         ending = await late_ending(work)
         if ending is not None:
             result = ending.error.message if ending.error else ending.result
-            await self._scope.record(
+            await self._run.record(
                 LateEndNoted(
-                    **self._scope.stamp(), **self._links(call), status=ending.status, result=result
+                    **self._run.stamp(), **self._links(call), status=ending.status, result=result
                 )
             )
 
     def _cancelled(self, calls: Sequence[Call]) -> list[Event]:
-        """Return the events that end calls which a cancellation kept from ending by themselves."""
+        """Return the events that end the calls that a cancellation interrupted."""
         events: list[Event] = []
         for call in calls:
             if not call.has_started and not self._is_announced:
-                # Nobody has announced it, and its row has to say what it was.
+                # It is not recorded yet, and its record needs the name and the arguments.
                 events.append(self._started(call))
-            call.ending = self._scope.cancelled()
+            call.ending = self._run.cancelled()
             events.append(self._finished(call))
         return events
 
-    def _links(self, call: Call) -> _Links:
+    def _links(self, call: Call) -> _CallLinks:
         is_item = self._parent_tool_call_id is not None
         return {
-            "plan_id": self._place.plan_id,
-            "step_id": self._place.step_id,
-            # The model chose the batch, not its items.
-            "think_act_id": None if is_item else self._place.think_act_id,
+            "plan_id": self._context.plan_id,
+            "step_id": self._context.step_id,
+            # The model requested the batch, not its items.
+            "think_act_id": None if is_item else self._context.think_act_id,
             "parent_tool_call_id": self._parent_tool_call_id,
             "tool_call_id": call.tool_call_id,
         }
 
     def _started(self, call: Call) -> ToolCallStarted:
         return ToolCallStarted(
-            **self._scope.stamp(),
+            **self._run.stamp(),
             **self._links(call),
             name=call.name,
             arguments=call.recorded_arguments,
@@ -283,7 +285,7 @@ class CallBatch:
     def _finished(self, call: Call) -> ToolCallFinished:
         assert call.ending is not None
         return ToolCallFinished(
-            **self._scope.stamp(),
+            **self._run.stamp(),
             **self._links(call),
             **call.ending.fields,
             result=call.ending.result,

@@ -1,4 +1,4 @@
-"""A tool that does for many items what another does for one."""
+"""Batch tools: call another tool once for each item of a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tracer.tools.definition.results import Ending
 from tracer.tools.definition.tool import Tool, ToolType
 
 MAX_ITEMS = 1000
-"""More items in one call are refused."""
+"""The largest number of items in one call."""
 
 
 def batch_tool(
@@ -23,18 +23,18 @@ def batch_tool(
 ) -> Tool:
     """Return a tool that takes a list of items, each the arguments of one call of `tool`.
 
-    Every item is a tool call of its own in the records, under the batch call; a sub-plan hangs
-    under its own item. The batch answers with what became of each item, in order. It fails only
-    where every item failed.
+    Every item is recorded as a tool call of its own under the batch call, and sub-plans are linked
+    to their item. The result lists the outcome of each item, in order. The batch fails only if
+    every item fails.
 
     Args:
         tool: The tool for one item.
-        name: What models call the batch; unless given, the tool's name with `_each` after it.
-        description: What it does, for the model.
+        name: The name for the model; by default the tool's name with the suffix `_each`.
+        description: The description for the model.
         max_parallel: How many items run at once.
     """
     item_schema = {**tool.parameters}
-    # References point into the document's top, wherever the schema stands.
+    # `$ref` is resolved from the root of the document, so definitions move to the new root.
     definitions = item_schema.pop("$defs", None)
     parameters: dict[str, Any] = {
         "type": "object",
@@ -65,8 +65,7 @@ def batch_tool(
 _check_items = schema_check(
     {
         "type": "object",
-        # What an item has to be is checked item by item: one that does not fit is a failed call
-        # of its own, and its neighbours go on.
+        # Each item is checked by its own call: an invalid item fails, and the others still run.
         "properties": {"items": {"type": "array", "maxItems": MAX_ITEMS}},
         "required": ["items"],
         "additionalProperties": False,
@@ -76,11 +75,13 @@ _check_items = schema_check(
 
 async def _run_batch(tool: Tool, items: list[Any], context: ToolContext, max_parallel: int) -> str:
     if context.toolcallId is None:
-        raise MissingToolCallId("The tool context carries no toolcallId: items need their batch.")
-    scope = run_of(context)
+        raise MissingToolCallId(
+            "The tool context has no toolcallId, so items cannot refer to their batch call."
+        )
+    run = run_of(context)
     calls = [
         Call(
-            tool_call_id=scope.new_id(),
+            tool_call_id=run.new_id(),
             position=position,
             tool=tool,
             name=tool.name,
@@ -88,16 +89,16 @@ async def _run_batch(tool: Tool, items: list[Any], context: ToolContext, max_par
         )
         for position, item in enumerate(items)
     ]
-    batch = CallBatch(scope, context, calls, max_parallel, parent_tool_call_id=context.toolcallId)
+    batch = CallBatch(run, context, calls, max_parallel, parent_tool_call_id=context.toolcallId)
     endings = await batch.run()
-    answer = json.dumps([_item(each) for each in endings], ensure_ascii=False)
+    result = json.dumps([_item(each) for each in endings], ensure_ascii=False)
     if endings and not any(each.status is Status.SUCCEEDED for each in endings):
-        raise ToolError(f"Every item failed: {answer}")
-    return answer
+        raise ToolError(f"Every item failed: {result}")
+    return result
 
 
 def _item(ending: Ending) -> dict[str, str | None]:
     if ending.status is Status.SUCCEEDED:
         return {"status": ending.status.value, "result": ending.result}
-    said = ending.error.message if ending.error else None
-    return {"status": ending.status.value, "reason": ending.reason, "error": said}
+    message = ending.error.message if ending.error else None
+    return {"status": ending.status.value, "reason": ending.reason, "error": message}

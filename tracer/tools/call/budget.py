@@ -1,7 +1,7 @@
-"""Budgets: what a run, or a sub-plan within it, may use up.
+"""Budgets: limits on the tool calls, tokens and seconds of a run or of a sub-plan.
 
-Budgets are a tree: what a sub-plan uses counts for everything above it. A use is reserved before
-it begins, so that parts that run side by side cannot use more together than there is.
+Budgets form a tree: use in a sub-plan also counts against every budget above it. Use is reserved
+before it begins, so that parallel work cannot exceed a limit together.
 """
 
 from __future__ import annotations
@@ -16,41 +16,42 @@ from tracer.errors import BudgetExhausted, RegistrationError
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetLimits:
-    """What may be used; None: as much as needed."""
+    """Limits; None means unlimited."""
 
     tool_calls: int | None = None
-    """Tool calls, those of sub-plans included."""
+    """Tool calls, including those of sub-plans."""
     tokens: int | None = None
-    """Tokens that models are given and answer with."""
+    """Tokens of the model's prompts and completions."""
     seconds: float | None = None
-    """How long it may take."""
+    """How long the plan may take."""
 
     def __post_init__(self) -> None:
         for each in (self.tool_calls, self.tokens, self.seconds):
             if each is not None and each < 0:
-                raise RegistrationError("A budget is at least 0; leave out what has no limit.")
+                raise RegistrationError("A budget must be 0 or more. Leave it out for no limit.")
 
 
 class Budget:
-    """What is left of some limits, and of those above."""
+    """The use so far of some limits, and of the budgets above."""
 
-    def __init__(self, limits: BudgetLimits, above: Budget | None = None) -> None:
+    def __init__(self, limits: BudgetLimits, parent: Budget | None = None) -> None:
         self._limits = limits
-        self._chain: list[Budget] = [self] if above is None else [self, *above._chain]
-        """This one and those above."""
+        self._chain: list[Budget] = [self] if parent is None else [self, *parent._chain]
+        """This budget and those above it."""
         self._tool_calls = 0
         self._tokens = 0
-        self._longest: int | None = None
-        """How many tokens the longest answer took; None before the first."""
-        self._asking = 0
-        """How many questions hold tokens now."""
-        self._settled: asyncio.Event = asyncio.Event() if above is None else above._settled
+        self._largest_completion: int | None = None
+        """Tokens of the largest completion so far; None before the first."""
+        self._requests = 0
+        """The number of requests that hold tokens now."""
+        self._settled: asyncio.Event = asyncio.Event() if parent is None else parent._settled
+        """Set for a moment whenever a request returns its reservation."""
 
     def reserve_tool_call(self) -> None:
-        """Count a call that is about to begin.
+        """Count a call that is about to start.
 
         Raises:
-            BudgetExhausted: There is none left, here or above.
+            BudgetExhausted: No call is left, in this budget or in one above.
         """
         for each in self._chain:
             limit = each._limits.tool_calls
@@ -63,60 +64,63 @@ class Budget:
 
     @asynccontextmanager
     async def reserved_tokens(self, prompt: int) -> AsyncIterator[TokenUse]:
-        """Hold tokens for a question to a model; afterwards those that it took count.
+        """Reserve tokens for a request to a model; on exit, count the tokens that it really used.
 
-        Besides the prompt's own, as many are held as the longest answer took that was given so far.
-        Until there was one, and where there is not enough for all, questions wait for each other.
+        The reservation is the prompt plus the largest completion so far. Requests wait for each
+        other before the first completion, and while the budget does not suffice for all of them.
 
         Args:
-            prompt: How many the question itself will take.
+            prompt: The estimated number of tokens of the prompt.
 
         Raises:
-            BudgetExhausted: There are fewer left, here or above.
+            BudgetExhausted: Too few are left, in this budget or in one above.
         """
         limited = [each for each in self._chain if each._limits.tokens is not None]
         while any(each._has_to_wait(prompt) for each in limited):
             await self._settled.wait()
-        held = [(each, each._wanted(prompt)) for each in limited]
+        held = [(each, each._reservation(prompt)) for each in limited]
         for each, tokens in held:
             each._tokens += tokens
-            each._asking += 1
+            each._requests += 1
         use = TokenUse(prompt)
         try:
             yield use
         finally:
             for each, tokens in held:
                 each._tokens += use.tokens - tokens
-                each._asking -= 1
+                each._requests -= 1
                 if use.tokens > prompt:
-                    each._longest = max(each._longest or 0, use.tokens - prompt)
+                    completion = use.tokens - prompt
+                    each._largest_completion = max(each._largest_completion or 0, completion)
             self._settled.set()
-            self._settled.clear()  # those who wait by now have been woken
+            self._settled.clear()  # the waiting tasks are scheduled by now
 
     def _has_to_wait(self, prompt: int) -> bool:
-        """Return whether a question has to wait for others.
+        """Return whether a request has to wait for others.
 
         Raises:
-            BudgetExhausted: It would wait in vain.
+            BudgetExhausted: No other request is active, so waiting would not help.
         """
         limit = self._limits.tokens
         assert limit is not None
         free = limit - self._tokens
-        if free > 0 and prompt + (self._longest or 0) <= free:
-            return self._longest is None and self._asking > 0
-        if not self._asking:
-            raise BudgetExhausted(f"The {limit} tokens are used up, or too few for a question.")
+        if free > 0 and prompt + (self._largest_completion or 0) <= free:
+            return self._largest_completion is None and self._requests > 0
+        if not self._requests:
+            raise BudgetExhausted(
+                f"The budget of {limit} tokens is used up, or too little is left for a request."
+            )
         return True
 
-    def _wanted(self, prompt: int) -> int:
+    def _reservation(self, prompt: int) -> int:
         assert self._limits.tokens is not None
-        if self._longest is None:
+        if self._largest_completion is None:
             return self._limits.tokens - self._tokens
-        return prompt + self._longest
+        return prompt + self._largest_completion
 
 
 @dataclass
 class TokenUse:
-    """How many tokens a question and its answer took; the question's own, until it is known."""
+    """Tokens of a request and its completion; the estimated prompt until the usage is known."""
 
     tokens: int

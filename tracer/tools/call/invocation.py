@@ -1,9 +1,15 @@
-"""Calling a tool: arguments in, an ending out, whatever the tool and its hooks do.
+"""Call a tool: from the model's arguments to an ending, whatever the tool and its hooks do.
 
-What a call goes through, from outside in: its deadline; what the model forged is taken out; the
-arguments are checked; the hidden parameters are filled, or the call is refused; the hooks, then
-for what they hand on: the same cleaning and checking, the attempts, and the check of the result.
-When all is done, the changes of the conversation's state are kept.
+The layers of a call, from the outside in:
+
+1. The deadline.
+2. Forged arguments are removed, and the others are checked.
+3. Hidden parameters are filled. If that is impossible, the call is rejected.
+4. The hooks.
+5. Forged arguments are removed and the others checked again, because hooks may change them.
+6. The attempts, each with a check of its result.
+
+Changes of the session state are stored at the end.
 """
 
 from __future__ import annotations
@@ -29,9 +35,9 @@ from tracer.records.sessions import changes_json
 from tracer.tasks import (
     GRACE_SECONDS,
     Waited,
-    earlier,
+    capped_deadline,
+    finish_despite_cancellation,
     has_passed,
-    seen_through,
     wait_for_end,
 )
 from tracer.tools.call.active_run import run_of
@@ -46,7 +52,7 @@ from tracer.tools.definition.hidden_parameters import (
     provided,
     without_forged,
 )
-from tracer.tools.definition.hooks import Hook, HookChain, HookedCall, ToolCall
+from tracer.tools.definition.hooks import Hook, HookChain, HookInputs, InterceptedCall
 from tracer.tools.definition.results import (
     Ending,
     cancelled,
@@ -61,21 +67,21 @@ from tracer.tools.definition.tool import Tool
 log = get_logger(__name__)
 
 HOOK_SECONDS = 5.0
-"""How long past its deadline the hooks of a call that ends by itself may take."""
+"""How many seconds after the deadline the hooks of a call that ends by itself may take."""
 
 MAX_RETRY_SECONDS = 60.0
-"""How long a tool may ask to wait before it is tried again."""
+"""The longest wait before a retry that a tool may request."""
 
 _back_off = wait_exponential_jitter(multiplier=0.1, max=5, jitter=0.1)
 
 
 @dataclass
 class CallNotes:
-    """What becomes known of a call while it goes on, and is recorded besides its ending."""
+    """Facts about a call that are recorded in addition to its ending. Filled in during the call."""
 
     attempt: int = 1
     effective_arguments: str | None = None
-    """What the attempt runs with, where hooks changed the model's arguments."""
+    """The arguments of the attempt, if hooks changed the model's."""
     forged_arguments: frozenset[str] = frozenset()
     short_circuited_by: str | None = None
     state_changes: str | None = None
@@ -96,22 +102,23 @@ async def call_tool(
 ) -> Ending:
     """Call a tool and return how the call ended.
 
-    Never raises: to be cancelled is an ending too, which the caller has to heed.
+    Never raises, not even `CancelledError`: a cancellation is an ending, which the caller must
+    handle.
 
     Args:
         tool: The tool.
         arguments: The text that the model wrote.
-        context: The call's place; current while the tool runs, with the tool's own deadline.
-        notes: Receives what becomes known of the call.
-        hooks: What stands around the tool's own hooks.
-        before_attempt: Awaited before an attempt of which `notes` knows more than was recorded:
-            each but the first, and the first where it runs with other arguments.
-        on_late: Receives the task of a call that was given up and went on, or ended by itself.
-        grace_seconds: How long a call may take to end after it was cancelled.
+        context: The call's context. It is current while the tool runs, with the tool's deadline.
+        notes: Is filled in during the call.
+        hooks: The agent's hooks, which are outside the tool's own.
+        before_attempt: Awaited before an attempt if `notes` has changed since it was recorded: each
+            attempt but the first, and the first if hooks changed the arguments.
+        on_late: Receives the task of a call that was given up, and continues or ended after all.
+        grace_seconds: How many seconds a call may take to end after it was cancelled.
     """
-    deadline = earlier(context.deadline, tool.timeout)
+    deadline = capped_deadline(context.deadline, tool.timeout)
     if has_passed(deadline):
-        return timed_out("The time was over before the tool could start.")
+        return timed_out("The time limit expired before the tool could start.")
     context = replace(context, deadline=deadline)
     every_hook = (*hooks, *cast("tuple[Hook, ...]", tool.hooks))  # converted by `Tool`
     invocation = _Invocation(tool, context, notes, every_hook, before_attempt)
@@ -119,9 +126,9 @@ async def call_tool(
     if not tool.ends_by_itself:
         waited = await wait_for_end(work, deadline, grace_seconds)
     elif every_hook:
-        # The tool sees to its deadline, but nobody knows what its hooks do then.
-        late = None if deadline is None else deadline + HOOK_SECONDS
-        waited = await wait_for_end(work, late, HOOK_SECONDS)
+        # The tool handles its deadline and cancellation itself, but its hooks may not.
+        hook_deadline = None if deadline is None else deadline + HOOK_SECONDS
+        waited = await wait_for_end(work, hook_deadline, HOOK_SECONDS)
     else:
         waited = await wait_for_end(work, deadline=None, grace=None)
     invocation.close_state()
@@ -132,14 +139,14 @@ async def call_tool(
         on_late(work)
     if waited is Waited.CANCELLED:
         return cancelled()
-    after = "" if not notes.still_running else " It goes on, and may still take effect."
+    suffix = "" if not notes.still_running else " It continues, and may still take effect."
     if tool.timeout is not None:
-        return timed_out(f"The tool did not end within {tool.timeout:g} s.{after}")
-    return timed_out(f"The time was over before the tool ended.{after}")
+        return timed_out(f"The tool did not end within {tool.timeout:g} s.{suffix}")
+    return timed_out(f"The time limit expired before the tool ended.{suffix}")
 
 
 async def late_ending(work: asyncio.Task[Ending]) -> Ending | None:
-    """Wait for a call that was given up and return how it ended; None if it was just cancelled."""
+    """Wait for a call that was given up. Return its ending; None if the cancellation ended it."""
     await asyncio.wait({work})
     return None if work.cancelled() else _ending_of(work)
 
@@ -151,7 +158,7 @@ def _ending_of(work: asyncio.Task[Ending]) -> Ending:
 
 
 class _Invocation:
-    """One call on its way through."""
+    """One call of a tool."""
 
     def __init__(
         self,
@@ -167,77 +174,77 @@ class _Invocation:
         self._hooks = hooks
         self._before_attempt = before_attempt
         self._attempts = 0
-        self._turn = asyncio.Lock()
-        self._of_model: Arguments = {}
+        self._attempt_lock = asyncio.Lock()
+        self._model_arguments: Arguments = {}
         self._hidden: Arguments = {}
         self._state: SessionState | None = None
         self._work: asyncio.Task[Any] | None = None
 
     async def run(self, text: str | None) -> Ending:
-        """Return how the call ended; raises nothing but `CancelledError`."""
+        """Return the call's ending. Raises only `CancelledError`."""
         scrub = self._notes.secrets.scrub
         self._work = asyncio.current_task()
         try:
             with tool_context_bound(self._context):
                 value = await self._through_hooks(read_arguments(text))
-                await self._keep_state()
+                await self._store_state()
                 return succeeded(scrub(result_text(value)))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            # `SystemExit` included: a tool that calls `exit()` would end the agent.
+            # Includes `SystemExit`: a tool that calls `exit()` must not end the agent.
             return failed(error, scrub=scrub)
 
     async def _through_hooks(self, arguments: Arguments) -> Any:
         tool, context = self._tool, self._context
-        self._of_model = self._cleaned(arguments)
-        tool.checked(self._of_model)
+        self._model_arguments = self._cleaned(arguments)
+        tool.checked(self._model_arguments)
         run_context = await self._run_context()
         secrets = self._notes.secrets
         self._hidden = await _filled(tool.hidden, context, run_context, secrets)
         if not self._hooks:
-            return await self._execute(self._of_model)
-        call = ToolCall(context.toolcallId, tool.name, _copied(self._of_model))
-        # All before the first hook runs: a call without a caller has no effect.
+            return await self._execute(self._model_arguments)
+        call = InterceptedCall(context.toolcallId, tool.name, _copied(self._model_arguments))
+        # Filled before the first hook runs, so that a call without a caller has no effect.
         hidden = [await _filled(each.hidden, context, run_context, secrets) for each in self._hooks]
-        hooked = HookedCall(call, tool, context, run_context, hidden)
-        chain = HookChain(self._hooks, hooked, self._execute)
-        value = await chain.run(self._of_model)
+        inputs = HookInputs(call, tool, context, run_context, hidden)
+        chain = HookChain(self._hooks, inputs, self._execute)
+        value = await chain.run(self._model_arguments)
         self._notes.short_circuited_by = chain.answered_by
         return value
 
     async def _execute(self, arguments: Arguments) -> Any:
-        """Run the tool with what the hooks handed on, as often as it takes."""
+        """Run the tool with the arguments from the hooks, and retry as the tool's options allow."""
         if self._is_given_up():
-            # By a hook that goes on regardless. The call's ending is recorded.
+            # A hook ignored the cancellation. The call's ending is recorded already.
             raise asyncio.CancelledError
         tool, notes = self._tool, self._notes
         arguments = self._cleaned(arguments)
         values = tool.checked(arguments)
         changed = None
         if self._hooks:
-            # As text: what Python calls equal, such as 1 and True, need not be the same.
+            # Compared as text, because values that Python considers equal may differ: 1 and True.
             text = _as_text(arguments)
-            changed = None if text == _as_text(self._of_model) else notes.secrets.scrub(text)
-        # One after the other, also where a hook calls next() twice at once: the state that a failed
-        # attempt goes back to is that from before it, and none besides has changed it.
-        async with self._turn:
+            changed = None if text == _as_text(self._model_arguments) else notes.secrets.scrub(text)
+        # Serialised even if a hook calls next() twice in parallel: a failed attempt restores the
+        # state from before it, and no other attempt may have changed the state meanwhile.
+        async with self._attempt_lock:
             if tool.max_attempts == 1:
                 return await self._attempt(values, changed)
             retrying = AsyncRetrying(
                 stop=stop_after_attempt(tool.max_attempts),
                 wait=_wait,
-                retry=retry_if_exception(self._may_pass),
+                retry=retry_if_exception(self._is_transient),
                 reraise=True,
             )
             return await retrying(self._attempt, values, changed)
 
     async def _attempt(self, values: Arguments, changed: str | None) -> Any:
-        """Run the tool once, and return its checked result; the state goes back where it fails.
+        """Run the tool once and return its checked result. On failure, restore the session state.
 
         Args:
             values: The arguments, as the tool takes them.
-            changed: Them as text, where hooks changed them.
+            changed: The arguments as text, if hooks changed them.
         """
         self._attempts += 1
         self._notes.attempt = self._attempts
@@ -247,18 +254,18 @@ class _Invocation:
         tool, context = self._tool, self._context
         if self._attempts > 1:
             context = replace(context, attempt=self._attempts)
-        given = {
+        hidden = {
             name: context if value is self._context else value
             for name, value in self._hidden.items()
         }
         before = None if self._state is None else self._state.changes
         try:
             with tool_context_bound(context):
-                value = await tool.run({**values, **given}, context)
+                value = await tool.run({**values, **hidden}, context)
             return value if tool.check_result is None else tool.check_result(value)
         except BaseException:
             if self._state is not None and before is not None:
-                self._state.back_to(before)
+                self._state.restore(before)
             raise
 
     def _cleaned(self, arguments: Arguments) -> Arguments:
@@ -267,37 +274,39 @@ class _Invocation:
         return cleaned
 
     async def _run_context(self) -> RunContext | None:
-        """Return what the tool and the hooks may know of the run, if one of them wants to."""
+        """Return the run context if the tool or a hook has a parameter for it."""
         hidden = [self._tool.hidden, *(each.hidden for each in self._hooks)]
         kinds = {each.kind for some in hidden for each in some.values()}
         by_name = any("run_context" in each.wants for each in self._hooks)
         if not by_name and kinds.isdisjoint((RunContext, SessionState)):
             return None
-        scope = run_of(self._context)
-        self._state = SessionState(await scope.state())
-        return RunContext(scope.root_plan_id, scope.session_id, self._state)
+        run = run_of(self._context)
+        self._state = SessionState(await run.state())
+        return RunContext(run.root_plan_id, run.session_id, self._state)
 
     def close_state(self) -> None:
         """Reject changes of the session state from now on: they would not be stored."""
         if self._state is not None:
             self._state.close()
 
-    async def _keep_state(self) -> None:
+    async def _store_state(self) -> None:
         if self._state is None:
             return
         self._state.close()
         changes = self._state.changes
-        # Not of a call that was given up: it is recorded as failed.
+        # A call that was given up is recorded as failed, so its changes are dropped.
         if not changes or self._is_given_up():
             return
-        # To its end, also where the call is given up meanwhile: its late end tells of it then.
-        await seen_through(asyncio.ensure_future(run_of(self._context).change_state(changes)))
+        # Completed even if the call is given up meanwhile; the late ending then includes them.
+        await finish_despite_cancellation(
+            asyncio.ensure_future(run_of(self._context).change_state(changes))
+        )
         self._notes.state_changes = self._notes.secrets.scrub(changes_json(changes))
 
-    def _may_pass(self, error: BaseException) -> bool:
-        """Return whether another attempt may go better: not where the tool itself refused.
+    def _is_transient(self, error: BaseException) -> bool:
+        """Return whether a retry may succeed: not if the tool rejected the call.
 
-        And not where the call was given up meanwhile: its ending is recorded.
+        A call that was given up is not retried, because its ending is recorded already.
         """
         if self._is_given_up() or isinstance(error, LineageError):
             return False
@@ -318,8 +327,8 @@ def _copied(arguments: Arguments) -> Arguments:
 
 def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome else None
-    asked = error.retry_after if isinstance(error, ToolUnavailable) else None
-    return _back_off(state) if asked is None else min(max(asked, 0), MAX_RETRY_SECONDS)
+    requested = error.retry_after if isinstance(error, ToolUnavailable) else None
+    return _back_off(state) if requested is None else min(max(requested, 0), MAX_RETRY_SECONDS)
 
 
 async def _filled(
@@ -342,7 +351,7 @@ async def _filled(
         ToolError: A provider failed.
     """
     if context.identity is not None:
-        # Also if no parameter asks for the token: a provider's object may know it as well.
+        # Even if no parameter holds the token: an object from a provider may contain it.
         secrets.add(context.identity.reveal())
     values: Arguments = {}
     for name, each in parameters.items():
@@ -373,7 +382,7 @@ async def _value(
         return parameter.default
     if kind is TokenId:
         return token_of(context.identity)
-    token_of(context.identity)  # refused here, also outside of any run
+    token_of(context.identity)  # raises the same error outside of a run
     user = await run_of(context).user()
     assert kind in (UserId, User)
     return user.user_id if kind is UserId else user

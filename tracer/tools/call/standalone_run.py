@@ -1,4 +1,4 @@
-"""A run that no planner has made: one plan of one step, recorded around whatever makes calls."""
+"""A run without a planner: a plan of one step, recorded around the code that makes the calls."""
 
 from __future__ import annotations
 
@@ -9,55 +9,55 @@ from typing import TypedDict
 
 from tracer.context import ToolContext, tool_context_bound
 from tracer.records.events import PlanFinished, PlannedStep, PlanStarted, StepFinished, StepStarted
-from tracer.tasks import earlier
-from tracer.tools.call.active_run import RunScope
+from tracer.tasks import capped_deadline
+from tracer.tools.call.active_run import ActiveRun
 from tracer.tools.call.budget import BudgetLimits
 from tracer.tools.definition.results import failed, succeeded
 
 
-class OwnRunOptions(TypedDict, total=False):
-    """What may be said of such a run."""
+class StandaloneRunOptions(TypedDict, total=False):
+    """Optional fields of a standalone run."""
 
     request: str | None
-    """What was asked."""
+    """The user's request."""
     agent_name: str | None
-    """Who makes the calls."""
+    """The agent that makes the calls."""
     session_id: str | None
-    """The conversation that it belongs to."""
+    """The session that the run belongs to."""
     limits: BudgetLimits | None
-    """What it may use up."""
+    """The run's budget."""
     tags: Sequence[str]
     """Labels."""
 
 
-class OwnRun:
-    """Such a run while it goes on."""
+class StandaloneRun:
+    """A standalone run while it is in progress."""
 
-    def __init__(self, scope: RunScope, limits: BudgetLimits | None) -> None:
+    def __init__(self, run: ActiveRun, limits: BudgetLimits | None) -> None:
         self.ending = succeeded(None)
-        """How it will have ended, unless what it stands around raises."""
-        self.place = ToolContext(
+        """The ending that `record_ending` records."""
+        self.context = ToolContext(
             toolcallId=None,
-            root_plan_id=scope.root_plan_id,
-            plan_id=scope.root_plan_id,
-            step_id=scope.new_id(),
-            deadline=earlier(None, limits.seconds if limits else None),
-            identity=scope.identity,
-            thread_id=scope.thread_id,
-            run=scope,
-            is_recorded=scope.is_recorded,
+            root_plan_id=run.root_plan_id,
+            plan_id=run.root_plan_id,
+            step_id=run.new_id(),
+            deadline=capped_deadline(None, limits.seconds if limits else None),
+            identity=run.identity,
+            thread_id=run.thread_id,
+            run=run,
+            is_recorded=run.is_recorded,
         )
-        self._scope = scope
+        self._scope = run
 
-    async def record_start(self, title: str, options: OwnRunOptions) -> None:
-        """Record that the plan and its step begin."""
-        scope, place = self._scope, self.place
+    async def record_start(self, title: str, options: StandaloneRunOptions) -> None:
+        """Record the start of the plan and its step."""
+        run, context = self._scope, self.context
         agent_name, request = options.get("agent_name"), options.get("request")
-        step = PlannedStep(step_id=place.step_id, agent_name=agent_name, request=request)
-        await scope.record(
+        step = PlannedStep(step_id=context.step_id, agent_name=agent_name, request=request)
+        await run.record(
             PlanStarted(
-                **scope.stamp(),
-                plan_id=place.plan_id,
+                **run.stamp(),
+                plan_id=context.plan_id,
                 depth=0,
                 title=title,
                 user_request=request,
@@ -67,9 +67,9 @@ class OwnRun:
                 steps=(step,),
             ),
             StepStarted(
-                **scope.stamp(),
-                plan_id=place.plan_id,
-                step_id=place.step_id,
+                **run.stamp(),
+                plan_id=context.plan_id,
+                step_id=context.step_id,
                 position=0,
                 agent_name=agent_name,
                 request=request,
@@ -77,45 +77,47 @@ class OwnRun:
         )
 
     async def record_ending(self) -> None:
-        """Record how the step and its plan ended."""
-        scope, place, ending = self._scope, self.place, self.ending
-        await scope.record(
+        """Record the end of the step and the plan."""
+        run, context, ending = self._scope, self.context, self.ending
+        await run.record(
             StepFinished(
-                **scope.stamp(),
+                **run.stamp(),
                 **ending.fields,
-                plan_id=place.plan_id,
-                step_id=place.step_id,
+                plan_id=context.plan_id,
+                step_id=context.step_id,
                 result=ending.result,
             ),
             PlanFinished(
-                **scope.stamp(), **ending.fields, plan_id=place.plan_id, summary=ending.result
+                **run.stamp(), **ending.fields, plan_id=context.plan_id, summary=ending.result
             ),
         )
 
 
 @asynccontextmanager
-async def recorded(scope: RunScope, title: str, options: OwnRunOptions) -> AsyncIterator[OwnRun]:
-    """Record what happens inside as one run; its place is current there.
+async def record_run(
+    run: ActiveRun, title: str, options: StandaloneRunOptions
+) -> AsyncIterator[StandaloneRun]:
+    """Record the block as one run. The run's tool context is current inside.
 
     Args:
-        scope: The run.
-        title: What it is called.
-        options: What else is said of it.
+        run: The run.
+        title: The plan's title.
+        options: Optional fields of the run.
     """
-    own = OwnRun(scope, options.get("limits"))
+    standalone = StandaloneRun(run, options.get("limits"))
     try:
-        await own.record_start(title, options)
-        with tool_context_bound(own.place):
-            yield own
+        await standalone.record_start(title, options)
+        with tool_context_bound(standalone.context):
+            yield standalone
     except (asyncio.CancelledError, GeneratorExit):
-        own.ending = scope.cancelled()
+        standalone.ending = run.cancelled()
         raise
     except BaseException as error:
-        own.ending = failed(error, scrub=scope.secrets().scrub)
+        standalone.ending = failed(error, scrub=run.secrets().scrub)
         raise
     finally:
         try:
-            await own.record_ending()
+            await standalone.record_ending()
         finally:
-            # Also where recording it was cancelled: nobody acts for the caller any more.
-            await scope.end()
+            # Even if recording was cancelled: the caller's identity must not outlive the run.
+            await run.end()

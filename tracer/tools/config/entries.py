@@ -1,4 +1,4 @@
-"""The entries of `tools.toml` for each kind of tool, with those that are deprecated."""
+"""The entries of `tools.toml` for each kind of tool, and the upgrade of deprecated entries."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from tracer.tools.definition.tool import Tool
 from tracer.tools.executors.rest.config import RestConfig
 
 
-def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") != "object":
-        raise ValueError('has to be the schema of an object: begin with type = "object"')
+        raise ValueError('must be the schema of an object: begin with type = "object"')
     return schema
 
 
-Parameters = Annotated[dict[str, Any], AfterValidator(_of_object)]
+Parameters = Annotated[dict[str, Any], AfterValidator(_object_schema)]
 """The JSON Schema of a tool's arguments."""
 
 
 class ToolEntry(BaseModel):
-    """What may be said of any tool that runs here; see the fields of `Tool`."""
+    """The options of any tool of this process; see the fields of `Tool`."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     name: str
     description: str | None = None
-    """Unless given, from the docstring, where there is one."""
+    """By default, the docstring of the function, without its sections."""
     parameters: Parameters | None = None
-    """Unless given, from the signature, where there is one."""
+    """By default, derived from the signature of the function."""
     tags: list[str] = []
     timeout: PositiveFloat | None = None
     max_attempts: PositiveInt = Tool.max_attempts
     concurrency: str = Tool.concurrency
     max_parallel: PositiveInt | None = None
     hooks: list[str] = []
-    """Names in the functions that the program hands to the reader, or `module:name`."""
+    """Names in the reader's `functions`, or `module:name`."""
     hidden: dict[str, Literal["token", "user_id"]] = {}
     """Parameters that the runtime fills, by name: `{ token_id = "token" }`."""
 
@@ -47,16 +47,16 @@ class StatelessEntry(ToolEntry):
 
     type: Literal["STATELESS"]
     function: str | None = None
-    """A name in the functions that the program hands to the reader, or `module:name`. Unless
-    given, the tool's own name in those functions."""
+    """A name in the reader's `functions`, or `module:name`. By default, the tool's name in
+    `functions`."""
 
 
 class StatefulEntry(ToolEntry):
-    """An object for each conversation."""
+    """An object that is kept for each conversation."""
 
     type: Literal["STATEFUL"]
     create: str | None = None
-    """What makes it; named as a `StatelessEntry.function` is."""
+    """The function or class that makes the object; see `StatelessEntry.function`."""
 
 
 class RestEntry(ToolEntry):
@@ -69,14 +69,14 @@ class RestEntry(ToolEntry):
 
 
 class McpEntry(BaseModel):
-    """One tool of an MCP server; what it does and takes, the server says."""
+    """One tool of an MCP server, which supplies the description and the parameters."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     name: str
     type: Literal["MCP"]
     config: dict[str, Any]
-    """The fields of a `McpConfig`; it is read together with the server's other tools."""
+    """The fields of an `McpConfig`. They are merged with those of the server's other tools."""
 
 
 ENTRIES: dict[str, type[ToolEntry | McpEntry]] = {
@@ -85,98 +85,100 @@ ENTRIES: dict[str, type[ToolEntry | McpEntry]] = {
     "REST": RestEntry,
     "MCP": McpEntry,
 }
-"""What is said of a tool, by its `type`."""
+"""The model of a tool's entry, by its `type`."""
 
 
-OLD_TYPES = {"BUILTIN": "STATELESS", "NATIVE": "STATEFUL"}
+DEPRECATED_TYPES = {"BUILTIN": "STATELESS", "NATIVE": "STATEFUL"}
 
-OLD_SETTINGS = {
+DEPRECATED_SETTINGS = {
     "REST": {"baseUrl": "base_url"},
     "MCP": {"serverName": "name", "serverUrl": "url"},
 }
-"""Keys of `config`, by the tool's type."""
+"""Deprecated keys of `config` and their present names, by the tool's type."""
 
-Tell = Callable[[str, str], None]
-"""Receives a place and what is to be said of it."""
+Report = Callable[[str, str], None]
+"""Receives a location in the file, and a message about it."""
 
 
-def in_present_names(
-    place: str, entry: dict[str, Any], deprecated: Tell, wrong: Tell
+def upgrade_entry(
+    location: str, entry: dict[str, Any], on_deprecation: Report, on_error: Report
 ) -> dict[str, Any]:
-    """Return an entry in the names of today.
+    """Return an entry with deprecated names replaced by the present ones.
 
     Args:
-        place: Where the entry stands.
-        entry: As it was written; stays as it is.
-        deprecated: Told what was understood, and how to write it.
-        wrong: Told what can't be understood.
+        location: The entry's location in the file.
+        entry: The entry. It is not changed.
+        on_deprecation: Receives each deprecated name and what to write instead.
+        on_error: Receives each entry that cannot be upgraded.
     """
     entry = dict(entry)
     kind = entry.get("type")
-    if isinstance(kind, str) and kind in OLD_TYPES:
-        entry["type"] = OLD_TYPES[kind]
-        deprecated(
-            f"{place}.type", f'{kind} is {entry["type"]} now: write type = "{entry["type"]}"'
-        )
+    if isinstance(kind, str) and kind in DEPRECATED_TYPES:
+        entry["type"] = DEPRECATED_TYPES[kind]
+        on_deprecation(f"{location}.type", f'{kind} is deprecated: write type = "{entry["type"]}"')
     if "id" in entry:
         del entry["id"]
-        deprecated(f"{place}.id", "a tool is known by its name: leave it out")
-    is_old = _without_metadata(place, entry, deprecated, wrong)
+        on_deprecation(f"{location}.id", "is not used, because a tool is identified by its name")
+    is_old = _without_metadata(location, entry, on_deprecation, on_error)
     if entry.get("type") == "MCP":
         for name in ("description", "parameters"):
             if entry.pop(name, None) is not None:
-                deprecated(f"{place}.{name}", "the server says it: leave it out")
+                on_deprecation(f"{location}.{name}", "is not used, because the server supplies it")
     config = entry.get("config")
     if isinstance(config, dict):
-        entry["config"] = _settings(f"{place}.config", entry, config, is_old, deprecated, wrong)
+        entry["config"] = _upgrade_config(
+            f"{location}.config", entry, config, is_old, on_deprecation, on_error
+        )
     return entry
 
 
-def _without_metadata(place: str, entry: dict[str, Any], deprecated: Tell, wrong: Tell) -> bool:
-    """Move what stands in `metadata` to its present place; return whether there was a config."""
+def _without_metadata(
+    location: str, entry: dict[str, Any], on_deprecation: Report, on_error: Report
+) -> bool:
+    """Move the contents of `metadata` to their present keys; return whether it had a config."""
     metadata = entry.pop("metadata", {})
     if not isinstance(metadata, dict):
-        wrong(f"{place}.metadata", "has to be a table; better, leave it out.")
+        on_error(f"{location}.metadata", "must be a table, and is deprecated: remove it.")
         return False
     for name, value in metadata.items():
-        at = f"{place}.metadata.{name}"
-        now = {"customFields": "config", "executor": "create", "tags": "tags"}.get(name)
-        if now is None:
-            deprecated(at, "is ignored: leave it out, or make a tag of it")
-        elif now in entry:
-            wrong(at, f"stands there as {now!r} too: keep that.")
+        old_location = f"{location}.metadata.{name}"
+        present = {"customFields": "config", "executor": "create", "tags": "tags"}.get(name)
+        if present is None:
+            on_deprecation(old_location, "is ignored: remove it, or write a tag instead")
+        elif present in entry:
+            on_error(old_location, f"repeats {present!r} of the tool: remove it.")
         else:
-            entry[now] = value
-            deprecated(at, f"is {now!r} now: write it there, beside the tool's name")
+            entry[present] = value
+            on_deprecation(old_location, f"is deprecated: write {present!r} in the tool's table")
     return "customFields" in metadata
 
 
-def _settings(
-    place: str,
+def _upgrade_config(
+    location: str,
     entry: dict[str, Any],
     config: dict[str, Any],
     is_old: bool,
-    deprecated: Tell,
-    wrong: Tell,
+    on_deprecation: Report,
+    on_error: Report,
 ) -> dict[str, Any]:
     config = dict(config)
-    for old, now in OLD_SETTINGS.get(str(entry.get("type")), {}).items():
+    for old, present in DEPRECATED_SETTINGS.get(str(entry.get("type")), {}).items():
         if old not in config:
             continue
         is_old = True
         value = config.pop(old)
-        if now in config:
-            wrong(f"{place}.{old}", f"stands there as {now!r} too: keep that.")
+        if present in config:
+            on_error(f"{location}.{old}", f"repeats {present!r}: remove it.")
         else:
-            config[now] = value
-            deprecated(f"{place}.{old}", f"is {now!r} now: write that")
+            config[present] = value
+            on_deprecation(f"{location}.{old}", f"is deprecated: write {present!r}")
     if is_old and "timeout" in config:
-        # Written when it was not said which: a guess would be wrong by a factor of a thousand.
+        # Earlier versions did not define the unit. A guess could be wrong by a factor of 1,000.
         del config["timeout"]
-        where = "here" if entry.get("type") == "MCP" else "beside the tool's name"
-        wrong(
-            f"{place}.timeout",
+        where = "here" if entry.get("type") == "MCP" else "in the tool's table"
+        on_error(
+            f"{location}.timeout",
             f"may mean seconds or milliseconds: write it {where}, in seconds, and the other keys "
-            "in their present names.",
+            "with their present names.",
         )
     return config

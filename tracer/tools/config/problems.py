@@ -1,4 +1,4 @@
-"""What is wrong with a file of definitions: each problem with its place, all told at once."""
+"""The problems of a definition file, each with its location. They are reported all at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class DefinitionProblems:
-    """Gathers what is wrong with one file, so that it can be put right in one go."""
+    """Collects the problems of one file, so that they can be corrected at once."""
 
     def __init__(self, file: str) -> None:
-        """Begin with none.
+        """Start without problems.
 
         Args:
             file: The file's name, for the error.
@@ -29,36 +29,36 @@ class DefinitionProblems:
         self._file = file
         self._lines: list[str] = []
 
-    def add(self, place: str, what: str) -> None:
-        """Keep a problem.
+    def add(self, location: str, problem: str) -> None:
+        """Add a problem.
 
         Args:
-            place: Where in the file: `nurse.max_rounds`.
-            what: What is wrong there, and what to write instead. No value of the file: it may be
-                a secret.
+            location: Its location in the file: `nurse.max_rounds`.
+            problem: The error, and how to correct it. Must not quote values of the file, which may
+                be secrets.
         """
-        self._lines.append(f"{place}: {what}")
+        self._lines.append(f"{location}: {problem}")
 
-    def read(self, place: str, model: type[Model], content: Mapping[str, Any]) -> Model | None:
-        """Return a part of the file as a model, and keep what is wrong with it.
+    def read(self, location: str, model: type[Model], content: Mapping[str, Any]) -> Model | None:
+        """Parse a part of the file as a model, and add its problems.
 
-        What is wrong is left out of the model, so that what it says otherwise can be looked at too;
-        None where there is no model without it.
+        Invalid keys are left out of the model, so that the others can be checked further. Returns
+        None if the model is invalid without them.
         """
         try:
             return model.model_validate(content)
         except ValidationError as error:
-            wrong = error.errors(include_input=False, include_context=False, include_url=False)
-        for each in wrong:
+            details = error.errors(include_input=False, include_context=False, include_url=False)
+        for each in details:
             path = [str(part) for part in each["loc"]]
-            where = ".".join([place, *path])
+            where = ".".join([location, *path])
             if each["type"] == "extra_forbidden":
                 self.add(where, unknown_name("key", path[-1], _known_keys(model, path[:-1])))
             elif each["type"] == "missing":
-                self.add(where, "is missing: give it.")
+                self.add(where, "is missing.")
             else:
                 self.add(where, f"{each['msg'].removeprefix('Value error, ')}.")
-        keys = {each["loc"][0] for each in wrong if each["loc"]}
+        keys = {each["loc"][0] for each in details if each["loc"]}
         try:
             return model.model_validate(
                 {key: value for key, value in content.items() if key not in keys}
@@ -66,56 +66,58 @@ class DefinitionProblems:
         except ValidationError:
             return None
 
-    def named(self, place: str, name: str, given: Mapping[str, Anything]) -> Anything | None:
-        """Return what a name in the file stands for; None, and a problem kept, for nothing.
+    def resolve(
+        self, location: str, name: str, functions: Mapping[str, Anything]
+    ) -> Anything | None:
+        """Return the object that a name in the file refers to; None, with a problem, if none.
 
         Args:
-            place: Where the name stands.
-            name: A name in `given`, or `module:name`.
-            given: What the program handed to the reader.
+            location: The name's location in the file.
+            name: A name in `functions`, or `module:name`.
+            functions: The objects that the program passed to the reader.
         """
-        if name in given:
-            return given[name]
+        if name in functions:
+            return functions[name]
         module, colon, attribute = name.partition(":")
         if not colon:
-            self.add(place, unknown_name("name", name, given, "Or write module:name."))
+            self.add(location, unknown_name("name", name, functions, "Or write module:name."))
             return None
         try:
-            found: Anything = operator.attrgetter(attribute)(importlib.import_module(module))
+            resolved: Anything = operator.attrgetter(attribute)(importlib.import_module(module))
         except (ImportError, AttributeError, ValueError) as error:
-            self.add(place, f"{name!r} can't be imported: {error}.")
+            self.add(location, f"{name!r} cannot be imported: {error}.")
             return None
-        return found
+        return resolved
 
-    def tell(self) -> None:
-        """Return if there are none.
+    def raise_if_any(self) -> None:
+        """Raise an error if there are problems.
 
         Raises:
-            RegistrationError: There are; the message has a line for each.
+            RegistrationError: There are problems; the message has a line for each.
         """
         if self._lines:
             raise RegistrationError(
-                "\n- ".join([f"{self._file} can't be used as it is:", *self._lines])
+                "\n- ".join([f"{self._file} has errors. Correct them:", *self._lines])
             )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], advice: str = "") -> str:
-    """Return the sentence for a name that there is not, with the nearest that there is."""
+    """Return the message for an unknown name. It suggests the most similar known one."""
     names = {each.casefold(): each for each in sorted(known)}
-    near = get_close_matches(name.casefold(), names, n=1)
-    there_are = f"There are: {', '.join(names.values()) or 'none'}."
-    hint = f"Did you mean {names[near[0]]!r}?" if near else there_are
-    return f"there is no {kind} {name!r}. {hint} {advice}".rstrip()
+    similar = get_close_matches(name.casefold(), names, n=1)
+    choices = f"Choose from: {', '.join(names.values()) or 'none'}."
+    hint = f"Did you mean {names[similar[0]]!r}?" if similar else choices
+    return f"unknown {kind} {name!r}. {hint} {advice}".rstrip()
 
 
 def _known_keys(model: type[BaseModel], path: Iterable[str]) -> set[str]:
-    """Return what may stand at a place within a model."""
+    """Return the keys that are valid at a path within a model."""
     models = [model]
     for part in path:
         fields = [each.model_fields[part] for each in models if part in each.model_fields]
-        # Else it is the tag of a union or an index: the same models go on.
+        # Otherwise the part is an index or the tag of a union, which stays in the same models.
         if fields:
-            models = [found for each in fields for found in _models_in(each.annotation)]
+            models = [nested for each in fields for nested in _models_in(each.annotation)]
     return {name for each in models for name in each.model_fields}
 
 

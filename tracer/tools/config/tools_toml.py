@@ -1,4 +1,4 @@
-"""Tools in a file: `tools.toml` says which tools there are, and which MCP servers.
+"""Read tools and MCP servers from a file, `tools.toml`.
 
     [tools.add]
     type = "STATELESS"
@@ -13,7 +13,7 @@
     [servers.clock]
     command = "mcp-server-time"
 
-Tools may stand in a list as well: `[[tools]]`, each with its `name`.
+Tools may also be a list: `[[tools]]`, each with its `name`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tracer.tools.config.entries import (
     RestEntry,
     StatelessEntry,
     ToolEntry,
-    in_present_names,
+    upgrade_entry,
 )
 from tracer.tools.config.problems import DefinitionProblems, unknown_name
 from tracer.tools.definition.signature import description_of, hidden_by_type
@@ -53,48 +53,48 @@ Functions = Mapping[str, Callable[..., Any]]
 def read_tools(path: Path, *, functions: Functions | None = None) -> ToolRegistry:
     """Read tools and MCP servers from a TOML file.
 
-    Names of earlier versions are understood, with a `DeprecationWarning` that says what to write.
+    Deprecated names are accepted, with a `DeprecationWarning` that states the present ones.
 
     Args:
-        path: The file; paths to schemas within it are relative to it.
-        functions: What `function`, `create` and `hooks` may name, besides `module:name`; and where
-            a tool that names none is looked up by its own name.
+        path: The file. Paths of schemas in it are relative to it.
+        functions: The objects that `function`, `create` and `hooks` may name, in addition to
+            `module:name`. A tool that names none is looked up by its own name.
 
     Returns:
-        A registry that holds them; more can be registered.
+        A registry with the tools and servers; more can be registered.
 
     Raises:
-        RegistrationError: The file can't be read, or says what can't be; all problems at once.
+        RegistrationError: The file cannot be read or has errors. The message lists all of them.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise RegistrationError(f"{path.name} can't be read: {error}.") from error
+        raise RegistrationError(f"{path.name} cannot be read: {error}.") from error
     except tomllib.TOMLDecodeError as error:
-        raise RegistrationError(f"{path.name} is no TOML: {error}.") from error
-    reading = _Reading(path, functions or {})
-    reading.read(content)
-    reading.problems.tell()
-    if reading.deprecated:
-        text = "\n- ".join([f"{path.name} is written in old names:", *reading.deprecated])
+        raise RegistrationError(f"{path.name} is not valid TOML: {error}.") from error
+    reader = _ToolFileReader(path, functions or {})
+    reader.read(content)
+    reader.problems.raise_if_any()
+    if reader.deprecated:
+        text = "\n- ".join([f"{path.name} uses deprecated names:", *reader.deprecated])
         warnings.warn(text, DeprecationWarning, stacklevel=2)
-    for config in reading.servers.values():
-        reading.registry.add_server(McpServer(config))
-    return reading.registry
+    for config in reader.servers.values():
+        reader.registry.add_server(McpServer(config))
+    return reader.registry
 
 
-class _Reading:
-    """One file while it is read."""
+class _ToolFileReader:
+    """Reads one file."""
 
     def __init__(self, path: Path, functions: Functions) -> None:
         self.registry = ToolRegistry()
         self.servers: dict[str, McpConfig] = {}
         self.problems = DefinitionProblems(path.name)
         self.deprecated: list[str] = []
-        self._described: set[str] = set()
-        """The names of the servers that the file describes, correctly or not."""
+        self._server_names: set[str] = set()
+        """The names of the servers that the file describes, including invalid descriptions."""
         self._without_address: list[tuple[str, McpEntry]] = []
-        """MCP tools whose server is described elsewhere, with their places."""
+        """MCP tools whose server is described elsewhere, with their locations."""
         self._folder = path.parent
         self._functions = functions
 
@@ -107,19 +107,21 @@ class _Reading:
             servers = {}
         for name, config in servers.items():
             self._read_server(f"servers.{name}", name, config)
-        for place, entry in self._entries(content.get("tools", {})):
-            self._read_tool(place, entry)
-        for place, tool_entry in self._without_address:
-            self._add_to_server(place, tool_entry)
+        for location, entry in self._entries(content.get("tools", {})):
+            self._read_tool(location, entry)
+        for location, tool_entry in self._without_address:
+            self._add_to_server(location, tool_entry)
 
     def _entries(self, tools: object) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give each tool's place and entry, its name in it."""
+        """Yield each tool's location and entry, which includes its name."""
         if isinstance(tools, dict):
             for name, entry in tools.items():
                 if not isinstance(entry, dict):
                     self.problems.add(f"tools.{name}", "write each tool as a table, [tools.NAME].")
                 elif entry.get("name", name) != name:
-                    self.problems.add(f"tools.{name}.name", "is another than the table's: drop it.")
+                    self.problems.add(
+                        f"tools.{name}.name", "differs from the table's name: remove it."
+                    )
                 else:
                     yield f"tools.{name}", {**entry, "name": name}
         elif isinstance(tools, list) and all(isinstance(each, dict) for each in tools):
@@ -128,33 +130,33 @@ class _Reading:
         else:
             self.problems.add("tools", "write each tool as a table, [tools.NAME].")
 
-    def _read_tool(self, place: str, written: dict[str, Any]) -> None:
-        entry = in_present_names(place, written, self._deprecate, self.problems.add)
+    def _read_tool(self, location: str, content: dict[str, Any]) -> None:
+        entry = upgrade_entry(location, content, self._deprecate, self.problems.add)
         kind = str(entry.get("type", ""))
         if kind not in ENTRIES:
-            advice = "Tools of other types are made in code."
-            what = unknown_name("type", kind, ENTRIES, advice)
-            self.problems.add(f"{place}.type", what if kind else "is missing: give it.")
+            advice = "Define tools of other types in code."
+            problem = unknown_name("type", kind, ENTRIES, advice)
+            self.problems.add(f"{location}.type", problem if kind else "is missing.")
             return
         if kind == "MCP" and isinstance(entry.get("config"), dict):
-            entry["config"] = self._without_secrets(f"{place}.config", entry["config"])
+            entry["config"] = self._without_secrets(f"{location}.config", entry["config"])
         if isinstance(entry.get("parameters"), str):
-            entry["parameters"] = self._schema(f"{place}.parameters", entry["parameters"])
-        read = self.problems.read(place, ENTRIES[kind], entry)
-        if isinstance(read, McpEntry) and not {"url", "command"} & read.config.keys():
-            self._without_address.append((f"{place}.config", read))
-        elif isinstance(read, McpEntry):
-            self._read_server(f"{place}.config", read.name, read.config, {read.name})
-        elif read is not None:
+            entry["parameters"] = self._schema(f"{location}.parameters", entry["parameters"])
+        parsed = self.problems.read(location, ENTRIES[kind], entry)
+        if isinstance(parsed, McpEntry) and not {"url", "command"} & parsed.config.keys():
+            self._without_address.append((f"{location}.config", parsed))
+        elif isinstance(parsed, McpEntry):
+            self._read_server(f"{location}.config", parsed.name, parsed.config, {parsed.name})
+        elif parsed is not None:
             try:
-                made = self._made(place, read)
-                if made is not None:
-                    self.registry.register(made)
+                new_tool = self._build_tool(location, parsed)
+                if new_tool is not None:
+                    self.registry.register(new_tool)
             except RegistrationError as error:
-                self.problems.add(place, str(error))
+                self.problems.add(location, str(error))
 
-    def _made(self, place: str, entry: ToolEntry) -> Tool | None:
-        options = self._options(place, entry)
+    def _build_tool(self, location: str, entry: ToolEntry) -> Tool | None:
+        options = self._options(location, entry)
         if isinstance(entry, RestEntry):
             return rest_tool(
                 name=entry.name,
@@ -165,7 +167,7 @@ class _Reading:
             )
         is_stateless = isinstance(entry, StatelessEntry)
         key = "function" if is_stateless else "create"
-        function = self._function(f"{place}.{key}", entry.name, getattr(entry, key))
+        function = self._function(f"{location}.{key}", entry.name, getattr(entry, key))
         if function is None:
             return None
         if not is_stateless:
@@ -182,116 +184,123 @@ class _Reading:
             **options,
         )
 
-    def _options(self, place: str, entry: ToolEntry) -> ToolOptions:
-        given = entry.model_dump(include=set(ToolOptions.__annotations__), exclude_unset=True)
+    def _options(self, location: str, entry: ToolEntry) -> ToolOptions:
+        fields = entry.model_dump(include=set(ToolOptions.__annotations__), exclude_unset=True)
         hooks = [
-            self.problems.named(f"{place}.hooks", each, self._functions) for each in entry.hooks
+            self.problems.resolve(f"{location}.hooks", each, self._functions)
+            for each in entry.hooks
         ]
-        options: ToolOptions = {**given, "hooks": [each for each in hooks if each is not None]}  # type: ignore[typeddict-item]
+        options: ToolOptions = {**fields, "hooks": [each for each in hooks if each is not None]}  # type: ignore[typeddict-item]
         return options
 
-    def _function(self, place: str, tool_name: str, name: str | None) -> Callable[..., Any] | None:
+    def _function(
+        self, location: str, tool_name: str, name: str | None
+    ) -> Callable[..., Any] | None:
         if name is None and tool_name not in self._functions:
             self.problems.add(
-                place,
-                f"is missing: name it, as module:name, or hand it over, as "
+                location,
+                f"is missing: write it as module:name, or pass the function to "
                 f"read_tools(…, functions={{{tool_name!r}: …}}).",
             )
             return None
-        found: object = self.problems.named(place, name or tool_name, self._functions)
-        if isinstance(found, Tool):
-            self.problems.add(place, "is a tool already: register it in code, or drop its @tool.")
-        elif callable(found):
-            return found
-        elif found is not None:
-            self.problems.add(place, "can't be called: name a function or a class.")
+        target: object = self.problems.resolve(location, name or tool_name, self._functions)
+        if isinstance(target, Tool):
+            self.problems.add(
+                location, "is a tool already: register it in code, or remove its @tool."
+            )
+        elif callable(target):
+            return target
+        elif target is not None:
+            self.problems.add(location, "is not callable: name a function or a class.")
         return None
 
-    def _schema(self, place: str, file: str) -> Any:
-        """Return what a file beside this one holds; nothing, and a problem kept, for none."""
+    def _schema(self, location: str, file: str) -> Any:
+        """Return the JSON of a schema file; an empty schema, and a problem, if it is invalid."""
         try:
             return json.loads((self._folder / file).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            self.problems.add(place, f"{file!r} can't be read as JSON: {error}.")
+            self.problems.add(location, f"{file!r} cannot be read as JSON: {error}.")
             return {"type": "object"}
 
     def _read_server(
-        self, place: str, name: str, config: object, tools: set[str] | None = None
+        self, location: str, name: str, config: object, tools: set[str] | None = None
     ) -> None:
-        """Keep a server; one that is there already gets more tools.
+        """Add a server. If the file describes it several times, the tools are combined.
 
         Args:
-            place: Where the configuration stands.
-            name: The server's name, unless the configuration says another.
+            location: The configuration's location in the file.
+            name: The server's name, if the configuration has none.
             config: The configuration.
-            tools: Which of its tools are meant, unless the configuration says it.
+            tools: The server's tools to use, if the configuration does not list them.
         """
         if not isinstance(config, dict):
-            self.problems.add(place, "has to be a table, with a command or a url.")
+            self.problems.add(location, "must be a table, with a command or a url.")
             return
         if tools is None:
-            config = self._without_secrets(place, config)
-        given = {"name": name, "tools": tools, **config}
-        self._described.add(str(given["name"]))
-        found = self.problems.read(place, McpConfig, given)
-        if found is None:
+            config = self._without_secrets(location, config)
+        content = {"name": name, "tools": tools, **config}
+        self._server_names.add(str(content["name"]))
+        server = self.problems.read(location, McpConfig, content)
+        if server is None:
             return
-        known = self.servers.setdefault(found.name, found)
-        if known.model_copy(update={"tools": found.tools}) != found:
-            self.problems.add(place, f"the server {found.name!r} is described otherwise elsewhere.")
-        elif known.tools is not None:
-            both = None if found.tools is None else known.tools | found.tools
-            self.servers[found.name] = found.model_copy(update={"tools": both})
+        first = self.servers.setdefault(server.name, server)
+        if first.model_copy(update={"tools": server.tools}) != server:
+            self.problems.add(
+                location, f"contradicts another description of the server {server.name!r}."
+            )
+        elif first.tools is not None:
+            both = None if server.tools is None else first.tools | server.tools
+            self.servers[server.name] = server.model_copy(update={"tools": both})
 
-    def _add_to_server(self, place: str, entry: McpEntry) -> None:
+    def _add_to_server(self, location: str, entry: McpEntry) -> None:
         """Add a tool to a server that another part of the file describes."""
         name = entry.config.get("name", entry.name)
-        known = self.servers.get(name) if isinstance(name, str) else None
-        if known is None:
-            if str(name) in self._described:
-                return  # the faulty description is reported already
+        server = self.servers.get(name) if isinstance(name, str) else None
+        if server is None:
+            if str(name) in self._server_names:
+                return  # the invalid description is reported already
             self.problems.add(
-                place,
+                location,
                 f"the file has no address of the server {name!r}: add url = "
                 f'"https://…/mcp" here, or a table [servers.{name}] with a url or a command.',
             )
             return
-        described = known.model_dump(exclude={"tools"}, exclude_unset=True)
-        self._read_server(place, name, {**described, **entry.config}, {entry.name})
+        content = server.model_dump(exclude={"tools"}, exclude_unset=True)
+        self._read_server(location, name, {**content, **entry.config}, {entry.name})
 
-    def _without_secrets(self, place: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _without_secrets(self, location: str, config: dict[str, Any]) -> dict[str, Any]:
         """Return an MCP server's configuration without literal secrets, and add a problem for each.
 
-        Only files are checked: code may compute a header's value when the program starts.
+        Only files are checked, because code may read a header's value from elsewhere.
         """
         config = dict(config)
         for part, advice in _ADVICE.items():
             values = config.get(part)
             if not isinstance(values, dict):
                 continue
-            found = [name for name, each in values.items() if _is_secret(name, each)]
-            for name in found:
-                self.problems.add(f"{place}.{part}.{name}", advice.format(name=name))
-            config[part] = {name: each for name, each in values.items() if name not in found}
+            secrets = [name for name, each in values.items() if _is_secret(name, each)]
+            for name in secrets:
+                self.problems.add(f"{location}.{part}.{name}", advice.format(name=name))
+            config[part] = {name: each for name, each in values.items() if name not in secrets}
         url = config.get("url")
         for name in _secrets_of_url(url) if isinstance(url, str) else ():
-            self.problems.add(f"{place}.url", _IN_URL.format(name=name))
+            self.problems.add(f"{location}.url", _IN_URL.format(name=name))
         return config
 
-    def _deprecate(self, place: str, what: str) -> None:
-        self.deprecated.append(f"{place}: {what}.")
+    def _deprecate(self, location: str, message: str) -> None:
+        self.deprecated.append(f"{location}: {message}.")
 
 
-_ELSEWHERE = "a secret does not stand in a file: set it as an environment variable, and write "
+_ELSEWHERE = "files must not contain secrets: set it as an environment variable, and write "
 
 _ADVICE = {
-    "headers": _ELSEWHERE + '{name} = "env:NAME", or bearer = "env:NAME" beside the headers.',
+    "headers": _ELSEWHERE + '{name} = "env:NAME", or bearer = "env:NAME" instead of the header.',
     "env": _ELSEWHERE + '{name} = "env:NAME".',
 }
 """The advice for a literal secret, by the part of an MCP server's configuration."""
 
 _IN_URL = (
-    "{name} of the URL holds a secret, and files must not contain secrets: set it as an "
+    "{name} of the URL is a secret, and files must not contain secrets: set it as an "
     'environment variable, and write bearer = "env:NAME" or headers = {{ NAME = "env:NAME" }}. If '
     "the server accepts it in the URL only, add the server in code."
 )
@@ -303,11 +312,11 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _secrets_of_url(url: str) -> Iterator[str]:
-    """Yield the names of the parts of a URL that hold a secret."""
+    """Yield the names of the parts of a URL that contain a secret."""
     try:
         parts = urlsplit(url)
     except ValueError:
-        return  # refused as a URL anyway
+        return  # rejected as a URL anyway
     if parts.password:
         yield "the password"
     for name, value in parse_qsl(parts.query):

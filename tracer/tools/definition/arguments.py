@@ -17,67 +17,68 @@ from pydantic.json_schema import GenerateJsonSchema
 from tracer.errors import InvalidArguments, RegistrationError
 
 MAX_BYTES = 512 * 1024
-"""How large a schema may be, as JSON."""
+"""The largest size of a schema, as JSON."""
 
 MAX_CHECKS = 10_000
-"""How many subschemas one value may be held against."""
+"""The largest number of subschemas that one value may be checked against."""
 
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
-"""Keywords whose subschemas are held against the same value (JSON Schema 2020-12, section 10.2)."""
+"""Keywords whose subschemas apply to the same value (JSON Schema 2020-12, section 10.2)."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def check_limits(schema: dict[str, Any]) -> None:
-    """Return if a schema is within the limits.
+    """Check that a schema is within the limits.
 
     Raises:
-        ValueError: It is no JSON, too large, nested too deeply, or a value would have to be held
-            against too many of its parts.
+        ValueError: It is not JSON, too large or nested too deeply, or one value would have to be
+            checked against too many of its subschemas.
     """
     try:
         size = len(json.dumps(schema))
         if size > MAX_BYTES:
-            raise ValueError(f"it has {size} bytes, of {MAX_BYTES} at most")
+            raise ValueError(f"it has {size} bytes; at most {MAX_BYTES} are allowed")
         costs = _Costs(schema)
-        if any(costs.of(part) > MAX_CHECKS for part in _parts(schema)):
+        if any(costs.of(part) > MAX_CHECKS for part in _subschemas(schema)):
             raise ValueError(
-                "its references multiply: a value would be held against too many parts"
+                "its references multiply: one value would be checked against more than "
+                f"{MAX_CHECKS} subschemas"
             )
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     except TypeError as error:
-        # TOML knows dates, for example.
-        raise ValueError(f"it has to be JSON: {error}. Write such a value as text.") from error
+        # For example a date, which TOML has and JSON has not.
+        raise ValueError(f"it must be JSON: {error}. Write such a value as text.") from error
 
 
-def _parts(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema and everything in it that may be one."""
+def _subschemas(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema and every object in it, each of which may be a subschema."""
     if isinstance(value, dict):
         yield value
         for each in value.values():
-            yield from _parts(each)
+            yield from _subschemas(each)
     elif isinstance(value, list):
         for each in value:
-            yield from _parts(each)
+            yield from _subschemas(each)
 
 
 class _Costs:
-    """How many subschemas a value is held against, by subschema."""
+    """The number of subschemas that a value is checked against, for each subschema."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._known: dict[int, int] = {}
+        self._cache: dict[int, int] = {}
 
     def of(self, schema: Any) -> int:
         if not isinstance(schema, dict):
             return 1
         key = id(schema)
-        if key not in self._known:
-            self._known[key] = 0  # one that comes back to itself adds nothing
-            below = sum(self.of(each) for each in self._in_place(schema))
-            self._known[key] = min(1 + below, MAX_CHECKS + 1)
-        return self._known[key]
+        if key not in self._cache:
+            self._cache[key] = 0  # a reference back to this schema adds nothing
+            nested = sum(self.of(each) for each in self._in_place(schema))
+            self._cache[key] = min(1 + nested, MAX_CHECKS + 1)
+        return self._cache[key]
 
     def _in_place(self, schema: dict[str, Any]) -> Iterator[Any]:
         for keyword in _IN_PLACE:
@@ -93,38 +94,38 @@ class _Costs:
                 yield self._referred(schema[keyword])
 
     def _referred(self, reference: str) -> Any:
-        """Return what a reference within the schema points at; None where it is another's."""
+        """Return the target of a reference; None if it is not in this document."""
         path = reference.removeprefix("#")
-        found: Any = self._root
+        target: Any = self._root
         for part in path.split("/")[1:]:
             name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-                found = found[int(name)]
-            elif isinstance(found, dict):
-                found = found.get(name)
+            if isinstance(target, list) and name.isdecimal() and int(name) < len(target):
+                target = target[int(name)]
+            elif isinstance(target, dict):
+                target = target.get(name)
             else:
                 return None
-        return found
+        return target
 
 
 JsonSchema = dict[str, Any]
 
 Arguments = dict[str, Any]
-"""What a tool is called with, by parameter."""
+"""The arguments of a call, by parameter."""
 
 MAX_PROBLEMS = 10
-"""How many misfits of one call's arguments are told to the model."""
+"""How many problems with one call's arguments the model is shown."""
 
 
 def read_arguments(text: str | None) -> dict[str, Any]:
-    """Return the arguments that a model wrote.
+    """Parse the arguments that a model wrote.
 
     Args:
-        text: What the model wrote, usually JSON; nothing at all means no arguments, as some
-            providers send it for tools without parameters.
+        text: The model's text, usually JSON. None and blank text mean no arguments; some providers
+            send that for tools without parameters.
 
     Raises:
-        InvalidArguments: It is no JSON object. The message says where, and repeats nothing of it.
+        InvalidArguments: It is not a JSON object. The message does not quote it.
     """
     if text is None or not text.strip():
         return {}
@@ -133,32 +134,32 @@ def read_arguments(text: str | None) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidArguments(
-            f"The arguments are no valid JSON ({error.msg} at {where}). "
+            f"The arguments are not valid JSON ({error.msg} at {where}). "
             "Call the tool again with one JSON object."
         ) from error
     except (ValueError, RecursionError) as error:
         raise InvalidArguments(
-            "The arguments can't be read: a number in them is too long or not finite, "
-            "or they are nested too deeply. Call the tool again with simpler ones."
+            "The arguments cannot be read: a number is too long or not finite, or they are nested "
+            "too deeply. Call the tool again with simpler ones."
         ) from error
     if not isinstance(arguments, dict):
         raise InvalidArguments(
-            "The arguments have to be one JSON object, such as {}. Call the tool again with one."
+            "The arguments must be one JSON object, such as {}. Call the tool again with one."
         )
     return arguments
 
 
 def schema_check(schema: JsonSchema) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function that holds arguments against a JSON Schema and hands them on unchanged.
+    """Return a function that checks arguments against a JSON Schema, and returns them unchanged.
 
     The function raises `InvalidArguments`.
 
     Raises:
-        ValueError: `schema` is no JSON Schema, refers to another document, or is beyond the limits
-            of `tracer.tools.definition.arguments`.
+        ValueError: `schema` is not a JSON Schema, refers to another document, or exceeds the limits
+            of `check_limits`.
     """
     check_limits(schema)
-    # Values are masked: an error text must not repeat what was given.
+    # Masked, because error messages must not quote arguments.
     validator = jsonschema_rs.validator_for(schema, retriever=_refuse_retrieval, mask="this value")
 
     def check(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -167,9 +168,9 @@ def schema_check(schema: JsonSchema) -> Callable[[dict[str, Any]], dict[str, Any
                 (error.instance_path, error.message) for error in validator.iter_errors(arguments)
             ]
         except ValueError as error:
-            # Such as a lone surrogate, which the validator's strings cannot hold.
+            # The validator cannot represent some strings, such as lone surrogates.
             raise InvalidArguments(
-                "The arguments hold text that is no valid Unicode. Call the tool again without it."
+                "An argument is not valid Unicode. Call the tool again without that text."
             ) from error
         if problems:
             raise invalid_arguments(problems)
@@ -179,10 +180,10 @@ def schema_check(schema: JsonSchema) -> Callable[[dict[str, Any]], dict[str, Any
 
 
 def invalid_arguments(problems: Iterable[tuple[Sequence[str | int], str]]) -> InvalidArguments:
-    """Return the error that tells a model what is wrong with its arguments.
+    """Return the error that shows a model the problems with its arguments.
 
     Args:
-        problems: For each misfit the path to it, and what is wrong there.
+        problems: The path and a description of each problem.
     """
     problems = list(problems)
     lines = [
@@ -191,11 +192,11 @@ def invalid_arguments(problems: Iterable[tuple[Sequence[str | int], str]]) -> In
     ]
     if len(problems) > MAX_PROBLEMS:
         lines.append(f"and {len(problems) - MAX_PROBLEMS} more")
-    return InvalidArguments(f"The arguments do not fit the tool. {'; '.join(lines)}.")
+    return InvalidArguments(f"The arguments are invalid. {'; '.join(lines)}.")
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _refuse_retrieval(uri: str) -> NoReturn:
@@ -206,30 +207,30 @@ def _refuse_retrieval(uri: str) -> NoReturn:
 
 
 class Parameter(NamedTuple):
-    """One parameter that a model fills."""
+    """A parameter that the model supplies."""
 
     kind: Any
-    """Its type; `Annotated` carries pydantic's constraints."""
+    """Its type; `Annotated` may add pydantic's constraints."""
     default: Any = ...
-    """`...` if it is required."""
+    """`...` if the parameter is required."""
     description: str | None = None
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Named, typed parameters."""
+    """The parameters of a tool, with their types."""
 
     json_schema: JsonSchema
-    """The schema that a model sees; it allows no other arguments."""
+    """The schema for the model. It rejects other arguments."""
     model: type[BaseModel]
     names: Mapping[str, str]
-    """The name of the parameter for each field of the model."""
+    """Maps each field of the model to the parameter's name."""
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments as the types that the parameters declare, defaults filled in.
+        """Return the arguments converted to the parameters' types, with defaults.
 
         Raises:
-            InvalidArguments: They do not fit; the message names each place, and no value.
+            InvalidArguments: They do not match; the message names the paths but quotes no values.
         """
         self._check_numbers(arguments)
         try:
@@ -240,14 +241,14 @@ class Parameters:
         return {name: getattr(values, field) for field, name in self.names.items()}
 
     def _check_numbers(self, arguments: dict[str, Any]) -> None:
-        """Return if no boolean is given for a number: pydantic would convert it to 0 or 1.
+        """Reject booleans in place of numbers: pydantic would convert them to 0 or 1.
 
         Raises:
-            InvalidArguments: One does. In JSON Schema, true and false are no numbers.
+            InvalidArguments: A boolean is given for a number. JSON Schema distinguishes them.
         """
         problems = []
-        # The validator cannot hold lone surrogates, which pydantic reports, and does not know every
-        # pattern that Python does.
+        # Errors of the validator are ignored: it rejects lone surrogates, which pydantic reports,
+        # and some patterns that Python supports.
         with suppress(ValueError):
             for error in self._validator.iter_errors(arguments):
                 if isinstance(_at(arguments, error.instance_path), bool):
@@ -267,21 +268,22 @@ def _at(value: Any, path: Iterable[str | int]) -> Any:
 
 
 def parameters_from_types(owner: str, parameters: Mapping[str, Parameter]) -> Parameters:
-    """Return parameters of the given names and types.
+    """Build parameters from names and types.
 
     Args:
-        owner: Whose they are, for errors.
-        parameters: Each by its name.
+        owner: The tool's name, for errors.
+        parameters: The parameters by name.
 
     Raises:
-        RegistrationError: A type cannot be filled from JSON.
+        RegistrationError: A type cannot be read from JSON.
     """
+    # Fields are named p0, p1 …, because a parameter's name may be reserved by pydantic.
     # Fields are named p0, p1 …: a parameter may have a name that pydantic keeps for itself.
     names = {f"p{index}": name for index, name in enumerate(parameters)}
     fields: dict[str, Any] = {}
     for field, name in names.items():
         kind, default, description = parameters[name]
-        # A description of None would hide the one that `Annotated` carries.
+        # A description of None would override the one in `Annotated`.
         texts: dict[str, Any] = {"description": description} if description else {}
         fields[field] = (kind, Field(default, alias=name, **texts))
     try:
@@ -295,11 +297,11 @@ def parameters_from_model(owner: str, model: type[BaseModel]) -> Parameters:
     """Return the fields of a pydantic model as parameters.
 
     Args:
-        owner: Whose they are, for errors.
+        owner: The tool's name, for errors.
         model: The model. Unknown arguments are rejected, even if the model ignores them.
 
     Raises:
-        RegistrationError: A type cannot be filled from JSON.
+        RegistrationError: A type cannot be read from JSON.
     """
     strict: type[BaseModel] = new_class(model.__name__, (model,), {"extra": "forbid"})
     return _parameters(owner, strict, {field: field for field in model.model_fields})
@@ -316,12 +318,12 @@ def _parameters(owner: str, model: type[BaseModel], names: Mapping[str, str]) ->
 
 def _not_describable(owner: str, error: PydanticUserError) -> RegistrationError:
     return RegistrationError(
-        f"The parameters of {owner!r} can't be described to a model: {error.message}"
+        f"The parameters of {owner!r} cannot be described by a JSON Schema: {error.message}"
     )
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out the titles that pydantic derives from names: they are useless to a model."""
+    """Omits the titles that pydantic derives from names; they only cost the model tokens."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

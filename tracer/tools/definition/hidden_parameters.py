@@ -37,19 +37,19 @@ UserId.__doc__ = (
 
 @dataclass(frozen=True)
 class User:
-    """Who a token belongs to, as a token resolver answers; hidden wherever a tool declares it."""
+    """A caller, as returned by a token resolver. A parameter of this type is hidden."""
 
     user_id: str = field(repr=False)
     info: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """What is known of them, for `{user_info}` in instructions."""
+    """Facts about the user, for `{user_info}` in instructions."""
     time_zone: str | None = field(default=None, repr=False)
-    """The IANA name of their time zone, such as `Asia/Shanghai`, for `{current_date}`. None, or an
-    unknown name, means the application's."""
+    """The IANA name of the user's time zone, such as `Asia/Shanghai`, for `{current_date}`. If it
+    is None or unknown, the application's time zone is used."""
 
 
 Provider = Callable[..., Any]
-"""Answers a hidden parameter's value, at once or awaited; called with the `ToolContext`, or with
-nothing where it takes nothing."""
+"""Returns a hidden parameter's value, or an awaitable of it. It is called with the `ToolContext` if
+it has a parameter."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Hidden:
     """Marks a parameter as hidden: `Annotated[UserId, Hidden()]`."""
 
     provider: Provider | None = None
-    """Where the value comes from; None: the type says it."""
+    """Returns the value; None if the type determines it."""
     aliases: tuple[str, ...] = ()
-    """Other names under which a model might try to give it."""
+    """Other names under which a model might supply the parameter."""
 
 
 REQUIRED: Any = ...
@@ -79,28 +79,28 @@ class HiddenParameter:
 
     @property
     def type_name(self) -> str:
-        """The type's name, for people."""
+        """The type's name, for display."""
         return getattr(self.kind, "__name__", str(self.kind))
 
 
 def hidden_parameter(
-    name: str, kind: Any, known: Collection[Any], default: Any = REQUIRED
+    name: str, kind: Any, hiding_types: Collection[Any], default: Any = REQUIRED
 ) -> HiddenParameter | None:
-    """Return what hides a parameter; None if the model fills it.
+    """Return the definition of a hidden parameter; None if the model supplies it.
 
     Args:
         name: The parameter's name, for the error.
-        kind: Its type hint, `Annotated` included.
-        known: The types that hide a parameter by themselves.
+        kind: Its type hint, including `Annotated`.
+        hiding_types: The types that hide a parameter without a mark.
         default: Its default; `REQUIRED` if it has none.
 
     Raises:
-        RegistrationError: It is marked as hidden, and nothing says where its value comes from.
+        RegistrationError: It is marked as hidden, but has neither a provider nor a hiding type.
     """
     mark, aliases = _mark(kind)
-    of_type = _known_type(kind, known)
+    of_type = _known_type(kind, hiding_types)
     if mark is None and of_type is None:
-        _check_nothing_within(name, kind, known)
+        _check_nothing_within(name, kind, hiding_types)
         return None
     if mark is not None and mark.provider is not None:
         if is_generator(mark.provider):
@@ -111,29 +111,29 @@ def hidden_parameter(
         return HiddenParameter(_bare(kind), mark.provider, (*mark.aliases, *aliases), default)
     if of_type is None:
         raise RegistrationError(
-            f"The hidden parameter {name!r} has the type {_bare(kind)!r}, which does not say where "
-            "its value comes from. Give it a provider: Hidden(get_value)."
+            f"The hidden parameter {name!r} has the type {_bare(kind)!r}, which does not determine "
+            "its value. Give it a provider: Hidden(get_value)."
         )
     return HiddenParameter(of_type, None, (*(mark.aliases if mark else ()), *aliases), default)
 
 
-def _stands_for(kind: Any) -> Iterator[Any]:
-    """Yield a hint, and what it is another name, a marked form or a union of."""
+def _underlying_types(kind: Any) -> Iterator[Any]:
+    """Yield a type hint, and the types that it annotates, renames or unites."""
     yield kind
     if get_origin(kind) is Annotated:
-        yield from _stands_for(kind.__origin__)
+        yield from _underlying_types(kind.__origin__)
     elif get_origin(kind) in (Union, UnionType):
         for each in get_args(kind):
-            yield from _stands_for(each)
+            yield from _underlying_types(each)
     elif isinstance(kind, NewType):
-        yield from _stands_for(kind.__supertype__)
+        yield from _underlying_types(kind.__supertype__)
 
 
 def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
-    """Return a type hint's mark, and the aliases that pydantic knows it by."""
+    """Return the `Hidden` mark of a type hint, and its pydantic aliases."""
     mark: Hidden | None = None
     aliases: list[str] = []
-    for part in _stands_for(kind):
+    for part in _underlying_types(kind):
         for each in getattr(part, "__metadata__", ()):
             if isinstance(each, Hidden):
                 mark = mark or each
@@ -146,10 +146,10 @@ def _mark(kind: Any) -> tuple[Hidden | None, tuple[str, ...]]:
     return mark, tuple(aliases)
 
 
-def _known_type(kind: Any, known: Collection[Any]) -> Any:
-    """Return the known type that a hint stands for; None where it is another."""
-    for part in _stands_for(kind):
-        for each in known:
+def _known_type(kind: Any, hiding_types: Collection[Any]) -> Any:
+    """Return the hiding type of a type hint; None if it has none."""
+    for part in _underlying_types(kind):
+        for each in hiding_types:
             if part is each:
                 return each
             if isinstance(part, type) and isinstance(each, type) and issubclass(part, each):
@@ -157,19 +157,19 @@ def _known_type(kind: Any, known: Collection[Any]) -> Any:
     return None
 
 
-def _check_nothing_within(name: str, kind: Any, known: Collection[Any]) -> None:
-    """Return if nothing hidden is inside of what a model fills, such as in a list.
+def _check_nothing_within(name: str, kind: Any, hiding_types: Collection[Any]) -> None:
+    """Check that a type that the model supplies contains no hidden type, such as in a list.
 
     Raises:
-        RegistrationError: Something is: the model would fill it.
+        RegistrationError: It contains one, which the model would supply.
     """
     for part in get_args(kind):
-        if _mark(part)[0] is not None or _known_type(part, known) is not None:
+        if _mark(part)[0] is not None or _known_type(part, hiding_types) is not None:
             raise RegistrationError(
-                f"The parameter {name!r} has something hidden within what a model fills, {kind!r}: "
-                "make it a parameter of its own."
+                f"The parameter {name!r} contains a hidden type, {kind!r}, but the model supplies "
+                "the parameter. Make the hidden part a parameter of its own."
             )
-        _check_nothing_within(name, part, known)
+        _check_nothing_within(name, part, hiding_types)
 
 
 def _bare(kind: Any) -> Any:
@@ -177,7 +177,7 @@ def _bare(kind: Any) -> Any:
 
 
 async def provided(provider: Provider, context: Any) -> Any:
-    """Return what a provider answers for one call."""
+    """Return a provider's value for one call."""
     wants_context = any(
         each.default is each.empty
         and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.KEYWORD_ONLY)
@@ -197,24 +197,24 @@ def without_absent(arguments: Mapping[str, Any], hidden: Collection[str]) -> dic
     }
 
 
-# --- What a model forged -----------------------------------------------------------------------
+# --- Forged arguments --------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
-def spelt_alike(name: str) -> str:
-    """Return what all spellings of a name have in common: `tokenId`, `TOKEN-ID`, `token_id`."""
+def normalized_name(name: str) -> str:
+    """Return a form that all spellings of a name share: `tokenId`, `TOKEN-ID`, `token_id`."""
     plain = unicodedata.normalize("NFKC", name)
     return "".join(each for each in plain if each not in "_- .").casefold()
 
 
-RESERVED_PARAMETERS = frozenset(map(spelt_alike, ("token_id", "toolcall_id", "tool_context")))
-"""Names, spelt alike, that a model is never asked for."""
+RESERVED_PARAMETERS = frozenset(map(normalized_name, ("token_id", "toolcall_id", "tool_context")))
+"""Normalized names of parameters that a model must never supply."""
 
 
 def forbidden_names(hidden: Mapping[str, HiddenParameter]) -> frozenset[str]:
-    """Return the names, spelt alike, that a model may not give."""
+    """Return the normalized names that the model must not supply."""
     names = [*hidden, *(alias for each in hidden.values() for alias in each.aliases)]
-    return frozenset(map(spelt_alike, names))
+    return frozenset(map(normalized_name, names))
 
 
 def without_forged(
@@ -226,7 +226,9 @@ def without_forged(
         arguments: JSON values by parameter.
         forbidden: From `forbidden_names`.
     """
-    forged = frozenset(each for each in arguments if forbidden and spelt_alike(each) in forbidden)
+    forged = frozenset(
+        each for each in arguments if forbidden and normalized_name(each) in forbidden
+    )
     return {name: each for name, each in arguments.items() if name not in forged}, forged
 
 
@@ -241,9 +243,8 @@ def visible_schema(
         hidden: Its hidden parameters.
 
     Raises:
-        RegistrationError: A parameter that stays visible has the name of a hidden one in another
-            spelling, or is not in `properties` itself, or the model would be asked for a name that
-            only the runtime fills.
+        RegistrationError: A visible parameter has the name of a hidden one in another spelling; a
+            hidden one is not directly in `properties`; or the schema has a reserved name.
     """
     properties = schema.get("properties")
     if isinstance(properties, dict) and not hidden.keys().isdisjoint(properties):
@@ -253,14 +254,14 @@ def visible_schema(
             schema["required"] = [name for name in required if name not in hidden]
     forbidden = forbidden_names(hidden)
     for name in parameter_names(schema):
-        if spelt_alike(name) in forbidden:
+        if normalized_name(name) in forbidden:
             raise RegistrationError(
                 f"The tool {owner!r} has a hidden parameter and a visible one that are both called "
                 f"{name!r} in some spelling. Rename one, and write both directly under "
                 "`properties`."
             )
     for name in _field_names(schema):
-        if spelt_alike(name) in RESERVED_PARAMETERS:
+        if normalized_name(name) in RESERVED_PARAMETERS:
             raise RegistrationError(
                 f"The tool {owner!r} asks the model for {name!r}, which only the runtime may fill. "
                 "Hide it: declare it as TokenId or ToolContext, or give the tool the option "
@@ -323,22 +324,22 @@ def _field_names(schema: Any) -> Iterator[str]:
             yield from _field_names(each)
 
 
-# --- What is hidden stays hidden ---------------------------------------------------------------
+# --- Scrubbing hidden values -------------------------------------------------------------------
 
 SHORTEST_SECRET = 6
-"""Hidden values shorter than this are not taken out of what a tool says: they may be anything."""
+"""Shorter hidden values are not scrubbed, because they may occur in any text by chance."""
 
 HIDDEN = "[hidden]"
 
 
 class Secrets:
-    """The hidden values of one call, to be taken out of what its tool says."""
+    """The hidden values of one call, for scrubbing them from the tool's results and errors."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
 
     def add(self, value: object) -> None:
-        """Keep a hidden value; only text can be found again."""
+        """Add a hidden value. Values other than text and `User` are ignored."""
         if isinstance(value, SecretStr):
             value = value.get_secret_value()
         if isinstance(value, User):
@@ -347,20 +348,20 @@ class Secrets:
             self._forms |= _forms(value)
 
     def scrub(self, text: str) -> str:
-        """Return `text` without the hidden values, also as JSON and Python write them."""
+        """Return `text` without the hidden values, in whatever encoding of `_forms` they occur."""
         for form in sorted(self._forms, key=len, reverse=True):
             text = text.replace(form, HIDDEN)
         return text
 
 
 def _forms(value: str) -> set[str]:
-    """Return the forms in which a text may stand in another: each by itself, and within JSON."""
+    """Return the encodings of a value that may occur in a text: plain, JSON, Python, URL."""
     forms = {
         value,
         storable(value),
         *_json_forms(value),
         repr(value)[1:-1],
-        # As a part of something that holds both kinds of quotes.
+        # As in the repr of a string that contains both kinds of quotes.
         repr(value + "\"'")[1:-4],
         quote(value, safe="", errors="surrogatepass"),
         quote(value, errors="surrogatepass"),

@@ -1,6 +1,6 @@
 """Hooks: middleware around a tool, for one tool or for all of an agent's.
 
-A hook is a function, synchronous or asynchronous, that names what it wants:
+A hook is a function, synchronous or asynchronous. Its parameters' names select what it receives:
 
     async def only_at_night(next, arguments):
         if is_day():
@@ -8,10 +8,10 @@ A hook is a function, synchronous or asynchronous, that names what it wants:
         return await next(arguments)
 
 A parameter of a hiding type (`tracer.tools.definition.hidden_parameters`), such as `user_id:
-UserId`, is filled as it is for a tool. `next` runs the inner hooks and the tool with the arguments
-that it is given, and returns the result. A hook may change the arguments, call `next` again, or
-return a value of its own without calling it. An error that a hook raises fails the call, so a
-broken guard lets nothing through. A synchronous hook runs in a thread, where `next` blocks.
+UserId`, is filled as it is for a tool. `next(arguments)` runs the inner hooks and the tool, and
+returns the result. A hook may change the arguments, call `next` again, or return a value of its own
+without calling it. If a hook raises an error, the call fails, so a broken guard lets nothing
+through. A synchronous hook runs in a thread, where `next` blocks.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ from tracer.tools.definition.session_state import RunContext
 from tracer.tools.definition.signature import hidden_by_type
 
 MAY_WANT = ("next", "call", "name", "arguments", "tool", "context", "run_context", "agent")
-"""What a hook may name among its parameters."""
+"""The parameter names by which a hook selects what it receives."""
 
-_GIVEN_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True)
-class ToolCall:
-    """The call that a hook stands around, as the model made it."""
+class InterceptedCall:
+    """The call that a hook intercepts, as the model made it."""
 
     tool_call_id: UUID | None
     name: str
     arguments: Mapping[str, Any]
-    """The model's, without what it forged; a copy."""
+    """A copy of the model's arguments, without forged ones."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hook:
-    """A function that may stand around tools."""
+    """A function that can be put around tools."""
 
     function: Callable[..., Any]
     name: str
     wants: tuple[str, ...]
-    """The parameters that it has of those in `MAY_WANT`."""
+    """Those of its parameters that are in `MAY_WANT`."""
     hidden: Mapping[str, HiddenParameter]
     """Its other parameters, which the runtime fills as it does for a tool."""
     is_async: bool
@@ -71,7 +71,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
     """Return a function as a hook.
 
     Raises:
-        RegistrationError: It has a parameter that nothing fills, or it is a generator.
+        RegistrationError: It has a parameter that cannot be filled, or it is a generator.
     """
     if isinstance(function, Hook):
         return function
@@ -90,7 +90,7 @@ def hook_of(function: Callable[..., Any] | Hook) -> Hook:
         raise RegistrationError(
             f"{name!r} cannot be a hook, because its parameters cannot be read ({error})."
         ) from error
-    is_by_name = {each.name for each in parameters if each.kind in _GIVEN_BY_NAME}
+    is_by_name = {each.name for each in parameters if each.kind in _BY_NAME}
     others = [each for each in parameters if each.name not in MAY_WANT]
     # The hints of `next` or `agent` need not be importable here, so they are read only if needed.
     hidden = hidden_by_type(function) if others else {}
@@ -115,10 +115,10 @@ def hooks_of(functions: Sequence[Callable[..., Any] | Hook]) -> tuple[Hook, ...]
 
 
 @dataclass(frozen=True)
-class HookedCall:
-    """What the hooks of one call receive."""
+class HookInputs:
+    """The values that the hooks of one call may receive."""
 
-    call: ToolCall
+    call: InterceptedCall
     tool: object
     context: ToolContext
     run_context: RunContext | None
@@ -132,29 +132,29 @@ class HookChain:
     def __init__(
         self,
         hooks: Sequence[Hook],
-        hooked: HookedCall,
+        inputs: HookInputs,
         execute: Callable[[Arguments], Awaitable[Any]],
     ) -> None:
-        """Put hooks around a tool.
+        """Create a chain.
 
         Args:
-            hooks: The first is outermost.
-            hooked: What they are given.
+            hooks: The hooks, the first outermost.
+            inputs: The values that they may receive.
             execute: Runs the tool.
         """
         self.answered_by: str | None = None
-        """The hook that answered in the tool's place, once `run` has returned."""
+        """The hook that returned a value without calling `next`; set when `run` has returned."""
         self._hooks = hooks
-        self._hooked = hooked
+        self._inputs = inputs
         self._execute = execute
         self._has_executed = False
         self._is_over = False
 
     async def run(self, arguments: Arguments) -> Any:
-        """Return what came of the call.
+        """Run the hooks and the tool, and return the result.
 
         Raises:
-            Exception: What the tool or a hook raised.
+            Exception: The tool or a hook raised it.
         """
         try:
             value = await self._next(0, arguments)
@@ -166,13 +166,13 @@ class HookChain:
 
     async def _next(self, position: int, arguments: Arguments) -> Any:
         if self._is_over:
-            # Its ending is being recorded: what ran now would run unseen.
-            raise RuntimeError("The call is over: a hook calls next() before it returns.")
+            # The call's ending is being recorded, so another execution would be unrecorded.
+            raise RuntimeError("The call has ended. A hook must call next() before it returns.")
         if not isinstance(arguments, Mapping):
             raise TypeError(
-                f"next() was given a {type(arguments).__name__}: give it the arguments, one object."
+                f"next() got a {type(arguments).__name__}. Pass it the arguments, as one dict."
             )
-        # Each has its own: what one does to them, the others need not expect.
+        # A copy for each hook, so that a hook that changes it does not affect the outer ones.
         arguments = copy.deepcopy(dict(arguments))
         if position == len(self._hooks):
             self._has_executed = True
@@ -180,10 +180,10 @@ class HookChain:
         hook = self._hooks[position]
         was_called = False
 
-        async def next_(given: Arguments) -> Any:
+        async def next_(inner_arguments: Arguments) -> Any:
             nonlocal was_called
             was_called = True
-            return await self._next(position + 1, given)
+            return await self._next(position + 1, inner_arguments)
 
         value = await self._call(position, arguments, next_)
         if not was_called:
@@ -193,25 +193,24 @@ class HookChain:
     async def _call(
         self, position: int, arguments: Arguments, next_: Callable[[Arguments], Awaitable[Any]]
     ) -> Any:
-        hook, hooked = self._hooks[position], self._hooked
-        given = {
-            "call": hooked.call,
-            "name": hooked.call.name,
+        hook, inputs = self._hooks[position], self._inputs
+        available = {
+            "call": inputs.call,
+            "name": inputs.call.name,
             "arguments": arguments,
-            "tool": hooked.tool,
-            "context": hooked.context,
-            "run_context": hooked.run_context,
-            "agent": hooked.context.agent,
+            "tool": inputs.tool,
+            "context": inputs.context,
+            "run_context": inputs.run_context,
+            "agent": inputs.context.agent,
         }
-        wanted = {name: given.get(name) for name in hook.wants if name != "next"}
-        wanted |= hooked.hidden[position]
+        wanted = {name: available.get(name) for name in hook.wants if name != "next"}
+        wanted |= inputs.hidden[position]
         if not hook.is_async:
             return await _in_thread(hook, wanted, next_)
         if "next" in hook.wants:
             wanted["next"] = next_
         value = hook.function(**wanted)
-        # Twice, as it may `return next(arguments)` without waiting for it; and not at all where a
-        # plain function around it has answered.
+        # In a loop, because a hook may `return next(arguments)` without awaiting it.
         while inspect.isawaitable(value):
             value = await value
         return value
@@ -220,40 +219,40 @@ class HookChain:
 async def _in_thread(
     hook: Hook, wanted: dict[str, Any], next_: Callable[[Arguments], Awaitable[Any]]
 ) -> Any:
-    """Run a synchronous hook in a thread, and what its `next` starts in this event loop.
+    """Run a synchronous hook in a thread; its `next` runs in this event loop.
 
-    A cancellation goes to what `next` has started, and the hook waits for its end, as an
-    asynchronous one does.
+    A cancellation cancels what `next` has started, and the hook continues until that has ended, as
+    an asynchronous hook does.
     """
     loop = asyncio.get_running_loop()
-    begun: set[asyncio.Task[Any]] = set()
+    started: set[asyncio.Task[Any]] = set()
     given_up = Event()
 
     async def outcome(arguments: Arguments) -> tuple[Any, BaseException | None]:
         try:
             return await next_(arguments), None
         except BaseException as error:
-            # As a value: a task that ends with `SystemExit` ends the event loop too.
+            # Returned, not raised: a task that raises `SystemExit` would end the event loop.
             return None, error
 
-    def begin(arguments: Arguments, answer: Future[tuple[Any, BaseException | None]]) -> None:
-        def tell(task: asyncio.Task[tuple[Any, BaseException | None]]) -> None:
-            begun.discard(task)
+    def start(arguments: Arguments, answer: Future[tuple[Any, BaseException | None]]) -> None:
+        def deliver(task: asyncio.Task[tuple[Any, BaseException | None]]) -> None:
+            started.discard(task)
             is_cancelled = task.cancelled()
             answer.set_result((None, asyncio.CancelledError()) if is_cancelled else task.result())
 
         task = loop.create_task(outcome(arguments))
-        begun.add(task)
-        task.add_done_callback(tell)
+        started.add(task)
+        task.add_done_callback(deliver)
         if given_up.is_set():
             task.cancel()
 
     def blocking_next(arguments: Arguments) -> Any:
         if _is_running(loop):
-            # What the hook handed back to wait for: it is a coroutine, and awaits.
+            # The hook returned a coroutine that is awaited in the event loop, where nothing blocks.
             return next_(arguments)
         answer: Future[tuple[Any, BaseException | None]] = Future()
-        loop.call_soon_threadsafe(begin, arguments, answer)
+        loop.call_soon_threadsafe(start, arguments, answer)
         value, error = answer.result()
         if error is not None:
             raise error
@@ -261,12 +260,12 @@ async def _in_thread(
 
     def give_up() -> None:
         given_up.set()
-        for each in list(begun):
+        for each in list(started):
             each.cancel()
 
     if "next" in hook.wants:
         wanted["next"] = blocking_next
-    # Not one of the tools' threads: a hook that waits for a tool must not take the tool's away.
+    # Outside of the tools' thread limit: a hook that waits for a tool must not take its thread.
     value = await call_in_thread(
         partial(hook.function, **wanted), anyio.CapacityLimiter(1), on_cancel=give_up
     )
@@ -276,7 +275,7 @@ async def _in_thread(
 
 
 def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    """Return whether this thread is the one that an event loop runs in."""
+    """Return whether this thread runs the event loop."""
     with suppress(RuntimeError):
         return asyncio.get_running_loop() is loop
     return False

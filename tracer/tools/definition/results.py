@@ -1,6 +1,6 @@
-"""How calls, steps and plans end, and their results and errors as text for records and models.
+"""Endings of calls, steps and plans, and results and errors as text for records and models.
 
-The failure of a tool is data: it raises no error of ours.
+A tool's failure is a value here, not an exception.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tracer.records.events import ErrorInfo
 from tracer.records.status import Reason, Status
 
 MODEL_VIEW_CHARACTERS = 64_000
-"""How much of a result a model is shown; the record has all of it."""
+"""The longest result that a model is shown; the record contains all of it."""
 
 STACK_CHARACTERS = 20_000
-"""How much of an error's stack is kept, from its end."""
+"""How much of an error's stack is recorded, from its end."""
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
-"""The types of most values, which hold nothing else."""
+"""The types of most values, which contain no other values."""
 
 _MACHINERY = frozenset({"anyio", "asyncio", "concurrent", "tenacity", "tracer"})
-"""The packages that a call goes through on its way to the tool."""
+"""The packages whose frames lie between the runtime and the tool."""
 
 
 _REASON = re.compile("[a-z][a-z0-9_]{0,63}")
@@ -42,7 +42,7 @@ EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
 
 
 class EndingFields(TypedDict):
-    """The fields that the events of all kinds of ending share."""
+    """The fields that all events that end a record share, except the result."""
 
     status: EndingStatus
     reason: str | None
@@ -51,18 +51,17 @@ class EndingFields(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How something ended."""
+    """How a call, a step or a plan ended."""
 
     status: EndingStatus
     reason: str | None = None
     """One of `Reason`, or a tool's own."""
     result: str | None = None
-    """The result."""
     error: ErrorInfo | None = None
 
     @property
     def fields(self) -> EndingFields:
-        """The fields of the event that records it, the result aside."""
+        """The fields of the event that records it, except the result."""
         return {"status": self.status, "reason": self.reason, "error": self.error}
 
     def for_model(self) -> str:
@@ -80,30 +79,30 @@ class Ending:
 
 
 def succeeded(result: str | None) -> Ending:
-    """Return the ending of a success with `result`."""
+    """Return the ending of work that succeeded with `result`."""
     return Ending(Status.SUCCEEDED, result=result)
 
 
 def failed(
     error: BaseException, reason: Reason | None = None, scrub: Callable[[str], str] = str
 ) -> Ending:
-    """Return the ending of what raised `error`.
+    """Return the ending of work that raised `error`.
 
     Args:
         error: The error.
-        reason: The kind of failure. By default it is the reason of the error if that is a
-            `ToolError` or a `LineageError`; any other is a tool's.
+        reason: The kind of failure. By default, the reason of a `ToolError` or `LineageError`, and
+            `tool_error` for any other error.
         scrub: Removes the values that must not be shown from a text.
     """
     if reason is not None:
         return Ending(Status.FAILED, reason.value, error=error_info(error, scrub))
-    told = error.reason if isinstance(error, (ToolError, LineageError)) else ""
-    known = told if _REASON.fullmatch(told) else Reason.TOOL_ERROR.value
-    return Ending(Status.FAILED, known, error=error_info(error, scrub))
+    error_reason = error.reason if isinstance(error, (ToolError, LineageError)) else ""
+    name = error_reason if _REASON.fullmatch(error_reason) else Reason.TOOL_ERROR.value
+    return Ending(Status.FAILED, name, error=error_info(error, scrub))
 
 
 def timed_out(message: str) -> Ending:
-    """Return the ending of what did not end in time."""
+    """Return the ending of work that did not end in time."""
     error = ErrorInfo(type="TimeoutError", message=message)
     return Ending(Status.FAILED, Reason.TIMED_OUT.value, error=error)
 
@@ -122,36 +121,37 @@ def cancelled(reason: str | None = None, message: str | None = None) -> Ending:
 def result_text(value: Any) -> str:
     """Return a tool's result as text. Never raises.
 
-    A string stays exactly as it is. Anything else becomes JSON as pydantic writes it (models,
+    A string is returned unchanged. Other values become JSON as pydantic writes it (models,
     dataclasses, times, sets …), with `NaN` and `Infinity` as these words and bytes in base64;
-    bytes by themselves are `{"type": "builtins.bytes", "base64": "…"}`. What JSON has no form for
-    is described: `{"type": "module.Class", "repr": "…"}`. So is an iterator wherever it is, such as
-    a generator, an open file or a stream: to look into it would use it up, and may never end.
+    a result that is itself bytes becomes `{"type": "builtins.bytes", "base64": "…"}`. Values
+    without a JSON form become `{"type": "module.Class", "repr": "…"}`. So do iterators at any
+    depth, such as generators, open files and streams: reading them would consume them, and may
+    never end.
     """
     if isinstance(value, str):
-        # A subclass's own `__str__` does not count: a string is what it holds.
+        # Not str(value): a subclass may override `__str__`.
         return str.__str__(value)
     try:
         if isinstance(value, (bytes, bytearray)):
             return _dumped({"type": _type_name(value), "base64": b64encode(value).decode()})
-        quiet = _at_rest(value, {})
+        snapshot = _snapshot(value, {})
         try:
-            return to_json(quiet, fallback=_described, bytes_mode="base64").decode()
+            return to_json(snapshot, fallback=_described, bytes_mode="base64").decode()
         except (PydanticSerializationError, UnicodeError):
-            # Lone surrogates: UTF-8 has none, JSON's escapes do.
-            return _dumped(to_jsonable_python(quiet, fallback=_described, bytes_mode="base64"))
+            # Lone surrogates, which UTF-8 cannot encode. JSON's escapes can.
+            return _dumped(to_jsonable_python(snapshot, fallback=_described, bytes_mode="base64"))
     except Exception:
-        # A circle, endless nesting, or a class whose own code fails.
+        # A cycle, very deep nesting, or a class whose own code fails.
         return _dumped(_described(value))
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        # Pydantic's, where something changed that was not at rest after all.
+        # Pydantic panics if a value changes while it is serialised.
         return _dumped(_described(value))
 
 
 def model_view(text: str, limit: int = MODEL_VIEW_CHARACTERS) -> str:
-    """Return a result as a model is shown it: whole, or its beginning and its end."""
+    """Return a result for the model: all of it, or its beginning and its end."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -160,11 +160,11 @@ def model_view(text: str, limit: int = MODEL_VIEW_CHARACTERS) -> str:
 
 
 def error_info(error: BaseException, scrub: Callable[[str], str] = str) -> ErrorInfo:
-    """Return what is recorded of an error: its class, its words and its stack. Never raises.
+    """Return the class, the message and the stack of an error for its record. Never raises.
 
     Args:
         error: The error.
-        scrub: Takes out of a text what must not be shown.
+        scrub: Removes the values that must not be shown from a text.
     """
     kind = type(error)
     is_known = kind.__module__ == "builtins" or kind.__module__.startswith("tracer.")
@@ -176,11 +176,11 @@ def error_info(error: BaseException, scrub: Callable[[str], str] = str) -> Error
 
 
 def error_message(error: BaseException) -> str:
-    """Return an error's words, or its class where it has none. Never raises."""
+    """Return an error's message, or its class's name if the message is empty. Never raises."""
     try:
         return str(error) or type(error).__name__
     except Exception:
-        return f"{type(error).__name__} (its message can't be read)"
+        return f"{type(error).__name__} (its message cannot be read)"
 
 
 def _stack(error: BaseException, scrub: Callable[[str], str]) -> str | None:
@@ -191,33 +191,34 @@ def _stack(error: BaseException, scrub: Callable[[str], str]) -> str | None:
         lines = traceback.format_exception(type(error), error, frames)
     except Exception:
         lines = traceback.format_tb(frames)
-    # Before it is cut: half of what is to be taken out would not be found.
+    # Scrubbed before it is cut: half a secret would not be recognised.
     return scrub("".join(lines))[-STACK_CHARACTERS:]
 
 
 def _own_frames(frames: TracebackType) -> TracebackType:
-    """Return the frames from the tool's first one on: those before are the same for any tool."""
-    found: TracebackType | None = frames
-    while found is not None:
-        package = str(found.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    """Return the frames from the tool's first one on; those before are the same for all tools."""
+    frame: TracebackType | None = frames
+    while frame is not None:
+        package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
         if package not in _MACHINERY:
-            return found
-        found = found.tb_next
+            return frame
+        frame = frame.tb_next
     return frames
 
 
-def _at_rest(value: Any, seen: dict[int, Any]) -> Any:
-    """Return a value that nobody changes or uses up meanwhile; itself where it holds nothing.
+def _snapshot(value: Any, seen: dict[int, Any]) -> Any:
+    """Return a value that cannot change or be consumed while it is serialised.
 
-    In the place of each iterator is a description. What holds other than plain values is a copy: to
-    write those may run code that is not ours, and other threads meanwhile.
+    Plain values, and containers of only plain values, are returned as they are. Other containers
+    are copied, because serialising them may run the application's code, and other threads
+    meanwhile. Iterators are replaced by a description.
 
     Args:
-        value: Whatever a tool may return.
-        seen: What became of the parts that were looked at, by their `id`: some hold themselves.
+        value: Any value that a tool may return.
+        seen: The snapshots made so far, by the `id` of the original: values may contain themselves.
     """
     kind = type(value)
-    # The usual ones first: all that is recorded comes through here.
+    # The most frequent types first, because every recorded result passes through here.
     if kind is dict or kind is list:
         if _PLAIN.issuperset(map(type, value.values() if kind is dict else value)):
             return value
@@ -229,24 +230,24 @@ def _at_rest(value: Any, seen: dict[int, Any]) -> Any:
         return seen[id(value)]
     seen[id(value)] = value
     if kind is not dict and isinstance(value, (list, tuple, set, frozenset, deque)):
-        made: Any = [_part(each, seen) for each in list(value)]
+        snapshot: Any = [_part(each, seen) for each in list(value)]
     else:
-        # As pydantic reads it, whatever a subclass says of itself.
-        named = dict(dict.items(value)) if isinstance(value, dict) else _named_parts(value)
-        made = {name: _part(each, seen) for name, each in named.items()}
+        # `dict.items`, as pydantic reads it: a subclass may override `items`.
+        parts = dict(dict.items(value)) if isinstance(value, dict) else _named_parts(value)
+        snapshot = {name: _part(each, seen) for name, each in parts.items()}
         if not isinstance(value, dict):
-            changed = {name: each for name, each in made.items() if each is not named[name]}
-            made = _with_parts(value, changed) if changed else value
-    seen[id(value)] = made
-    return made
+            changed = {name: each for name, each in snapshot.items() if each is not parts[name]}
+            snapshot = _with_parts(value, changed) if changed else value
+    seen[id(value)] = snapshot
+    return snapshot
 
 
 def _part(value: Any, seen: dict[int, Any]) -> Any:
-    return value if type(value) in _PLAIN else _at_rest(value, seen)
+    return value if type(value) in _PLAIN else _snapshot(value, seen)
 
 
 def _named_parts(value: Any) -> dict[str, Any]:
-    """Return what pydantic would write of a value that has names for its parts."""
+    """Return the parts of an object that pydantic would serialise, by name."""
     if hasattr(type(value), "__dataclass_fields__"):
         return {each.name: getattr(value, each.name, None) for each in fields(value)}
     if hasattr(type(value), "__pydantic_serializer__"):
@@ -255,19 +256,19 @@ def _named_parts(value: Any) -> dict[str, Any]:
 
 
 def _with_parts(value: Any, changed: dict[str, Any]) -> Any:
-    """Return a copy of a value with other parts, that is written as the value would be."""
+    """Return a copy of a value with some parts replaced, which is serialised as the value is."""
     if not hasattr(type(value), "__pydantic_serializer__"):
         return changed["value"] if isinstance(value, Enum) else {**_named_parts(value), **changed}
-    made = copy(value)
-    more = getattr(made, "__pydantic_extra__", None) or {}
+    replaced = copy(value)
+    extra = getattr(replaced, "__pydantic_extra__", None) or {}
     for name, each in changed.items():
-        if name in more:
-            more[name] = each
-        elif hasattr(made, "__dict__"):
-            vars(made)[name] = each  # nobody is told, frozen or not
+        if name in extra:
+            extra[name] = each
+        elif hasattr(replaced, "__dict__"):
+            vars(replaced)[name] = each  # bypasses `__setattr__`, so frozen models work too
         else:
-            object.__setattr__(made, name, each)
-    return made
+            object.__setattr__(replaced, name, each)
+    return replaced
 
 
 def _described(value: Any) -> dict[str, str | None]:

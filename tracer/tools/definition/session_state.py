@@ -35,7 +35,7 @@ class StateObject(dict[str, Any]):
     __slots__ = ("_key", "_parent", "_value")
 
     def __init__(self, value: State, parent: StateObject | StateList | None, key: str) -> None:
-        """Show a part of the state.
+        """Create a view of a part of the state.
 
         Args:
             value: The part. It is not changed.
@@ -71,7 +71,7 @@ class StateObject(dict[str, Any]):
     def update(self, *others: Any, **more: Any) -> None:
         """Set the given keys, each by an operation of its own; all of them or none."""
         new = dict(*others, **more)
-        # `state["log"] += […]` extends the list and then assigns it to its own place: not a change.
+        # `state["log"] += […]` extends the list, then assigns it to the same key: no change.
         changed = {key: each for key, each in new.items() if not self._has_view(key, each)}
         self._change(*(Change("set", (key,), each) for key, each in changed.items()))
 
@@ -108,7 +108,7 @@ class StateObject(dict[str, Any]):
 
     def _change(self, *changes: Change) -> None:
         """Make changes whose paths begin at this object."""
-        state, path = _place(self)
+        state, path = _location(self)
         state.make(
             [Change(each.op, (*path, *each.path), each.value, each.expected) for each in changes]
         )
@@ -124,7 +124,7 @@ class StateList(list[Any]):
     __slots__ = ("_key", "_parent", "_value")
 
     def __init__(self, value: list[Any], parent: StateObject | StateList, key: str) -> None:
-        """Show a part of the state; see `StateObject`."""
+        """Create a view of a part of the state; see `StateObject`."""
         self._value = value
         self._parent = parent
         self._key = key
@@ -137,7 +137,7 @@ class StateList(list[Any]):
     def extend(self, items: Iterable[Any]) -> None:
         """Append items, each by an operation of its own; all of them or none."""
         new = list(items)
-        state, path = _place(self)
+        state, path = _location(self)
         state.make([Change("append", path, each) for each in new])
 
     def __iadd__(self, items: Iterable[Any]) -> Any:  # type: ignore[misc]  # as `+` does
@@ -154,7 +154,7 @@ class StateList(list[Any]):
         return list, (self._value,)
 
     def _refuse(self, *arguments: Any, **more: Any) -> NoReturn:
-        _, path = _place(self)
+        _, path = _location(self)
         raise TypeError(
             f"The list at {'.'.join(path)!r} in the session state can only be appended to: any "
             "other change could undo what a parallel call appends. To replace the whole list, "
@@ -179,7 +179,7 @@ class SessionState(StateObject):
         """Start with no changes.
 
         Args:
-            state: The state that the call found. It is not changed.
+            state: The state when the call started. It is not changed.
         """
         super().__init__(state, None, "")
         self._at_first = state
@@ -253,8 +253,8 @@ class SessionState(StateObject):
             for each in new:
                 _show_at(self, state, each.path)
 
-    def back_to(self, changes: tuple[Change, ...]) -> None:
-        """Undo all but `changes`, the first that were made: a failed attempt changes nothing."""
+    def restore(self, changes: tuple[Change, ...]) -> None:
+        """Undo all changes after `changes`, the first ones: a failed attempt changes nothing."""
         with self._lock:
             self._changes = list(changes)
             _show(self, apply(self._at_first, changes))
@@ -271,7 +271,7 @@ def _view(value: Any, parent: StateObject | StateList, key: str) -> Any:
     return StateList(value, parent, key) if isinstance(value, list) else value
 
 
-def _place(view: StateObject | StateList) -> tuple[SessionState, tuple[str, ...]]:
+def _location(view: StateObject | StateList) -> tuple[SessionState, tuple[str, ...]]:
     """Return the state that a view belongs to, and the view's path in it.
 
     Raises:
@@ -298,9 +298,9 @@ def _place(view: StateObject | StateList) -> tuple[SessionState, tuple[str, ...]
 
 def _detach(state: SessionState, path: tuple[str, ...]) -> None:
     """Detach the view at a path, so that it keeps its content and is not changed any more."""
-    *above, last = path
+    *parents, last = path
     parent: Any = state
-    for key in above:
+    for key in parents:
         parent = parent.get(key)
         if not isinstance(parent, StateObject):
             return
@@ -310,7 +310,7 @@ def _detach(state: SessionState, path: tuple[str, ...]) -> None:
 
 
 def _show_at(state: SessionState, new_state: State, path: tuple[str, ...]) -> None:
-    """Let a state and its views show another value, which differs at `path` and nowhere else.
+    """Update a state and its views to a new value, which differs at `path` and nowhere else.
 
     Visits the path only, because objects may have thousands of keys.
     """
@@ -327,7 +327,7 @@ def _show_at(state: SessionState, new_state: State, path: tuple[str, ...]) -> No
 
 
 def _show(view: StateObject | StateList, new_value: Any) -> None:
-    """Let a view and the views within it show another value of the same kind."""
+    """Update a view and the views within it to a new value of the same kind."""
     stale: list[tuple[StateObject | StateList, Any]] = [(view, new_value)]
     while stale:
         view, value = stale.pop()
@@ -351,10 +351,10 @@ def _show(view: StateObject | StateList, new_value: Any) -> None:
 
 
 def _show_key(view: StateObject, key: str) -> StateObject | StateList | None:
-    """Let a view show its value's new content at a key.
+    """Update a view at one key.
 
     Returns:
-        The view there, if it stays valid and has to show the new content in turn; else None.
+        The view there, if it stays valid and has to be updated in turn; else None.
     """
     if key not in view._value:
         dict.pop(view, key, None)
@@ -375,7 +375,7 @@ def _keys(path: Path) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RunContext:
-    """The run, as hooks and tools see it."""
+    """The part of the run that hooks and tools may use."""
 
     root_plan_id: UUID
     session_id: str | None

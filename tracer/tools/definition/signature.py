@@ -1,4 +1,4 @@
-"""What a tool function's signature and docstring tell a model."""
+"""The signature and the docstring of a tool function, as parameters for a model."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tracer.tools.definition.hidden_parameters import (
 from tracer.tools.definition.session_state import RunContext, SessionState
 
 HIDING_TYPES = (ToolContext, RunContext, SessionState, TokenId, UserId, User)
-"""A parameter of one of these types is hidden, marked or not."""
+"""A parameter of one of these types is hidden, even without a mark."""
 
 HIDING_WORDS: Mapping[str, Any] = {"token": TokenId, "user_id": UserId}
-"""The words for these types in files."""
+"""The words for these types in tool files."""
 
 _FILLED_BY_POSITION = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -39,7 +39,7 @@ _FILLED_BY_POSITION = (
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model may give a function, and what the runtime fills."""
+    """The parameters that a model supplies, and those that the runtime fills."""
 
     description: str
     parameters: Parameters
@@ -58,16 +58,16 @@ def signature_of(
         hidden: Parameters to hide although their types do not; see `hidden_parameters`.
 
     Raises:
-        RegistrationError: A parameter has no type, or one that cannot be resolved or filled from
-            JSON; it cannot be supplied by name; or a name in `hidden` is none of the parameters.
+        RegistrationError: A parameter has no type, or a type that cannot be resolved or read from
+            JSON; it cannot be supplied by name; or `hidden` names a parameter that does not exist.
     """
     name = getattr(function, "__name__", repr(function))
     hints = _type_hints(name, function)
     description, texts = _read_docstring(inspect.getdoc(function) or "")
     parameters: dict[str, Parameter] = {}
-    found = hidden_parameters(name, hidden or {})
+    hidden_found = hidden_parameters(name, hidden or {})
     signature = inspect.signature(function).parameters
-    if unknown := found.keys() - signature.keys():
+    if unknown := hidden_found.keys() - signature.keys():
         raise RegistrationError(
             f"{name!r} has no parameter {min(unknown)!r} to hide. Its parameters are: "
             f"{', '.join(signature) or 'none'}."
@@ -78,7 +78,7 @@ def signature_of(
                 f"{name!r} has the parameter {str(parameter)!r}, which a model cannot supply by "
                 "name. Replace it by named parameters."
             )
-        if parameter.name in found:
+        if parameter.name in hidden_found:
             continue
         default = ... if parameter.default is parameter.empty else parameter.default
         if parameter.name not in hints:
@@ -86,10 +86,10 @@ def signature_of(
         kind = hints[parameter.name]
         by_type = hidden_parameter(parameter.name, kind, HIDING_TYPES, default)
         if by_type is not None:
-            found[parameter.name] = by_type
+            hidden_found[parameter.name] = by_type
             continue
         parameters[parameter.name] = Parameter(kind, default, texts.get(parameter.name))
-    return Signature(description, parameters_from_types(name, parameters), found)
+    return Signature(description, parameters_from_types(name, parameters), hidden_found)
 
 
 def description_of(function: Callable[..., Any]) -> str:
@@ -105,13 +105,13 @@ def hidden_by_type(function: Callable[..., Any]) -> dict[str, HiddenParameter]:
     """
     name = getattr(function, "__name__", repr(function))
     hints = _type_hints(name, function)
-    found = {}
+    hidden = {}
     for parameter in inspect.signature(function).parameters.values():
         default = ... if parameter.default is parameter.empty else parameter.default
         kind = hints.get(parameter.name, Any)
         if each := hidden_parameter(parameter.name, kind, HIDING_TYPES, default):
-            found[parameter.name] = each
-    return found
+            hidden[parameter.name] = each
+    return hidden
 
 
 def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _type_hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(typed, include_extras=True)
     except (NameError, TypeError) as error:
-        # To go on would show the model a parameter that may be meant to be hidden from it.
+        # Not ignored: the parameter may be one that must be hidden from the model.
         raise RegistrationError(
             f"The types of {name!r}'s parameters cannot be resolved ({error}). Define them at the "
             "top level of the function's module."
@@ -142,16 +142,16 @@ def _untyped(owner: str, position: int, name: str) -> RegistrationError:
 
 
 def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, HiddenParameter]:
-    """Return the parameters that the option `hidden` of a tool names.
+    """Return the parameters that a tool's option `hidden` names.
 
     Args:
         owner: The tool's name, for errors.
-        hidden: By name a type hint, such as `{"user_id": UserId}`; or a word of `HIDING_WORDS`. A
-            type that includes None, such as `UserId | None`, makes None the value for a call
-            without a caller.
+        hidden: By name a type hint, such as `{"user_id": UserId}`, or a word of `HIDING_WORDS`. If
+            a type includes None, as in `UserId | None`, the value for a call without a caller is
+            None.
 
     Raises:
-        RegistrationError: Nothing says where a value comes from.
+        RegistrationError: A type does not determine the value, and there is no provider.
     """
     return {
         name: kind if isinstance(kind, HiddenParameter) else _hidden(owner, name, kind)
@@ -162,26 +162,28 @@ def hidden_parameters(owner: str, hidden: Mapping[str, Any]) -> dict[str, Hidden
 def _hidden(owner: str, name: str, kind: Any) -> HiddenParameter:
     kind = HIDING_WORDS.get(kind, kind) if isinstance(kind, str) else kind
     default = None if NoneType in get_args(kind) else REQUIRED
-    found = None if isinstance(kind, str) else hidden_parameter(name, kind, HIDING_TYPES, default)
-    if found is None:
+    parameter = (
+        None if isinstance(kind, str) else hidden_parameter(name, kind, HIDING_TYPES, default)
+    )
+    if parameter is None:
         raise RegistrationError(
-            f"The tool {owner!r} hides {name!r}, but nothing says where its value comes from. "
+            f"The tool {owner!r} hides {name!r}, but nothing determines its value. "
             "Write TokenId, UserId, or Annotated[str, Hidden(get_value)]; in a file, "
             f"{' or '.join(map(repr, HIDING_WORDS))}."
         )
-    return found
+    return parameter
 
 
 def _read_docstring(docstring: str) -> tuple[str, dict[str, str]]:
-    """Return what stands before a docstring's sections, and what it says of each parameter."""
+    """Return the text before a docstring's sections, and the description of each parameter."""
     parsed = griffe.Docstring(docstring)
     style, _ = griffe.infer_docstring_style(parsed)
-    before: list[str] = []
+    introduction: list[str] = []
     texts: dict[str, str] = {}
     for section in parsed.parse(style or "google", warnings=False):
         if isinstance(section, griffe.DocstringSectionText):
-            before.append(section.value)
+            introduction.append(section.value)
         elif isinstance(section, griffe.DocstringSectionParameters):
             for each in section.value:
                 texts[each.name.lstrip("*")] = " ".join(each.description.split())
-    return "\n\n".join(before[:1]).strip(), texts
+    return "\n\n".join(introduction[:1]).strip(), texts

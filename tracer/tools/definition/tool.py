@@ -1,4 +1,4 @@
-"""Tools: what a model may call, and the decorator that makes one of a function."""
+"""Tools: functions and other work that a model may call, and the decorator `tool`."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ HookFunction = Callable[..., Any] | Hook
 
 
 class ToolType(StrEnum):
-    """The kinds of tools, as the records show them."""
+    """The kinds of tools, as they are recorded."""
 
     STATELESS = "STATELESS"
     """A function."""
     STATEFUL = "STATEFUL"
-    """An object for each conversation."""
+    """An object that is kept for each conversation."""
     REST = "REST"
     """An HTTP request."""
     MCP = "MCP"
-    """A tool of a server that speaks the Model Context Protocol."""
+    """A tool of a server of the Model Context Protocol."""
     SUBPLAN = "SUBPLAN"
-    """A plan of other agents."""
+    """A sub-plan of other agents."""
     BATCH = "BATCH"
-    """Another tool, once for each item."""
+    """Calls another tool once for each item of a list."""
 
 
 class ToolOptions(TypedDict, total=False):
-    """What may be said of any tool; see the fields of `Tool`."""
+    """The options of any tool; see the fields of `Tool`."""
 
     timeout: float | None
     max_attempts: int
@@ -64,60 +64,61 @@ class Tool:
 
     name: str
     description: str
-    """What it does, in words for the model."""
+    """A description for the model."""
     parameters: JsonSchema
-    """The JSON Schema of its arguments, an object; what the model sees."""
+    """The JSON Schema of its arguments, an object, as the model sees it."""
     run: Callable[[Arguments, ToolContext], Awaitable[Any]]
-    """Carries out one attempt. Raises `ToolError` to refuse; any other error is a failure too."""
+    """Runs one attempt. Raises `ToolError` to reject the call; any other error is a failure too."""
     tool_type: ToolType = ToolType.STATELESS
-    """The kind of tool, as the records show it."""
+    """The kind of tool, as it is recorded."""
     timeout: float | None = None
-    """After how many seconds a call is given up; None: only when the plan's time is over."""
+    """After how many seconds a call is given up. None: only the plan's deadline applies."""
     max_attempts: int = 1
-    """How often a call is tried when it raises an error that may pass."""
+    """How often a call is tried if it raises a transient error."""
     tags: Iterable[str] = frozenset()
-    """Labels to find it by."""
+    """Labels by which tools can be selected."""
     hooks: Sequence[HookFunction] = ()
-    """What stands around it, the first outermost; an agent's own hooks stand around those."""
+    """The hooks around it, the first outermost. An agent's own hooks are outside of these."""
     concurrency: str = PARALLEL
-    """`parallel`; `exclusive`: no other call of its batch runs meanwhile; or the name of a group,
-    of which one call runs at a time."""
+    """`parallel`; `exclusive`: no other call of the batch runs at the same time; or the name of a
+    group, of which one call runs at a time."""
     max_parallel: int | None = None
     """How many calls of it run at once in this process; others wait, and are `pending`."""
     hidden: Mapping[str, Any] = field(default_factory=dict)
     """The parameters that the runtime fills, by name: `{"user_id": UserId}`. They are removed from
     `parameters`, so the model does not see them."""
     ends_by_itself: bool = False
-    """Whether `run` sees to its deadline itself and ends when it is cancelled, as our own
-    sub-plans do. Other tools are given up when they go on regardless."""
+    """Whether `run` observes its deadline and cancellation itself, as our sub-plans do. Other tools
+    are given up if they ignore them."""
     opens_plans: bool = False
-    """Whether it opens sub-plans: not offered where they are nested as deep as allowed."""
+    """Whether it opens sub-plans. It is not offered at the maximum depth of nesting."""
     check: Callable[[Arguments], Arguments] | None = None
-    """Turns the model's arguments into those of `run`, or raises `InvalidArguments`. Unless given,
-    they are held against `parameters`."""
+    """Converts the model's arguments to those of `run`, or raises `InvalidArguments`. By default
+    they are checked against `parameters`."""
     check_result: Callable[[Any], Any] | None = None
-    """Turns what `run` returned into the result, or raises `InvalidResult`."""
+    """Converts the return value of `run` to the result, or raises `InvalidResult`."""
     item_tool: Tool | None = None
+    """The tool that a `BATCH` tool calls once for each of its argument `items`."""
     """The tool that a `BATCH` tool calls once for each of its argument `items`."""
 
     def __post_init__(self) -> None:
         if not self.name:
             raise RegistrationError("A tool needs a name.")
         if self.max_attempts < 1:
-            raise RegistrationError(f"The tool {self.name!r} has to be tried at least once.")
+            raise RegistrationError(f"The tool {self.name!r} needs max_attempts of at least 1.")
         if self.max_parallel is not None and self.max_parallel < 1:
-            raise RegistrationError(f"The tool {self.name!r} has to be allowed one call at once.")
+            raise RegistrationError(f"The tool {self.name!r} needs max_parallel of at least 1.")
         if self.ends_by_itself and (self.concurrency != PARALLEL or self.max_parallel):
-            # Calls that wait for places while they hold some could wait for each other.
+            # A limited call that makes limited calls could wait for itself.
             raise RegistrationError(
-                f"The tool {self.name!r} makes calls of its own, so it can't be limited itself: "
-                "limit the tools that it calls."
+                f"The tool {self.name!r} makes calls of its own, so it cannot have limits. Set "
+                "`concurrency` or `max_parallel` on the tools that it calls."
             )
         object.__setattr__(self, "tags", frozenset(self.tags))
         object.__setattr__(self, "hooks", hooks_of(self.hooks))
         hidden = hidden_parameters(self.name, self.hidden)
         object.__setattr__(self, "hidden", hidden)
-        # Here, because every tool passes through here, in whatever way it is made or registered.
+        # Here, because every tool is constructed here, however it is defined or registered.
         visible = visible_schema(self.name, self.parameters, hidden)
         object.__setattr__(self, "parameters", visible)
         object.__setattr__(self, "forbidden_names", forbidden_names(hidden))
@@ -126,26 +127,26 @@ class Tool:
                 check = schema_check(self.parameters)
             except ValueError as error:
                 raise RegistrationError(
-                    f"The parameters of the tool {self.name!r} can't be used as a schema: {error}"
+                    f"The parameters of the tool {self.name!r} are not a valid JSON Schema: {error}"
                 ) from error
             object.__setattr__(self, "check", check)
 
     forbidden_names: frozenset[str] = field(init=False, repr=False)
-    """What a model may not give: its hidden parameters' names, as `spelt_alike` has them."""
+    """The normalized names of its hidden parameters, which a model must not supply."""
 
     @property
     def effective_parameters(self) -> JsonSchema:
-        """The JSON Schema of all that `run` receives, the hidden parameters included."""
+        """The JSON Schema of all that `run` receives, including the hidden parameters."""
         properties = dict(self.parameters.get("properties", {}))
         for name, each in self.hidden.items():
             properties[name] = {"description": "Filled by the runtime.", "x-hidden": each.type_name}
         return {**self.parameters, "properties": properties}
 
     def without_forged_values(self, text: str) -> str:
-        """Return a call's arguments for the records: `[hidden]` replaces each forged value.
+        """Return a call's arguments for its record, with `[hidden]` in place of forged values.
 
         Args:
-            text: The model's text. Text that is no JSON object is returned unchanged.
+            text: The model's text. Text that is not a JSON object is returned unchanged.
         """
         if not self.forbidden_names and self.item_tool is None:
             return text
@@ -171,10 +172,10 @@ class Tool:
         return {**arguments, **masked} if masked else arguments
 
     def checked(self, arguments: Arguments) -> Arguments:
-        """Return the arguments that `run` receives for those of the model.
+        """Return the arguments for `run`, converted from the model's.
 
         Raises:
-            InvalidArguments: They do not fit.
+            InvalidArguments: They do not match.
         """
         assert self.check is not None
         return self.check(arguments)
@@ -203,7 +204,7 @@ def tool(
     result: Any = None,
     **options: Unpack[ToolOptions],
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Make a tool of a function, synchronous or asynchronous.
+    """Define a tool from a function, synchronous or asynchronous.
 
     The JSON Schema comes from its type hints and its docstring. The runtime fills hidden parameters
     (`tracer.tools.definition.hidden_parameters`), such as a `ToolContext`. Synchronous functions
@@ -217,13 +218,13 @@ def tool(
         options: See `Tool`. `hidden` hides parameters whose types do not: `{"token_id": TokenId}`.
 
     Raises:
-        RegistrationError: A parameter has no type, or one that cannot be filled from JSON; or the
+        RegistrationError: A parameter has no type, or a type that cannot be read from JSON; or the
             function is a generator, or a method without its instance.
     """
 
     def make(function: Callable[..., Any]) -> Tool:
         signature = signature_of(function, options.get("hidden"))
-        made: ToolOptions = {**options, "hidden": signature.hidden}
+        tool_options: ToolOptions = {**options, "hidden": signature.hidden}
         return Tool(
             name=name or _name_of(function),
             description=description or signature.description,
@@ -231,7 +232,7 @@ def tool(
             check=signature.parameters.check,
             check_result=None if result is None else _result_check(result),
             run=runner_of(function),
-            **made,
+            **tool_options,
         )
 
     return make if function is None else make(function)
@@ -261,10 +262,10 @@ def runner_of(
 
 
 def reject_generator(function: Callable[..., Any]) -> None:
-    """Return if a function is no generator, whose body would never run.
+    """Check that a function is not a generator, whose body would never run.
 
     Raises:
-        RegistrationError: It is one.
+        RegistrationError: It is a generator.
     """
     if is_generator(function):
         raise RegistrationError(
@@ -274,7 +275,7 @@ def reject_generator(function: Callable[..., Any]) -> None:
 
 
 def _result_check(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that turns a result into a type, or raises `InvalidResult`."""
+    """Return a function that converts a result to a type, or raises `InvalidResult`."""
     adapter = TypeAdapter(kind)
 
     def check(value: Any) -> Any:
@@ -285,6 +286,8 @@ def _result_check(kind: Any) -> Callable[[Any], Any]:
             where = "; ".join(
                 f"{'.'.join(map(str, each['loc'])) or 'result'}: {each['msg']}" for each in details
             )
-            raise InvalidResult(f"The tool's result is not what it should be. {where}.") from None
+            raise InvalidResult(
+                f"The tool's result does not have the declared type. {where}."
+            ) from None
 
     return check

@@ -1,4 +1,4 @@
-"""Toolkits: tools that belong together, with their instructions and their session state.
+"""Toolkits: related tools, with their instructions and their session state.
 
 class CustomerTools(Toolkit):
     def __init__(self) -> None:
@@ -21,11 +21,11 @@ from tracer.tools.definition.tool import Tool, ToolOptions, tool
 
 
 class Toolkit:
-    """Tools that belong together. Derive a class, and register its methods in `__init__`.
+    """Related tools. Derive a class, and register its methods in `__init__`.
 
-    All callers share one instance: every run and user of every agent that has the toolkit, also in
-    parallel and from several threads. Keep nothing of a caller in its attributes. Use the session
-    state (`tracer.tools.definition.session_state`) for what a conversation remembers, and a
+    One instance serves all callers: every run and user of every agent that has the toolkit, in
+    parallel and from several threads. Do not store a caller's data in its attributes. Use the
+    session state (`tracer.tools.definition.session_state`) for data of a conversation, and a
     stateful tool (`tracer.tools.executors.stateful.executor`) for an object that a conversation
     needs, such as a connection.
     """
@@ -92,10 +92,10 @@ class Toolkit:
 
 
 def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
-    """Return what toolkits add to the state that a conversation begins with.
+    """Return the initial session state of toolkits.
 
     Raises:
-        RegistrationError: Two have different values for a key.
+        RegistrationError: Two toolkits set a key to different values.
     """
     state: dict[str, Any] = {}
     owners: dict[str, str] = {}
@@ -104,8 +104,8 @@ def common_state(toolkits: Iterable[Toolkit]) -> dict[str, Any]:
         for key, value in toolkit.session_state.items():
             if key in state and state[key] != value:
                 raise RegistrationError(
-                    f"The toolkits {owners[key]} and {name} begin {key!r} in the session state "
-                    "with different values. Rename the key in one of them."
+                    f"The toolkits {owners[key]} and {name} set {key!r} in the session state "
+                    "to different values. Rename the key in one of them."
                 )
             state[key] = value
             owners[key] = name

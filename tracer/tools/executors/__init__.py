@@ -1,1 +1,1 @@
-"""The kinds of tool that need more than a function: what carries out a call of each."""
+"""Executors: one folder per kind of tool, which runs its calls."""

@@ -1,4 +1,4 @@
-"""Secrets: configuration holds a reference to each, and its value is read when it is used."""
+"""Secrets in configurations are references; the value is read when it is used."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tracer.errors import ToolError
 from tracer.redaction.keys import SecretKeys
 
 MAX_FILE_BYTES = 64 * 1024
-"""How much of a secret's file is read: who refers to more has named the wrong file."""
+"""The largest size of a secret's file. A reference to a larger one is a mistake."""
 
 _SECRET_KEYS = SecretKeys(("app_key", "auth_key", "functions_key", "subscription_key"))
 _CREDENTIALS = re.compile(r"(?:bearer|basic|token)\s+\S", re.IGNORECASE)
 
 
 def is_literal_secret(name: str, value: object) -> bool:
-    """Return whether a setting, such as a header, holds a secret itself instead of a reference.
+    """Return whether a setting, such as a header, contains a secret itself instead of a reference.
 
     A secret is recognized by the setting's name, in any spelling (`X-Api-Key`, `apiKey`), or by a
     value such as `Bearer …`. A template such as `{key}` is not a secret.
@@ -34,31 +34,31 @@ def is_literal_secret(name: str, value: object) -> bool:
 
 
 def checked_reference(reference: str) -> str:
-    """Return a reference as it is.
+    """Return a reference unchanged.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a reference.
     """
     kind, _, place = reference.partition(":")
     if kind not in ("env", "file") or not place.strip():
-        # What was given may be the secret itself: the text does not repeat it.
+        # The message must not quote the value, which may be the secret itself.
         raise ValueError(
-            "a secret is given by reference: 'env:' and a variable's name, "
-            "or 'file:' and a file's path"
+            "a secret must be a reference: 'env:' and a variable's name, or 'file:' and a file's "
+            "path"
         )
     return reference
 
 
 SecretReference = Annotated[str, AfterValidator(checked_reference)]
-"""Where a secret is: `env:NAME` or `file:PATH`. May be shown and logged."""
+"""A reference to a secret: `env:NAME` or `file:PATH`. It may be shown and logged."""
 
 
 def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> SecretStr:
-    """Return the secret that a reference names, without the line break that ends its file.
+    """Return the secret that a reference names; of a file, without trailing line breaks.
 
     Args:
         reference: A `SecretReference`.
-        environment: Where `env:` looks.
+        environment: The variables that `env:` refers to.
 
     Raises:
         ToolError: It is missing, empty or cannot be read. The message names the reference.
@@ -70,7 +70,7 @@ def read_secret(reference: str, environment: Mapping[str, str] = os.environ) -> 
         value = ""
     if not value:
         raise ToolError(
-            f"The secret {reference!r} is missing: the tool cannot be used until it is set up."
+            f"The secret {reference!r} is missing. Set it before you use the tool."
         ) from None
     return SecretStr(value)
 

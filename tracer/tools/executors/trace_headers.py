@@ -1,4 +1,4 @@
-"""W3C trace context: what tells another system which tool call it works for."""
+"""W3C trace context: tell another system which tool call its request belongs to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
     """Return the headers `traceparent` and `tracestate` for the requests of a tool call.
 
     Return no headers outside of a call, and for a call that is not recorded. The trace is the run,
-    the parent span is the call. `tracestate` holds the call's whole id, so that the receiver finds
-    the record.
+    the parent span is the call. `tracestate` contains the call's whole id, so that the receiver can
+    find the record.
     """
     if context.toolcallId is None or not context.is_recorded:
         return {}
@@ -28,10 +28,10 @@ def trace_headers(context: ToolContext) -> dict[str, str]:
 def call_as_span(context: ToolContext) -> Iterator[None]:
     """Make a tool call OpenTelemetry's current span inside.
 
-    It changes nothing if there is a current span, no call, or one that is not recorded.
+    Does nothing if another span is current, outside of a call, and for a call that is not recorded.
 
-    It is for libraries that overwrite our trace headers with those of their own span once an SDK is
-    set up: that span is then a child of the call, in the run's trace.
+    Use it for libraries that replace our trace headers by those of their own span if an SDK is set
+    up: that span is then a child of the call, in the run's trace.
     """
     from opentelemetry import trace  # where such a library is imported, this is too
 

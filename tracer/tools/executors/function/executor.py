@@ -19,11 +19,11 @@ def stateless_tool(
     execute: Callable[..., Any],
     **options: Unpack[ToolOptions],
 ) -> Tool:
-    """Make a tool of a function and a JSON Schema.
+    """Define a tool from a function and a JSON Schema.
 
     Args:
         name: The name for the model.
-        description: What it does, for the model.
+        description: The description for the model.
         parameters: The JSON Schema of its arguments, an object.
         execute: The function, synchronous or not. It receives the arguments by name; or all of them
             as one dict, if it has a single parameter that is not in the schema.

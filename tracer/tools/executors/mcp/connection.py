@@ -28,27 +28,30 @@ if TYPE_CHECKING:
 
 
 HTTP_SECONDS = 30.0
-"""How long an HTTP server may take to accept a connection, or what we write."""
+"""How many seconds an HTTP server may take to accept a connection or a request."""
 
 SILENT_SECONDS = 300.0
-"""How long an HTTP server may be silent within an answer, unless calls may take longer."""
+"""How many seconds an HTTP server may send nothing within a response, unless calls may take
+longer."""
 
 EVENT_BYTES = 1024 * 1024
-"""How big one message over HTTP may be at least."""
+"""The largest size of one message over HTTP, unless results may be larger."""
 
 SESSION_HEADER = "mcp-session-id"
 
 
 @asynccontextmanager
 async def transport(
-    config: McpConfig, on_end: Callable[[], None], on_forgotten: Callable[[], None]
+    config: McpConfig, on_end: Callable[[], None], on_session_lost: Callable[[], None]
 ) -> AsyncIterator[TransportStreams]:
-    """Reach a server while inside; a process is started, and ended with all that it started.
+    """Connect to a server for the duration of the block.
+
+    If the server is a command, start its process, and end it with its child processes.
 
     Args:
         config: The server.
-        on_end: Called when no more messages can come from it, such as when its process has died.
-        on_forgotten: Called when an HTTP server no longer knows the session, as after a restart.
+        on_end: Called when no more messages can arrive, for example after its process has died.
+        on_session_lost: Called when an HTTP server does not know the session, as after a restart.
 
     Raises:
         ToolError: A secret is missing.
@@ -56,20 +59,20 @@ async def transport(
     """
     from mcp.shared.message import SessionMessage
 
-    # The library tells nobody that a connection has ended: hence a stream of ours in between.
+    # The library does not report the end of a connection, so messages pass through this stream.
     send, receive = anyio.create_memory_object_stream[SessionMessage | Exception]()
-    streams = _process(config) if config.url is None else _http(config, on_forgotten)
+    streams = _process(config) if config.url is None else _http(config, on_session_lost)
     with send, receive:
         async with streams as (incoming, outgoing), anyio.create_task_group() as group:
 
-            async def pass_on() -> None:
+            async def forward() -> None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     async with send:
                         async for message in incoming:
                             await send.send(message)
                 on_end()
 
-            group.start_soon(pass_on)
+            group.start_soon(forward)
             yield receive, outgoing
             group.cancel_scope.cancel()
 
@@ -82,7 +85,7 @@ async def _process(config: McpConfig) -> AsyncIterator[TransportStreams]:
     parameters = StdioServerParameters(
         command=config.command, args=list(config.args), env=with_secrets(config.env)
     )
-    # Not our standard error: a server's noise would mix with what this program prints.
+    # Not our standard error: the server's output would mix with this program's.
     async with (
         await anyio.open_file(config.stderr or os.devnull, "a") as errors,
         stdio_client(parameters, errlog=cast(TextIO, errors.wrapped)) as streams,
@@ -92,7 +95,7 @@ async def _process(config: McpConfig) -> AsyncIterator[TransportStreams]:
 
 @asynccontextmanager
 async def _http(
-    config: McpConfig, on_forgotten: Callable[[], None]
+    config: McpConfig, on_session_lost: Callable[[], None]
 ) -> AsyncIterator[TransportStreams]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -102,17 +105,18 @@ async def _http(
     if config.bearer is not None:
         headers["Authorization"] = f"Bearer {read_secret(config.bearer).get_secret_value()}"
 
-    async def look_at(response: httpx2.Response) -> None:
-        # The protocol's sign; what the answer says besides differs from server to server.
+    async def check_session(response: httpx2.Response) -> None:
+        # The protocol defines only the status; the body differs from server to server.
         if response.status_code == 404 and SESSION_HEADER in response.request.headers:
-            on_forgotten()
+            on_session_lost()
 
     timeout = httpx2.Timeout(HTTP_SECONDS, read=max(SILENT_SECONDS, 2 * config.timeout))
-    # Escapes make a result longer, and some servers send it twice: structured and as text.
+    # JSON escapes make a message longer, and some servers send the result twice: structured and as
+    # text.
     limit = max(EVENT_BYTES, 4 * config.max_result_bytes)
     async with (
         httpx2.AsyncClient(
-            headers=headers, timeout=timeout, event_hooks={"response": [look_at]}
+            headers=headers, timeout=timeout, event_hooks={"response": [check_session]}
         ) as client,
         streamable_http_client(config.url, http_client=client, max_sse_event_size=limit) as streams,
     ):
@@ -122,20 +126,20 @@ async def _http(
 log = get_logger(__name__)
 
 MAX_PAGES = 100
-"""How many pages of tools are read: a server that always names a next one ends there."""
+"""How many pages of tools are read. A faulty server may always announce another page."""
 
 CLOSING_SECONDS = 10.0
-"""How long a server may take to end before its connection is cut."""
+"""How many seconds a server may take to end before its connection is cut."""
 
 LISTEN_AGAIN_SECONDS = 30.0
-"""How long to wait before asking again to be told of changes."""
+"""How many seconds to wait before subscribing to changes again."""
 
 
 class McpConnection:
-    """A connection to a server, from its making on: it opens and ends by itself, once.
+    """A connection to a server. It opens when it is created, and ends once.
 
-    The library's contexts must be left by the task that entered them. That is this connection's own
-    task; calls and closing come from any other of the same event loop.
+    The library's contexts must be exited by the task that entered them, so each connection has a
+    task. Other tasks of the same event loop make calls and close it.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class McpConnection:
 
         Args:
             config: The server.
-            on_listed: Receives all its tools: once it is connected, and whenever they change.
+            on_listed: Receives all tools of the server: when it is connected, and when they change.
         """
         self._config = config
         self._on_listed = on_listed
@@ -154,22 +158,22 @@ class McpConnection:
         self._over = asyncio.Event()
         self._settled = asyncio.Event()
         self._session: ClientSession | None = None
-        self.is_forgotten = False
-        """Whether the server has said that it knows this connection no more, as after a restart."""
-        self._failure = f"The connection to the MCP server {config.name!r} has been closed."
-        # In a context of its own: what the first caller's holds, such as an identity, is not ours.
+        self.is_session_lost = False
+        """Whether the server does not know the session any more, as after a restart."""
+        self._failure = f"The connection to the MCP server {config.name!r} is closed."
+        # In an empty context, because the first caller's contains an identity.
         self.task = asyncio.create_task(self._hold(), name=f"mcp-{config.name}", context=Context())
 
     @property
     def is_over(self) -> bool:
-        """Whether calls need another one."""
-        return self.is_forgotten or self._over.is_set()
+        """Whether calls need a new connection."""
+        return self.is_session_lost or self._over.is_set()
 
     async def session(self) -> ClientSession:
-        """Wait until it is connected and return the session.
+        """Wait for the connection and return the session.
 
         Raises:
-            ToolUnavailable: It could not be connected.
+            ToolUnavailable: The connection failed.
         """
         await self._settled.wait()
         if self._session is None:
@@ -177,13 +181,13 @@ class McpConnection:
         return self._session
 
     def end(self) -> None:
-        """Let it end: no more calls should be made. Does not wait for it."""
+        """Start to close the connection, without waiting. No more calls must be made."""
         self._over.set()
         if self._session is None:
             self._scope.cancel()
 
     async def close(self) -> None:
-        """End it and wait until nothing is left of it, a server's process included."""
+        """Close the connection. When this returns, nothing is left, not even a server's process."""
         self.end()
         _, late = await asyncio.wait({self.task}, timeout=CLOSING_SECONDS)
         if late:
@@ -206,22 +210,24 @@ class McpConnection:
             elif isinstance(cause, TracerError):
                 self._failure = str(cause)
             else:
-                self._failure = f"The MCP server {name!r} can't be reached ({_told(cause)})."
+                self._failure = (
+                    f"The MCP server {name!r} cannot be reached ({_safe_message(cause)})."
+                )
         finally:
             self._over.set()
             self._settled.set()
 
     async def _connect_and_wait(self) -> None:
-        # A second and more, the first time: other tasks should not stand still.
+        # In a thread: the first import takes more than a second, in which other tasks must run.
         await asyncio.to_thread(import_module, "mcp.client.streamable_http")
         from mcp import Client
 
         client = Client(
-            transport(self._config, on_end=self._over.set, on_forgotten=self._forget),
+            transport(self._config, on_end=self._over.set, on_session_lost=self._lose_session),
             mode=self._config.protocol,
             cache=None,
             read_timeout_seconds=self._config.connect_timeout,
-            message_handler=self._note,
+            message_handler=self._on_message,
         )
         async with client:
             self._on_listed(await _listed(client))
@@ -229,26 +235,27 @@ class McpConnection:
             self._session = client.session
             self._settled.set()
             async with anyio.create_task_group() as group:
-                group.start_soon(self._list_again, client)
+                group.start_soon(self._relist, client)
                 group.start_soon(self._listen, client)
                 try:
                     await self._over.wait()
                 finally:
-                    # Calls need another one from now on; to leave this one may take seconds.
+                    # Before the context is exited, which may take seconds: new calls must not use
+                    # this connection.
                     self._over.set()
                 group.cancel_scope.cancel()
 
-    def _forget(self) -> None:
-        self.is_forgotten = True
+    def _lose_session(self) -> None:
+        self.is_session_lost = True
 
-    async def _note(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         from mcp_types import ToolListChangedNotification
 
         if isinstance(message, ToolListChangedNotification):
             self._changed.set()
 
-    async def _list_again(self, client: Client) -> None:
-        """List the tools again whenever they have changed; many changes at once count as one."""
+    async def _relist(self, client: Client) -> None:
+        """List the tools again whenever they have changed. Many changes at once are one."""
         from mcp import MCPError
 
         while True:
@@ -261,20 +268,20 @@ class McpConnection:
                 log.warning("mcp_tools_not_listed", server=name, error=type(error).__name__)
 
     async def _listen(self, client: Client) -> None:
-        """Ask to be told of changes, as the protocol of 2026 has it; earlier servers just tell."""
+        """Subscribe to changes of the tools. Servers before 2026 notify without a subscription."""
         from mcp import MCPError
         from mcp.client.subscriptions import SubscriptionLost
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         tools = client.server_capabilities.tools
-        tells = tools is not None and tools.list_changed
-        while tells and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        is_notified = tools is not None and tools.list_changed
+        while is_notified and client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             with suppress(MCPError, SubscriptionLost, TimeoutError):
                 async with client.listen(tools_list_changed=True) as changes:
                     async for _ in changes:
                         self._changed.set()
             await anyio.sleep(LISTEN_AGAIN_SECONDS)
-            # Nobody has told what changed meanwhile.
+            # Changes in the meantime were not reported.
             self._changed.set()
 
 
@@ -291,14 +298,14 @@ async def _listed(client: Client) -> list[ListedTool]:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Return what a group of errors is really about."""
+    """Return the first error of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _told(error: BaseException) -> str:
-    """Return an error in words that may be shown: others' texts may quote what was sent."""
+def _safe_message(error: BaseException) -> str:
+    """Return a message that may be shown. Errors of libraries may quote what was sent."""
     from mcp import MCPError
 
     kind = type(error).__name__

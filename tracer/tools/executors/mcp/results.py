@@ -1,4 +1,4 @@
-"""What an MCP server answered to a call, as the tool's result."""
+"""The result of an MCP tool, from the server's response."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
 ERROR_CHARACTERS = 4_000
-"""How much of a server's own words about a failure is told."""
+"""How much of a server's error message is used."""
 
 
 def result_of(answer: CallToolResult, max_bytes: int) -> Any:
     """Return a tool's result.
 
-    That is the answer's structured content where it has any; else its text, the blocks as lines;
-    else, with other blocks among them, all blocks as JSON. Nobody sees the answer's `_meta`.
+    It is the structured content of the response, if there is any; otherwise its text, if all blocks
+    are text; otherwise all blocks as JSON. The response's `_meta` is not used.
 
     Args:
-        answer: What the server answered.
-        max_bytes: How big the result may be.
+        answer: The server's response.
+        max_bytes: The largest size of the result.
 
     Raises:
-        ToolError: The server says that the tool failed, or the result is too big.
+        ToolError: The tool failed, or the result is too large.
     """
     if answer.is_error:
-        said = "\n".join(_texts(answer.content)) or "The tool failed and did not say why."
-        error = ToolError(said)
+        message = "\n".join(_texts(answer.content)) or "The tool failed without a message."
+        error = ToolError(message)
         error.max_characters = ERROR_CHARACTERS
         raise error
     result = answer.structured_content
@@ -42,19 +42,18 @@ def result_of(answer: CallToolResult, max_bytes: int) -> Any:
     size = len(result_text(result).encode(errors="surrogatepass"))
     if size > max_bytes:
         raise ToolError(
-            f"The result has {size} bytes, more than the {max_bytes} that are taken. "
-            "Ask the tool for less at once."
+            f"The result has {size} bytes; at most {max_bytes} are accepted. Request less at once."
         )
     return result
 
 
 def result_check(schema: JsonSchema) -> Callable[[Any], Any]:
-    """Return a function that holds results against a tool's output schema and hands them on.
+    """Return a function that checks results against a tool's output schema.
 
-    The function raises `InvalidResult`, which repeats nothing of the result.
+    The function returns the result, or raises `InvalidResult`, which does not quote it.
 
     Raises:
-        ValueError: `schema` is no JSON Schema, or refers to another document.
+        ValueError: `schema` is not a JSON Schema, or refers to another document.
     """
     check_arguments = schema_check(schema)
 
@@ -63,8 +62,8 @@ def result_check(schema: JsonSchema) -> Callable[[Any], Any]:
             return check_arguments(result)
         except InvalidArguments as error:
             raise InvalidResult(
-                "The tool's result does not fit the schema that its server declares, "
-                "so it was thrown away."
+                "The tool's result does not match the output schema that its server declares, "
+                "so it was discarded."
             ) from error
 
     return check

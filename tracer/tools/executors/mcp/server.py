@@ -1,4 +1,4 @@
-"""MCP tools: the tools of a server that speaks the Model Context Protocol, as tools of ours."""
+"""MCP tools: the tools of a Model Context Protocol server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from tracer.context import ToolContext
 from tracer.errors import InvalidResult, ToolError, ToolUnavailable
 from tracer.logs import get_logger
-from tracer.tasks import earlier, seconds_left
+from tracer.tasks import capped_deadline, seconds_left
 from tracer.tools.definition.tool import Tool
 from tracer.tools.executors.mcp.config import McpConfig
 from tracer.tools.executors.mcp.connection import McpConnection
@@ -34,17 +34,17 @@ __all__ = ["CALL_ID_KEY", "McpConfig", "McpServer"]
 log = get_logger(__name__)
 
 CALL_ID_KEY = "com.tracer/tool-call-id"
-"""Where a call's `_meta` has our id of it. The ids of JSON-RPC are the library's own."""
+"""The key of our tool-call id in a call's `_meta`. The `mcp` library assigns the JSON-RPC ids."""
 
 RETRY_SECONDS = 10.0
 
 SLACK_SECONDS = 0.25
-"""How much later than the deadline a call gives up by itself: whoever runs the tool with a deadline
-cancels it first, and knows it for a timeout."""
+"""How long after the deadline a call gives up by itself. The code that enforces the deadline
+cancels it before, and then reports a timeout."""
 
 
 class McpServer:
-    """An MCP server: one connection that all calls share, made anew when it is gone.
+    """An MCP server. All calls share one connection, which is replaced when it is lost.
 
     Use it as an async context manager, or call `start` and `aclose`, from one event loop.
     """
@@ -56,22 +56,21 @@ class McpServer:
         *,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        """Describe a server; nothing is connected yet.
+        """Describe a server, without connecting yet.
 
         Args:
             config: The server.
-            on_tools_changed: Receives its tools whenever it has listed them: when connected, and
-                when it says that they changed.
-            retry_seconds: How long to wait before one that could not be reached at the start is
-                tried again.
+            on_tools_changed: Receives its tools whenever they are listed: after connecting, and
+                when the server reports a change.
+            retry_seconds: How long to wait between attempts to connect if the first one failed.
         """
         self.config = config
         self._retry_seconds = retry_seconds
-        self._retrying: asyncio.Task[None] | None = None
+        self._retry_task: asyncio.Task[None] | None = None
         self._on_tools_changed = on_tools_changed
         self._tools: tuple[Tool, ...] | None = None
         self._connection: McpConnection | None = None
-        self._ending: set[McpConnection] = set()
+        self._closing: set[McpConnection] = set()
         self._is_closed = False
 
     @property
@@ -81,11 +80,11 @@ class McpServer:
 
     @property
     def mirrored(self) -> tuple[Tool, ...]:
-        """The tools as the server listed them last; none while it has not."""
+        """The tools as the server listed them last; empty before that."""
         return self._tools or ()
 
     def may_provide(self, name: str) -> bool:
-        """Return whether it could have a tool with this local name, as far as it is configured."""
+        """Return whether, by its configuration, the server may have a tool of this local name."""
         return may_provide(self.config, name)
 
     async def __aenter__(self) -> Self:
@@ -101,53 +100,54 @@ class McpServer:
         await self.aclose()
 
     async def start(self) -> None:
-        """Connect. A server that can't be reached is logged, and tried again by each call.
+        """Connect. If the server cannot be reached, log that; each call tries again.
 
-        And in between, while its tools are not known: nobody can call them.
+        Until its tools are known for the first time, a background task tries too, because unknown
+        tools cannot be called.
         """
         self._is_closed = False
         try:
             await self._current().session()
         except ToolUnavailable as error:
             log.warning("mcp_server_unavailable", server=self.config.name, reason=str(error))
-            if self._retrying is None:
-                # In a context of its own, as the connection is.
-                self._retrying = asyncio.create_task(self._retry(), context=Context())
+            if self._retry_task is None:
+                # In an empty context, as the connection is.
+                self._retry_task = asyncio.create_task(self._retry(), context=Context())
 
     async def aclose(self) -> None:
-        """End the connection, and a server's process with all that it started. Any task may."""
+        """Close the connection, and end a server's process with its child processes."""
         self._is_closed = True
-        if self._retrying is not None:
-            self._retrying.cancel()
-            self._retrying = None
+        if self._retry_task is not None:
+            self._retry_task.cancel()
+            self._retry_task = None
         if self._connection is not None:
-            self._let_end(self._connection)
+            self._start_closing(self._connection)
             self._connection = None
-        await asyncio.gather(*(connection.close() for connection in self._ending))
+        await asyncio.gather(*(connection.close() for connection in self._closing))
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return the tools as the server listed them last; none while it can't be reached."""
+        """Return the tools as the server listed them last; empty if it was never reached."""
         if self._tools is None and not self._is_closed:
             await self.start()
         return self._tools or ()
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> Any:
-        """Call a tool, connecting first where there is no connection.
+        """Call a tool. Connect first if there is no connection.
 
-        When this is cancelled, or the deadline passes, the server is told to stop.
+        If this is cancelled or the deadline passes, the server is asked to stop.
 
         Args:
             name: The server's name of the tool.
-            arguments: What it is called with.
-            context: The call's place. The server is told the call's id and trace.
+            arguments: The arguments by parameter.
+            context: The call's context. The server receives the call's id and trace context.
 
         Raises:
-            ToolUnavailable: The server can't be reached, or the connection ended.
-            InvalidResult: The answer is not one of the protocol.
-            ToolError: The tool failed, or its result is too big.
-            TimeoutError: There was no answer in time.
+            ToolUnavailable: The server cannot be reached, or the connection ended.
+            InvalidResult: The response violates the protocol.
+            ToolError: The tool failed, or its result is too large.
+            TimeoutError: There was no response in time.
         """
-        deadline = earlier(context.deadline, self.config.timeout)
+        deadline = capped_deadline(context.deadline, self.config.timeout)
         limit = (seconds_left(deadline) or 0) + SLACK_SECONDS
         meta = dict(trace_headers(context))
         if context.toolcallId is not None:
@@ -158,7 +158,7 @@ class McpServer:
                     answer = await self._answer(name, arguments, meta, limit)
         except TimeoutError as error:
             raise TimeoutError(
-                f"The MCP server {self.config.name!r} did not answer in time."
+                f"The MCP server {self.config.name!r} did not respond in time."
             ) from error
         return result_of(answer, self.config.max_result_bytes)
 
@@ -170,78 +170,80 @@ class McpServer:
 
         connection = self._current()
         try:
-            return await _sent(await connection.session(), name, arguments, meta, limit)
+            return await _send_call(await connection.session(), name, arguments, meta, limit)
         except MCPError as error:
-            if not connection.is_forgotten or error.code == CONNECTION_CLOSED:
-                raise self._refusal(error) from error
-        # It knew nothing of us, so it has done nothing: once more is safe.
+            if not connection.is_session_lost or error.code == CONNECTION_CLOSED:
+                raise self._tool_error(error) from error
+        # The server rejected the unknown session without running the tool, so a retry is safe.
         try:
-            return await _sent(await self._current().session(), name, arguments, meta, limit)
+            return await _send_call(await self._current().session(), name, arguments, meta, limit)
         except MCPError as error:
-            raise self._refusal(error) from error
+            raise self._tool_error(error) from error
 
     async def _retry(self) -> None:
         while self._tools is None:
             await asyncio.sleep(self._retry_seconds)
             with suppress(ToolUnavailable):
                 await self._current().session()
-        self._retrying = None
+        self._retry_task = None
 
     def _current(self) -> McpConnection:
-        """Return the connection for a call: a new one where there is none that works.
+        """Return the connection for a call; a new one if there is none that works.
 
         Raises:
-            ToolUnavailable: The server has been closed.
+            ToolUnavailable: The server is closed.
         """
         if self._is_closed:
-            raise ToolUnavailable(f"The MCP server {self.config.name!r} has been closed.")
+            raise ToolUnavailable(f"The MCP server {self.config.name!r} is closed.")
         if self._connection is None or self._connection.is_over:
             if self._connection is not None:
-                self._let_end(self._connection)
-            self._connection = McpConnection(self.config, self._take)
+                self._start_closing(self._connection)
+            self._connection = McpConnection(self.config, self._update_tools)
         return self._connection
 
-    def _let_end(self, connection: McpConnection) -> None:
+    def _start_closing(self, connection: McpConnection) -> None:
         connection.end()
-        self._ending.add(connection)
-        connection.task.add_done_callback(lambda _: self._ending.discard(connection))
+        self._closing.add(connection)
+        connection.task.add_done_callback(lambda _: self._closing.discard(connection))
 
-    def _take(self, listed: Sequence[ListedTool]) -> None:
+    def _update_tools(self, listed: Sequence[ListedTool]) -> None:
         self._tools = mirrored(listed, self.config, self.call)
         if self._on_tools_changed is not None:
             self._on_tools_changed(self._tools)
 
-    def _refusal(self, error: MCPError) -> ToolError:
+    def _tool_error(self, error: MCPError) -> ToolError:
         from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR
 
         name = self.config.name
-        said = error.message
-        if said.startswith("SSE stream failed"):
-            # The connection goes on: this one message was too big, or none of the protocol.
-            refusal = ToolError(f"The answer of the MCP server {name!r} can't be read: {said}")
+        message = error.message
+        if message.startswith("SSE stream failed"):
+            # Only this message failed: it was too large or violated the protocol.
+            tool_error = ToolError(
+                f"The response of the MCP server {name!r} cannot be read: {message}"
+            )
         elif error.code == CONNECTION_CLOSED:
-            refusal = ToolUnavailable(
-                f"The connection to the MCP server {name!r} ended before the tool had answered: "
-                "whether it did its work is not known."
+            tool_error = ToolUnavailable(
+                f"The connection to the MCP server {name!r} was lost before the tool responded. "
+                "It is unknown whether the tool did its work."
             )
         else:
             kind = ToolUnavailable if error.code == INTERNAL_ERROR else ToolError
-            refusal = kind(f"The MCP server {name!r} refused the call: {said}")
-        refusal.max_characters = ERROR_CHARACTERS
-        return refusal
+            tool_error = kind(f"The MCP server {name!r} rejected the call: {message}")
+        tool_error.max_characters = ERROR_CHARACTERS
+        return tool_error
 
 
-async def _sent(
+async def _send_call(
     session: ClientSession,
     name: str,
     arguments: dict[str, Any],
     meta: dict[str, Any],
     limit: float,
 ) -> CallToolResult:
-    """Send a call and return the answer.
+    """Send a call and return the response.
 
-    Not by the library's `call_tool`, which holds results against their schemas too: its errors
-    quote them, and its patterns can hang.
+    Not with the library's `call_tool`, which also checks results against their schemas: its errors
+    quote the results, and a schema's pattern may take forever to match.
     """
     from mcp_types import CallToolRequest, CallToolRequestParams, InputRequiredResult
 
@@ -249,16 +251,16 @@ async def _sent(
         {"name": name, "arguments": arguments, "_meta": meta}
     )
     try:
-        answer = await session.send_request(CallToolRequest(params=params), _answers(), limit)
+        answer = await session.send_request(CallToolRequest(params=params), _response_type(), limit)
     except ValidationError as error:
-        raise InvalidResult("The MCP server's answer is none that the protocol knows.") from error
+        raise InvalidResult("The MCP server returned an invalid response.") from error
     if isinstance(answer, InputRequiredResult):
-        raise ToolError("The tool asks a person for something, which is not possible here.")
+        raise ToolError("The tool asks a person for input, which is not supported.")
     return answer
 
 
 @cache
-def _answers() -> TypeAdapter[CallToolResult | InputRequiredResult]:
+def _response_type() -> TypeAdapter[CallToolResult | InputRequiredResult]:
     from mcp_types import CallToolResult, InputRequiredResult
 
     return TypeAdapter(CallToolResult | InputRequiredResult)

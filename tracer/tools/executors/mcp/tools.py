@@ -1,4 +1,4 @@
-"""The tools that an MCP server lists, as tools of ours."""
+"""Tools of ours that call the tools that an MCP server lists."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 DESCRIPTION_CHARACTERS = 4_000
-"""How much of a description is kept. Nobody has checked it, and each request carries it."""
+"""The longest description. It comes from the server, unreviewed, and is part of each request."""
 
 NAME_CHARACTERS = 64
 
 REASON_CHARACTERS = 500
-"""How much of an error is logged. It quotes the server's schema, which is not trusted."""
+"""How much of an error is logged. It may quote the server's schema, which is not trusted."""
 
 CallByName = Callable[[str, dict[str, Any], ToolContext], Awaitable[Any]]
-"""Calls a tool of the server by the server's own name for it."""
+"""Calls a tool of the server by the server's name."""
 
 
 def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) -> tuple[Tool, ...]:
-    """Return tools that stand for those of a server.
+    """Return tools that call those of a server.
 
-    One that cannot work here is left out with a warning: its schema refers to another document,
-    or its name is another's once it is made of the characters that models take.
+    A tool that cannot be used is skipped with a warning: its schema refers to another document, or
+    its local name is taken by another one.
 
     Args:
-        listed: What the server lists.
+        listed: The tools that the server lists.
         config: The server's configuration.
         call: Calls one of them.
     """
@@ -49,7 +49,7 @@ def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) 
             continue
         name = local_name(remote.name, config.prefix)
         if name in tools:
-            _warn(config, remote, "Another of its tools has the same name here.")
+            _warn(config, remote, "Another tool of the server has the same local name.")
             continue
         try:
             tools[name] = _mirror(name, remote, config, call)
@@ -59,13 +59,13 @@ def mirrored(listed: Iterable[ListedTool], config: McpConfig, call: CallByName) 
 
 
 def local_name(name: str, prefix: str | None) -> str:
-    """Return what a server's tool is called here, of the characters that models take."""
+    """Return the local name of a server's tool, of characters that model providers accept."""
     full = name if prefix is None else f"{prefix}_{name}"
     return re.sub(r"[^A-Za-z0-9_-]", "_", full)[:NAME_CHARACTERS]
 
 
 def may_provide(config: McpConfig, name: str) -> bool:
-    """Return whether a server with this configuration could have a tool with this local name."""
+    """Return whether a server of this configuration may have a tool of this local name."""
     if config.tools is not None:
         return name in {local_name(each, config.prefix) for each in config.tools}
     if not name or name != local_name(name, None):
@@ -97,7 +97,7 @@ def _mirror(name: str, remote: ListedTool, config: McpConfig, call: CallByName) 
     )
 
 
-def _warn(config: McpConfig, remote: ListedTool, why: object) -> None:
+def _warn(config: McpConfig, remote: ListedTool, problem: object) -> None:
     tool = remote.name[:NAME_CHARACTERS]
-    reason = str(why)[:REASON_CHARACTERS]
+    reason = str(problem)[:REASON_CHARACTERS]
     log.warning("mcp_tool_left_out", server=config.name, tool=tool, reason=reason)

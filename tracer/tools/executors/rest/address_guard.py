@@ -1,8 +1,8 @@
-"""Which addresses tools may reach: public ones, and what an allow-list names.
+"""The address guard: tools may reach public addresses, and the hosts of an allow-list.
 
-A name is resolved once, all its addresses are judged, and one of those that were judged is dialled:
-a second look-up could answer something else. The guard is a network backend below the connection
-pool, so TLS and the `Host` header still go by the name.
+A name is resolved once, all its addresses are checked, and the connection is made to one of them: a
+second lookup could return another address (DNS rebinding). The guard is a network backend below the
+connection pool, so TLS and the `Host` header still use the name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import httpcore2
 import httpx2
 
 from tracer.errors import AddressRefused, ConfigurationError
-from tracer.tasks import earlier, seconds_left
+from tracer.tasks import capped_deadline, seconds_left
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Answers the addresses of a host name, as text; raises `OSError` where there are none."""
+"""Returns the addresses of a host name, as text. Raises `OSError` if there are none."""
 
 _SPECIAL_V4 = tuple(
     IPv4Network(network)
@@ -29,12 +29,12 @@ _SPECIAL_V4 = tuple(
         "192.88.99.0/24",  # relays from 6to4
     )
 )
-"""What `ipaddress` takes for public, on some version or other, and is not."""
+"""Networks that `ipaddress` considers public in some Python version, and that are not."""
 
 _UNICAST_V6 = IPv6Network("2000::/3")
-"""All that is assigned to public hosts of IPv6."""
+"""The range of all public IPv6 addresses."""
 _SPECIAL_V6 = (IPv6Network("3fff::/20"),)  # documentation
-_NOT_UNICAST_BUT_WRAPPING = tuple(
+_EMBEDDING_V4 = tuple(
     IPv6Network(network)
     for network in (
         "::/96",  # IPv4-compatible
@@ -44,17 +44,19 @@ _NOT_UNICAST_BUT_WRAPPING = tuple(
         "64:ff9b:1::/96",  # NAT64 of the local network
     )
 )
+"""Networks whose addresses end in an IPv4 address."""
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
-"""The first half of an interface's identifier that ends in its IPv4 address."""
+"""The first half of an ISATAP interface identifier, whose second half is an IPv4 address."""
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is one on the public internet.
+    """Return whether an address is on the public internet.
 
-    An IPv6 address that carries an IPv4 address goes where that one goes, and is judged by it.
+    An IPv6 address that embeds an IPv4 address is judged by the latter, because its packets are
+    forwarded there.
 
     Args:
-        address: An address as text; anything else is not public.
+        address: An address as text. Other text is not public.
     """
     try:
         parsed = ip_address(address)
@@ -75,7 +77,7 @@ def _is_public_v6(address: IPv6Address) -> bool:
     if address.scope_id is not None:
         return False
     last = IPv4Address(int(address) & 0xFFFF_FFFF)
-    if any(address in network for network in _NOT_UNICAST_BUT_WRAPPING):
+    if any(address in network for network in _EMBEDDING_V4):
         return _is_public_v4(last)
     if address.sixtofour is not None:
         return _is_public_v4(address.sixtofour)
@@ -91,7 +93,7 @@ def _is_public_v6(address: IPv6Address) -> bool:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host as the system knows them.
+    """Return the addresses of a host by the system's resolver.
 
     Raises:
         OSError: There are none.
@@ -101,10 +103,10 @@ async def resolve(host: str, port: int) -> list[str]:
 
 
 def allowed_host(entry: str) -> tuple[str, int | None]:
-    """Return host and port of an entry of an allow-list; no port means any.
+    """Return host and port of an allow-list entry. A port of None means any port.
 
     Raises:
-        ConfigurationError: It is neither `host` nor `host:port`.
+        ConfigurationError: The entry is neither `host` nor `host:port`.
     """
     text = f"[{entry}]" if entry.count(":") > 1 and not entry.startswith("[") else entry
     try:
@@ -113,24 +115,24 @@ def allowed_host(entry: str) -> tuple[str, int | None]:
         url = httpx2.URL()
     if not url.host or set("/?#@*") & set(text):
         raise ConfigurationError(
-            f"{entry!r} names no host that tools may reach: write a host, or host:port."
+            f"{entry!r} is not a valid entry of the allowed hosts. Write a host, or host:port."
         )
     return url.raw_host.decode(), url.port
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Opens connections to public addresses, and to the hosts of an allow-list."""
+    """Opens connections to public addresses and to the hosts of an allow-list."""
 
     def __init__(self, allowed_hosts: Iterable[str] = (), resolve: Resolve = resolve) -> None:
-        """Make a backend.
+        """Create a backend.
 
         Args:
-            allowed_hosts: Hosts that may be reached wherever they are, as `host` or `host:port`,
-                named as the URL names them.
-            resolve: Looks up names.
+            allowed_hosts: Hosts that may be reached at any address, as `host` or `host:port`, with
+                the name that the URL contains.
+            resolve: The resolver of names.
 
         Raises:
-            ConfigurationError: An entry of `allowed_hosts` cannot be read.
+            ConfigurationError: An entry of `allowed_hosts` is invalid.
         """
         self._allowed = frozenset(allowed_host(entry) for entry in allowed_hosts)
         self._resolve = resolve
@@ -144,19 +146,19 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first address of a host that answers.
+        """Connect to the first address of a host that accepts.
 
         Raises:
             AddressRefused: One of the host's addresses is not public.
-            httpcore2.ConnectError: The host has no address, or none that answers.
-            httpcore2.ConnectTimeout: None answered in time.
+            httpcore2.ConnectError: The host has no address, or none accepts a connection.
+            httpcore2.ConnectTimeout: No address accepted in time.
         """
-        deadline = earlier(None, timeout)
+        deadline = capped_deadline(None, timeout)
         addresses = await self._addresses(host, port, timeout)
         error: Exception = httpcore2.ConnectError("The host has no address.")
         for untried, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            left = seconds_left(deadline)
-            share = None if left is None else left / untried
+            remaining = seconds_left(deadline)
+            share = None if remaining is None else remaining / untried
             try:
                 return await self._network.connect_tcp(
                     address, port, share, local_address, socket_options
@@ -170,19 +172,19 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
             async with asyncio.timeout(timeout):
                 addresses = await self._resolve(host, port)
         except TimeoutError:
-            raise httpcore2.ConnectTimeout("The host's name was not resolved in time.") from None
+            raise httpcore2.ConnectTimeout("The host name was not resolved in time.") from None
         except (OSError, UnicodeError):
-            raise httpcore2.ConnectError("The host's name cannot be resolved.") from None
+            raise httpcore2.ConnectError("The host name cannot be resolved.") from None
         if self._allowed.isdisjoint({(host, None), (host, port)}) and not all(
             is_public(address) for address in addresses
         ):
-            # Not which address: whoever asks may be looking for what is inside.
+            # The message has no address, because the model may be probing the internal network.
             raise AddressRefused(
-                f"{host} is no public address: tools may reach it only where the configuration "
-                "allows that host. Do without it."
+                f"{host} is not a public address. Tools may reach it only if their configuration "
+                "lists it in `allowed_hosts`. Continue without it."
             )
         return addresses
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, as the pool asks for between attempts."""
+        """Wait; the pool calls this between attempts."""
         await self._network.sleep(seconds)

@@ -1,4 +1,4 @@
-"""How a REST tool shows who it is, and how that is kept out of what comes back."""
+"""Authentication of a REST tool, and removal of its secret from responses."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ HIDDEN = "[hidden]"
 
 @dataclass(frozen=True)
 class Credential:
-    """The headers and query parameters that show who a tool is, for one call."""
+    """The headers and query parameters that authenticate a tool, for one call."""
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     forms: tuple[str, ...] = field(default=(), repr=False)
-    """The texts by which the secret could come back, the longest first."""
+    """The encodings in which a response may contain the secret, the longest first."""
 
     def hide(self, value: Any) -> Any:
-        """Return a JSON value, or a text, without the secret: some servers echo what they get.
+        """Return a JSON value or a text without the secret. Some servers echo what they receive.
 
         Raises:
             RecursionError: The value is nested too deeply.
@@ -54,15 +54,16 @@ class Credential:
 
 
 async def credential_of(auth: Auth | None, caller: Identity | None) -> Credential:
-    """Read the secret that a tool needs, and return what to send.
+    """Read the secret of a tool, and return the headers or parameters to send.
 
     Args:
-        auth: How the tool authenticates itself; None: it does not.
-        caller: The call's caller; `caller:token` refers to its token.
+        auth: How the tool authenticates; None: without authentication.
+        caller: The call's caller, whose token `caller:token` refers to.
 
     Raises:
         MissingIdentity: The secret is the caller's token, and there is no caller.
-        ToolError: It is missing, or no header can hold it. The message names the reference.
+        ToolError: The secret is missing, or contains characters that are invalid in a header. The
+            message names the reference.
     """
     if auth is None:
         return Credential()
@@ -70,9 +71,9 @@ async def credential_of(auth: Auth | None, caller: Identity | None) -> Credentia
     if source == CALLER_TOKEN:
         secret = token_of(caller)
     else:
-        # In a thread: a file may be on a disk that is away.
-        reading = source if callable(source) else partial(read_secret, source)
-        value = await to_thread.run_sync(reading, abandon_on_cancel=True)
+        # In a thread, because the file may be on a disk that does not respond.
+        read = source if callable(source) else partial(read_secret, source)
+        value = await to_thread.run_sync(read, abandon_on_cancel=True)
         secret = value.get_secret_value()
     forms = {
         secret,
@@ -87,17 +88,17 @@ async def credential_of(auth: Auth | None, caller: Identity | None) -> Credentia
     if isinstance(auth, BasicAuth):
         pair = b64encode(f"{auth.username}:{secret}".encode()).decode()
         forms.add(pair)
-        name, shown = "Authorization", f"Basic {pair}"
+        name, header = "Authorization", f"Basic {pair}"
     elif isinstance(auth, BearerAuth):
-        name, shown = "Authorization", f"Bearer {secret}"
+        name, header = "Authorization", f"Bearer {secret}"
     else:
-        name, shown = auth.name, secret
-    if not (shown.isascii() and shown.isprintable() and shown == shown.strip()):
+        name, header = auth.name, secret
+    if not (header.isascii() and header.isprintable() and header == header.strip()):
         raise ToolError(
-            f"The secret {auth.secret!r} holds characters that no header can: "
-            "the tool cannot be used until it is corrected."
+            f"The secret {auth.secret!r} contains characters that are invalid in a header. "
+            "The tool cannot be used until the secret is corrected."
         )
-    return Credential({name: shown}, forms=_longest_first(forms))
+    return Credential({name: header}, forms=_longest_first(forms))
 
 
 def _longest_first(forms: set[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a REST tool is made of: where it sends what, and what it takes out of the answer."""
+"""The configuration of a REST tool: the request, and the part of the response that it returns."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tracer.tools.executors.rest.templates import placeholders
 from tracer.tools.executors.secrets import SecretReference, checked_reference, is_literal_secret
 
 QUERY_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-"""Methods whose arguments go into the query where nothing else is said."""
+"""Methods whose arguments go into the query by default."""
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""Methods that mean the same when they arrive twice."""
+"""Idempotent methods (RFC 9110, section 9.2.2)."""
 
-_OF_SECRETS = frozenset({"authorization", "cookie", "proxy-authorization"})
+_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
 # fmt: off
-_OF_THE_RUNTIME = frozenset({
+_RUNTIME_HEADERS = frozenset({
     "accept-encoding", "connection", "content-length", "host", "idempotency-key", "te", "trailer",
     "traceparent", "tracestate", "transfer-encoding", "upgrade",
 })
@@ -41,20 +41,20 @@ Scalar = str | bool | int | float
 
 
 def checked_base_url(base_url: str) -> httpx2.URL:
-    """Return a base URL, taken apart.
+    """Parse a base URL.
 
     Raises:
-        ValueError: It is no `http` or `https` URL, or has a query, a fragment or credentials.
+        ValueError: It is not an `http` or `https` URL, or has a query, a fragment or credentials.
     """
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL:
-        raise ValueError("the base URL cannot be read") from None
+        raise ValueError("the base URL is not a valid URL") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise ValueError("a base URL begins with http:// or https:// and names a host")
+        raise ValueError("a base URL must begin with http:// or https:// and contain a host")
     if url.userinfo or url.query or url.fragment:
-        # Not repeated: it may hold a password.
-        raise ValueError("a base URL has no credentials (use `auth`), no query and no fragment")
+        # Not quoted, because it may contain a password.
+        raise ValueError("a base URL must not have credentials (use `auth`), a query or a fragment")
     return url
 
 
@@ -65,7 +65,7 @@ def _checked_base(base: str | Callable[[], str]) -> str | Callable[[], str]:
 
 
 CALLER_TOKEN = "caller:token"
-"""The reference to the caller's token, which differs from call to call."""
+"""Refers to the token of the call's caller."""
 
 
 def _checked_secret(secret: str | Callable[[], SecretStr]) -> str | Callable[[], SecretStr]:
@@ -75,32 +75,32 @@ def _checked_secret(secret: str | Callable[[], SecretStr]) -> str | Callable[[],
 
 
 CallSecret = Annotated[str | Callable[[], SecretStr], AfterValidator(_checked_secret)]
-"""Where a call's secret is: `env:NAME`, `file:PATH`, `caller:token`, or a function that returns it
-if it is known at run time only."""
+"""A reference to a secret: `env:NAME`, `file:PATH`, `caller:token`; or a function that returns the
+secret, if it is known only at run time."""
 
 
 def _checked_path(path: str) -> str:
     if set("?#\\") & set(path):
-        raise ValueError("a path has no query (use `query`), no fragment and no backslash")
+        raise ValueError("a path must not have a query (use `query`), a fragment or a backslash")
     segments = path.removeprefix("/").removesuffix("/").split("/")
     if path.strip("/") and not all(segments):
-        raise ValueError("a path has no empty segments")
+        raise ValueError("a path must not have empty segments")
     if {".", ".."} & set(segments):
-        raise ValueError("a path has no dot segments")
+        raise ValueError("a path must not have dot segments")
     placeholders(path)
     return path
 
 
 def _checked_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in headers.items():
-        if name.lower() in _OF_SECRETS or is_literal_secret(name, value):
+        if name.lower() in _SECRET_HEADERS or is_literal_secret(name, value):
             raise ValueError(
-                f"the header {name} holds a secret. Set it as an environment variable, and write "
+                f"the header {name} is a secret. Set it as an environment variable, and write "
                 'auth = { type = "bearer", secret = "env:NAME" } or '
                 f'auth = {{ type = "header", name = "{name}", secret = "env:NAME" }}'
             )
-        if name.lower() in _OF_THE_RUNTIME:
-            raise ValueError(f"{name} is set by the runtime")
+        if name.lower() in _RUNTIME_HEADERS:
+            raise ValueError(f"the header {name} is set by the runtime: remove it")
     placeholders(dict(headers))
     return headers
 
@@ -109,7 +109,7 @@ def _checked_query(query: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
     for name, value in query.items():
         if is_literal_secret(name, value):
             raise ValueError(
-                f"the query parameter {name} holds a secret. Set it as an environment variable, "
+                f"the query parameter {name} is a secret. Set it as an environment variable, "
                 f'and write auth = {{ type = "query", name = "{name}", secret = "env:NAME" }}'
             )
     placeholders(dict(query))
@@ -131,7 +131,7 @@ def _checked_hosts(hosts: frozenset[str]) -> frozenset[str]:
 
 
 class _Settings(BaseModel):
-    # What is wrong is told without what was given: it may be a secret in the wrong place.
+    # Error messages must not quote the input, which may be a secret in the wrong field.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -140,7 +140,7 @@ class BearerAuth(_Settings):
 
     type: Literal["bearer"] = "bearer"
     secret: CallSecret
-    """The token's reference. `caller:token` sends the token of the call's caller."""
+    """The reference to the token. `caller:token` sends the token of the call's caller."""
 
 
 class BasicAuth(_Settings):
@@ -149,87 +149,87 @@ class BasicAuth(_Settings):
     type: Literal["basic"] = "basic"
     username: str
     secret: SecretReference
-    """The password's reference."""
+    """The reference to the password."""
 
 
 class HeaderAuth(_Settings):
-    """A header of the other side's own, such as `X-Api-Key`."""
+    """A header that the API defines, such as `X-Api-Key`."""
 
     type: Literal["header"] = "header"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")]
     """The header's name."""
     secret: CallSecret
-    """Its value's reference. `caller:token` sends the token of the call's caller."""
+    """The reference to its value. `caller:token` sends the token of the call's caller."""
 
 
 class QueryAuth(_Settings):
-    """A query parameter. Prefer a header if the API takes one: servers and proxies log URLs."""
+    """A query parameter. Prefer a header if the API accepts one: servers and proxies log URLs."""
 
     type: Literal["query"] = "query"
     name: Annotated[str, Field(min_length=1)]
     """The parameter's name."""
     secret: CallSecret
-    """Its value's reference. `caller:token` sends the token of the call's caller."""
+    """The reference to its value. `caller:token` sends the token of the call's caller."""
 
 
 Auth = BearerAuth | BasicAuth | HeaderAuth | QueryAuth
-"""How a tool shows who it is."""
+"""How a tool authenticates itself."""
 
 
 class RestConfig(_Settings):
-    """The request that a REST tool sends, and what it makes of the answer.
+    """The request that a REST tool sends, and the result that it returns.
 
-    `{argument}` in a path, a header, a query or a body stands for that argument. A template that is
-    nothing else keeps the argument's type, and is left out where the argument is absent; `{{` is a
-    brace.
+    `{argument}` in a path, a header, a query or a body is replaced by that argument. A template of
+    only one placeholder keeps the argument's type, and is omitted if the argument is absent. `{{`
+    is a brace.
     """
 
     base_url: Annotated[str | Callable[[], str], AfterValidator(_checked_base)]
-    """Where the API is; a function where the address is known at run time only."""
+    """The URL of the API; a function if it is known only at run time."""
     method: Annotated[
         Literal["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"],
         BeforeValidator(lambda method: method.upper() if isinstance(method, str) else method),
     ] = "GET"
     path: Annotated[str, AfterValidator(_checked_path)] = ""
-    """What follows the base URL: `/patients/{patient_id}`. An argument stays in its segment."""
+    """The path after the base URL: `/patients/{patient_id}`. An argument stays in its segment."""
     headers: Annotated[Mapping[str, str], AfterValidator(_checked_headers)] = {}
-    """Headers by name. A secret's place is `auth`."""
+    """Headers by name. Secrets belong into `auth`."""
     query: Annotated[Mapping[str, Scalar], AfterValidator(_checked_query)] = {}
     """The query by name: templates (`units = "{unit}"`) or fixed values (`limit = 10`). A list
-    repeats the name. A secret's place is `auth`."""
+    repeats the name. Secrets belong into `auth`."""
     body: Annotated[JsonValue, AfterValidator(_checked_template)] = None
-    """The JSON body, templates at any depth. Unless given, the arguments that are used nowhere
-    else: as a JSON object, or in the query of a GET, HEAD, DELETE or OPTIONS."""
+    """The JSON body, with templates at any depth. By default, the arguments that no template uses:
+    as a JSON object, or in the query of a GET, HEAD, DELETE or OPTIONS."""
     auth: Annotated[Auth, Field(discriminator="type")] | None = None
-    """How the tool shows who it is: `{ type = "bearer", secret = "env:WEATHER_TOKEN" }`, `basic`
+    """How the tool authenticates: `{ type = "bearer", secret = "env:WEATHER_TOKEN" }`, `basic`
     with a `username`, or `header` or `query` with a `name`."""
     idempotency_key: bool = False
-    """Whether to send `Idempotency-Key`: the tool call's id, the same at each attempt. For APIs
-    that heed it; POST and PATCH may be retried then."""
+    """Whether to send `Idempotency-Key`: the tool call's id, the same at each attempt. Set it if
+    the API supports the header; POST and PATCH may then be retried."""
     response: str | Mapping[str, str] | None = None
-    """Where the result is in the JSON answer, as a JSON pointer or a dotted path: one for the
-    result itself (`"/items/0"`), or one for each name of an object. Unless given, the answer as it
-    is: JSON where it says so, else text."""
+    """The path of the result in the JSON response, as a JSON pointer or a dotted path: one for the
+    result itself (`"/items/0"`), or one for each key of an object. By default, the whole response:
+    parsed if its content type is JSON, otherwise as text."""
     read_timeout: Annotated[float, Field(gt=0)] = 20.0
-    """For how many seconds the other side may be silent. The whole call has the tool's timeout."""
+    """How many seconds the server may send nothing. The tool's timeout limits the whole call."""
     max_bytes: Annotated[int, Field(gt=0)] = 1024 * 1024
-    """How large the answer may be, once it is unpacked."""
+    """The largest size of a response, decompressed."""
     allowed_hosts: Annotated[frozenset[str], AfterValidator(_checked_hosts)] = frozenset()
-    """Hosts of the internal network that the tool may reach, as the URL names them: `host`, or
-    `host:port`. Public addresses need no leave."""
+    """Hosts of the internal network that the tool may reach, as `host` or `host:port`, with the
+    name that the URL contains. Public addresses need no entry."""
 
     @model_validator(mode="after")
     def _body_has_a_place(self) -> RestConfig:
         if self.body is not None and self.method in ("GET", "HEAD"):
-            raise ValueError(f"a {self.method} has no body: use `query`")
+            raise ValueError(f"a {self.method} request cannot have a body: use `query`")
         return self
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the request means the same when it arrives twice."""
+        """Whether the request has the same effect if it arrives twice."""
         return self.method in REPEATABLE_METHODS or self.idempotency_key
 
     @cached_property
     def placeholders(self) -> frozenset[str]:
-        """The arguments that have a place of their own."""
+        """The arguments that a template uses."""
         return placeholders([self.path, dict(self.headers), dict(self.query), self.body])

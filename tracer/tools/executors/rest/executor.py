@@ -1,4 +1,4 @@
-"""REST tools: a call is one HTTP request, made of the arguments by configuration alone."""
+"""REST tools: each call is one HTTP request, built from the arguments by the configuration."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tracer.tools.executors.rest.response import rest_failure, rest_result
 DEFAULT_TIMEOUT = 30.0
 MAX_REDIRECTS = 5
 CONNECT_SECONDS = 10.0
-"""How long it may take to open a connection, or to get one of those that are open."""
+"""How many seconds it may take to open a connection, or to get one from the pool."""
 
-_NOTHING_WAS_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+_NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 
 def rest_tool(
@@ -41,27 +41,28 @@ def rest_tool(
     config: RestConfig,
     **options: Unpack[ToolOptions],
 ) -> Tool:
-    """Make a tool of an HTTP request.
+    """Define a tool that sends an HTTP request.
 
     Args:
-        name: What the model calls it.
-        description: What it does, for the model.
+        name: The name for the model.
+        description: The description for the model.
         parameters: The JSON Schema of its arguments, an object.
-        config: The request, and what the result is.
+        config: The request, and the result.
         options: See `Tool`. By default a call times out after 30 seconds. Templates of `config`
-            may name the parameters that `hidden` hides; one without a value is absent.
+            may use hidden parameters; one without a value is absent.
 
     Raises:
-        RegistrationError: An argument has no place or a place no argument, or it is to be tried
-            again though a second request could mean something else than the first.
+        RegistrationError: A template uses an argument that `parameters` lacks, or the request uses
+            an argument nowhere; or `max_attempts` allows retries of a request that is not
+            idempotent.
     """
     if options.get("max_attempts", 1) > 1 and not config.is_repeatable:
         raise RegistrationError(
-            f"The tool {name!r} sends a {config.method}, which must not be sent twice: allow one "
-            "attempt, or set `idempotency_key` where the API heeds it."
+            f"The tool {name!r} sends a {config.method}, which must not be sent twice. Set "
+            "`max_attempts` to 1, or set `idempotency_key` if the API supports it."
         )
     hidden = options.get("hidden", {})
-    _check_places(name, parameters, hidden, config)
+    _check_arguments(name, parameters, hidden, config)
 
     async def run(arguments: Arguments, context: ToolContext) -> Any:
         arguments = without_absent(arguments, hidden)
@@ -87,27 +88,29 @@ async def call_rest(
 ) -> Any:
     """Send a call's request and return the tool's result.
 
-    The call's deadline is the caller's to keep, by cancelling.
+    The call's deadline is the caller's responsibility, who cancels this coroutine.
 
     Args:
-        config: The request, and what the result is.
-        arguments: What the call gives, checked against the tool's schema.
-        context: The call's place.
-        transport: What sends it. No client: those keep cookies, and log whole addresses.
+        config: The request, and the result.
+        arguments: The call's arguments, checked against the tool's schema.
+        context: The call's context.
+        transport: Sends the request. Not a client, because clients store cookies and log URLs.
 
     Raises:
-        InvalidArguments: An argument cannot stand in its place.
-        AddressRefused: The address, or one that it redirects to, is not one that tools may reach.
-        ToolUnavailable: No answer came, or one that asks to come again later.
-        InvalidResult: The answer is too large, or not what the tool needs.
-        ToolError: The answer is a failure; or none came to a request that must not be sent twice.
+        InvalidArguments: An argument cannot be used in the URL or in a header.
+        AddressRefused: Tools may not reach the address, or one that it redirects to.
+        ToolUnavailable: There is no response, or one that asks to retry later.
+        InvalidResult: The response is too large, or has no such result.
+        ToolError: The response is an error; or there is none to a request that must not be sent
+            twice.
     """
     credential = await credential_of(config.auth, context.identity)
     request = rest_request(config, arguments, context, credential)
     try:
         return await _exchange(config, request, credential, transport)
     except ToolError as error:
-        # A host that is refused could be the secret, in the answer of a server that means ill.
+        # The message may contain a host from a redirect, in which a malicious server may have put
+        # the secret.
         error.args = (credential.hide(str(error)),)
         raise
 
@@ -138,34 +141,36 @@ async def _exchange(
                     raise await rest_failure(response, credential)
                 request = next_request
     except (httpx2.TransportError, httpx2.DecodingError) as error:
-        # Without it as the cause: its words may hold headers.
-        raise _told(error, config, request) from None
+        # Without the cause, because its message may contain headers.
+        raise _error_for_model(error, config, request) from None
     raise ToolError(f"The API redirects more than {MAX_REDIRECTS} times.")
 
 
-def _told(error: httpx2.RequestError, config: RestConfig, request: RestRequest) -> ToolError:
-    """Return what the model is told of a request that got no whole answer."""
+def _error_for_model(
+    error: httpx2.RequestError, config: RestConfig, request: RestRequest
+) -> ToolError:
+    """Return the error for the model if a request got no complete response."""
     host = request.url.host
     if isinstance(error, httpx2.DecodingError):
-        return InvalidResult("The API's answer cannot be unpacked.")
+        return InvalidResult("The API's response cannot be decompressed.")
     if isinstance(error, httpx2.UnsupportedProtocol):
         return AddressRefused()
     if isinstance(error, httpx2.LocalProtocolError):
-        return ToolError("The request breaks the rules of HTTP and was not sent.")
-    if isinstance(error, _NOTHING_WAS_SENT):
+        return ToolError("The request violates the rules of HTTP, and was not sent.")
+    if isinstance(error, _NOT_SENT):
         return ToolUnavailable(f"{host} cannot be reached. Try again later.")
     if isinstance(error, httpx2.TimeoutException):
-        what = f"{host} was silent for {config.read_timeout:g} s"
+        problem = f"{host} sent nothing for {config.read_timeout:g} s"
     else:
-        what = f"The connection to {host} broke"
+        problem = f"The connection to {host} was lost"
     if config.is_repeatable:
-        return ToolUnavailable(f"{what}. Try again later.")
+        return ToolUnavailable(f"{problem}. Try again later.")
     return ToolError(
-        f"{what}. The request may have been carried out: find out before you send it again."
+        f"{problem}. The request may have been carried out. Check that before you send it again."
     )
 
 
-def _check_places(
+def _check_arguments(
     name: str, parameters: JsonSchema, hidden: Mapping[str, Any], config: RestConfig
 ) -> None:
     properties = parameters.get("properties")

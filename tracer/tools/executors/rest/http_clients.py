@@ -1,4 +1,4 @@
-"""The HTTP connections that tools share: guarded, without proxies, cookies or anything of ours."""
+"""HTTP connections of tools: behind the address guard, without proxies and cookies."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tracer.errors import ConfigurationError
 from tracer.tools.executors.rest.address_guard import GuardedBackend, Resolve, resolve
 
 MAX_CONNECTIONS = 100
-"""How many connections are open at once to the hosts of one allow-list; others wait."""
+"""How many connections to the hosts of one allow-list are open at once; other requests wait."""
 IDLE_CONNECTIONS = 20
 IDLE_SECONDS = 15.0
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests to the addresses that tools may reach, over connections that it keeps.
+    """Sends requests to the addresses that tools may reach, over pooled connections.
 
-    Made of httpcore2's public parts: httpx2's own transport takes no network backend, and a guard
-    that was pushed into its attributes would be gone without a sound when these are renamed.
+    It uses httpcore2's public API, because httpx2's own transport has no parameter for a network
+    backend. Setting a private attribute there would silently disable the guard once it is renamed.
     """
 
     def __init__(self, backend: GuardedBackend, ssl_context: ssl.SSLContext) -> None:
@@ -39,17 +39,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request and return the answer, its body unread.
+        """Send one request and return the response, with its body unread.
 
         Raises:
-            AddressRefused: The address is not one that tools may reach.
-            httpx2.TransportError: No answer came.
+            AddressRefused: Tools may not reach the address.
+            httpx2.TransportError: There is no response.
         """
         if request.url.scheme not in ("http", "https"):
-            raise httpx2.UnsupportedProtocol("Only http and https are spoken.")
+            raise httpx2.UnsupportedProtocol(
+                "Unsupported URL scheme: only http and https are allowed."
+            )
         assert isinstance(request.stream, httpx2.AsyncByteStream)
         with _errors_of_httpx2():
-            answer = await self._pool.handle_async_request(
+            response = await self._pool.handle_async_request(
                 httpcore2.Request(
                     method=request.method,
                     url=httpcore2.URL(
@@ -64,10 +66,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
                 )
             )
         return httpx2.Response(
-            answer.status,
-            headers=answer.headers,
-            stream=_Body(answer),
-            extensions=answer.extensions,
+            response.status,
+            headers=response.headers,
+            stream=_Body(response),
+            extensions=response.extensions,
             request=request,
         )
 
@@ -77,18 +79,18 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    def __init__(self, answer: httpcore2.Response) -> None:
-        self._answer = answer
+    def __init__(self, response: httpcore2.Response) -> None:
+        self._response = response
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        stream = self._answer.stream
+        stream = self._response.stream
         assert isinstance(stream, AsyncIterable)
         with _errors_of_httpx2():
             async for part in stream:
                 yield part
 
     async def aclose(self) -> None:
-        await self._answer.aclose()
+        await self._response.aclose()
 
 
 @contextmanager
@@ -101,28 +103,28 @@ def _errors_of_httpx2() -> Iterator[None]:
         httpcore2.ProtocolError,
         httpcore2.UnsupportedProtocol,
     ) as error:
-        # The classes of both have the same names.
+        # httpcore2 and httpx2 have error classes of the same names.
         raise getattr(httpx2, type(error).__name__)(str(error)) from error
 
 
 class HttpClients:
-    """The connections of a run or a service, until it is closed.
+    """The HTTP connections of a run or a service, until it is closed.
 
-    What differs in its allow-list shares no connection: one that was opened by leave of a list
-    must not serve a tool without it.
+    Tools with different allow-lists share no connections: a connection that one list permits must
+    not serve a tool without it.
     """
 
     def __init__(
         self, *, resolve: Resolve = resolve, ssl_context: ssl.SSLContext | None = None
     ) -> None:
-        """Make it; connections open when they are needed.
+        """Create the pools; connections are opened when they are needed.
 
         Args:
-            resolve: Looks up names.
-            ssl_context: How servers prove who they are; by the system's authorities unless given.
+            resolve: The resolver of names.
+            ssl_context: How servers are verified; by default, with the system's certificates.
         """
         self._resolve = resolve
-        self._given_ssl_context = ssl_context
+        self._custom_ssl_context = ssl_context
         self._transports: dict[frozenset[str], GuardedTransport] = {}
         self._is_closed = False
 
@@ -130,10 +132,10 @@ class HttpClients:
         """Return the transport for tools with this allow-list (see `GuardedBackend`).
 
         Raises:
-            ConfigurationError: It was closed, or an entry of the list cannot be read.
+            ConfigurationError: The connections are closed, or an entry of the list is invalid.
         """
         if self._is_closed:
-            raise ConfigurationError("The HTTP connections were closed.")
+            raise ConfigurationError("The HTTP connections are closed.")
         key = frozenset(allowed_hosts)
         if key not in self._transports:
             backend = GuardedBackend(key, self._resolve)
@@ -141,20 +143,20 @@ class HttpClients:
         return self._transports[key]
 
     async def aclose(self) -> None:
-        """Close all connections; none is opened any more."""
+        """Close all connections, and open no more."""
         self._is_closed = True
         while self._transports:
             await self._transports.popitem()[1].aclose()
 
     @cached_property
     def _ssl_context(self) -> ssl.SSLContext:
-        # Read once, lazily: the authorities take 20 ms to load.
-        return self._given_ssl_context or httpx2.create_ssl_context(trust_env=False)
+        # Created when first needed, because loading the certificates takes 20 ms.
+        return self._custom_ssl_context or httpx2.create_ssl_context(trust_env=False)
 
 
 @runtime_checkable
 class HasHttp(Protocol):
-    """A run, as far as HTTP goes."""
+    """The part of a run that REST tools need."""
 
     @property
     def http(self) -> HttpClients:
@@ -166,7 +168,7 @@ def http_of(context: ToolContext) -> HttpClients:
     """Return the connections of the run that a call belongs to.
 
     Raises:
-        ConfigurationError: The call belongs to no run, or to one without any.
+        ConfigurationError: The call belongs to no run, or to one without HTTP connections.
     """
     if not isinstance(context.run, HasHttp):
         raise ConfigurationError("This call's run has no HTTP connections for its tools.")

@@ -1,4 +1,4 @@
-"""From a call's arguments to the request that a REST tool sends, and to where it is sent next."""
+"""The request of a REST tool's call, and the requests that follow redirects."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tracer.tools.executors.rest.templates import ABSENT, as_text, filled, fille
 from tracer.tools.executors.trace_headers import trace_headers
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_FOR_ANY_ORIGIN = frozenset(
+_CROSS_ORIGIN_HEADERS = frozenset(
     {"accept", "accept-encoding", "content-type", "idempotency-key", "user-agent"}
 )
-"""The headers that go with a redirect to another origin: no credentials, nor what might be some,
-and nothing of the trace."""
+"""The headers that are sent to another origin after a redirect. Credentials, headers that may be
+credentials, and trace headers are not."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RestRequest:
     method: str
     url: httpx2.URL = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
-    """By name in lower case."""
+    """Headers by lower-case name."""
     content: bytes | None = field(default=None, repr=False)
 
 
@@ -47,14 +47,14 @@ def rest_request(
     """Return the request for a call.
 
     Args:
-        config: What the tool sends.
-        arguments: What the call gives, checked against the tool's schema.
-        context: The call's place, which the trace headers tell.
-        credential: The headers and query parameters that show who the tool is.
+        config: The tool's request.
+        arguments: The call's arguments, checked against the tool's schema.
+        context: The call's context, for the trace headers.
+        credential: The headers and query parameters that authenticate the tool.
 
     Raises:
-        InvalidArguments: An argument cannot stand in its place in the URL or in a header.
-        ConfigurationError: The base URL that was found at run time cannot be used.
+        InvalidArguments: An argument cannot be used in the URL or in a header.
+        ConfigurationError: The base URL that its function returned is invalid.
     """
     rest = {name: each for name, each in arguments.items() if name not in config.placeholders}
     goes_into_query = config.method in QUERY_METHODS
@@ -76,18 +76,18 @@ def rest_request(
     if content is not None:
         headers.setdefault("content-type", "application/json")
     query = _query(config, arguments, rest if goes_into_query else {})
-    # An argument of the model never replaces or repeats the credential.
+    # An argument from the model must not replace or repeat the credential.
     query = [each for each in query if each[0] not in credential.query]
     url = _url(config, arguments, [*query, *credential.query.items()])
     return RestRequest(config.method, url, headers, content)
 
 
 def redirected(request: RestRequest, response: httpx2.Response) -> RestRequest | None:
-    """Return the request that a redirect asks for, as browsers send it; None where it is none.
+    """Return the request that follows a redirect, as browsers do; None if there is no redirect.
 
     Raises:
-        AddressRefused: It leads to something else than `http` or `https`.
-        ToolError: Where it leads cannot be read.
+        AddressRefused: The target is not an `http` or `https` URL.
+        ToolError: The target is not a valid URL.
     """
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or not location:
@@ -95,29 +95,31 @@ def redirected(request: RestRequest, response: httpx2.Response) -> RestRequest |
     try:
         url = request.url.join(location)
     except (httpx2.InvalidURL, ValueError):
-        raise ToolError("The API redirects to what is no address.") from None
+        raise ToolError("The API redirects to an invalid URL.") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise AddressRefused("The API redirects to what is neither http nor https.")
+        raise AddressRefused("The API redirects to a URL that is neither http nor https.")
     if url.origin != request.url.origin:
-        kept = {name: each for name, each in request.headers.items() if name in _FOR_ANY_ORIGIN}
-        request = replace(request, headers=kept)
-    was = request.method
-    if (response.status_code == 303 and was != "HEAD") or (
-        response.status_code in (301, 302) and was == "POST"
+        headers = {
+            name: each for name, each in request.headers.items() if name in _CROSS_ORIGIN_HEADERS
+        }
+        request = replace(request, headers=headers)
+    method = request.method
+    if (response.status_code == 303 and method != "HEAD") or (
+        response.status_code in (301, 302) and method == "POST"
     ):
         of_body = ("content-type", "idempotency-key")
-        kept = {name: each for name, each in request.headers.items() if name not in of_body}
-        request = replace(request, method="GET", headers=kept, content=None)
+        headers = {name: each for name, each in request.headers.items() if name not in of_body}
+        request = replace(request, method="GET", headers=headers, content=None)
     return replace(request, url=url)
 
 
 def _url(config: RestConfig, arguments: Arguments, pairs: list[tuple[str, str]]) -> httpx2.URL:
     try:
         base = checked_base_url(
-            config.base_url if isinstance(config.base_url, str) else _found(config)
+            config.base_url if isinstance(config.base_url, str) else _computed_base_url(config)
         )
     except ValueError as error:
-        raise ConfigurationError(f"The tool's base URL cannot be used: {error}.") from None
+        raise ConfigurationError(f"The tool's base URL is invalid: {error}.") from None
     target = base.raw_path.decode()
     if config.path:
         target = f"{target.rstrip('/')}/{_path(config.path, arguments).removeprefix('/')}"
@@ -125,7 +127,9 @@ def _url(config: RestConfig, arguments: Arguments, pairs: list[tuple[str, str]])
         query = urlencode(pairs, quote_via=quote)
         return base.copy_with(raw_path=(f"{target}?{query}" if query else target).encode())
     except UnicodeError:
-        raise InvalidArguments("The arguments hold text that no URL can.") from None
+        raise InvalidArguments(
+            "An argument contains characters that cannot be encoded in a URL."
+        ) from None
     except httpx2.InvalidURL:
         raise InvalidArguments("The arguments are too long for a URL.") from None
 
@@ -136,18 +140,22 @@ def _path(template: str, arguments: Arguments) -> str:
 
 
 def _path_value(name: str, value: Any) -> str:
-    """Return an argument as a path holds it: never empty, no separator, and no dot segment."""
+    """Return an argument as text for a path: not empty, and without separators and dot segments."""
     if isinstance(value, (list, dict)) or value is None or value == "":
-        raise invalid_arguments([([name], "is a part of the address: one word or number")])
+        raise invalid_arguments(
+            [([name], "is part of the URL's path, so it must be a non-empty string or a number")]
+        )
     text = as_text(value)
-    # Encoded slashes too: some servers and proxies decode before they look for dot segments.
+    # The decoded text too: some servers and proxies decode before they look for dot segments.
     for each in (text, unquote(text)):
         if {".", ".."} & set(re.split(r"[/\\]", each)):
-            raise invalid_arguments([([name], "has a part that is only dots")])
+            raise invalid_arguments([([name], "must not contain a path segment of only dots")])
     try:
         return quote(text, safe="")
     except UnicodeError:
-        raise invalid_arguments([([name], "holds text that no URL can")]) from None
+        raise invalid_arguments(
+            [([name], "contains characters that cannot be encoded in a URL")]
+        ) from None
 
 
 def _query(config: RestConfig, arguments: Arguments, rest: Arguments) -> list[tuple[str, str]]:
@@ -164,13 +172,15 @@ def _headers(templates: Mapping[str, str], arguments: Arguments) -> dict[str, st
     for name, value in _present(templates, arguments):
         text = as_text(value).strip()
         if not (text.isascii() and text.isprintable()):
-            raise InvalidArguments(f"The header {name} cannot hold these arguments' characters.")
+            raise InvalidArguments(
+                f"An argument contains characters that are invalid in the header {name}."
+            )
         headers[name.lower()] = text
     return headers
 
 
 def _present(templates: Mapping[str, Any], arguments: Arguments) -> list[tuple[str, Any]]:
-    """Return the entries whose arguments are all there, filled."""
+    """Return the filled templates whose arguments are all present."""
     return [
         (name, value)
         for name, template in templates.items()
@@ -183,6 +193,6 @@ def _json(value: Any) -> bytes:
     return json.dumps(None if value is ABSENT else value).encode()
 
 
-def _found(config: RestConfig) -> str:
+def _computed_base_url(config: RestConfig) -> str:
     assert callable(config.base_url)
     return config.base_url()

@@ -1,4 +1,4 @@
-"""From an HTTP answer to a REST tool's result, or to the error that the model is told."""
+"""The result of a REST tool, or its error, from an HTTP response."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tracer.tools.executors.rest.auth import Credential
 from tracer.tools.executors.rest.config import RestConfig
 
 MAX_RETRY_AFTER = 60.0
-"""For how many seconds at most the other side may send us away."""
+"""The longest wait in seconds that a server's `Retry-After` may request."""
 
 EXCERPT_CHARACTERS = 500
-"""How much of a failed answer the model is shown."""
+"""How much of an error response the model is shown."""
 
 CHARSETS = frozenset({
     "ascii", "big5", "big5hkscs", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255",
@@ -29,62 +29,63 @@ CHARSETS = frozenset({
     "iso8859-15", "iso8859-16", "iso2022_jp", "koi8-r", "koi8-u", "shift_jis", "utf-8", "utf-16",
     "utf-16-be", "utf-16-le",
 })  # fmt: skip
-"""The encodings of answers, by Python's names: those of the Encoding Standard (whatwg.org). Python
-knows others that are no charsets of text, and takes minutes to decode some, such as punycode."""
+"""The encodings of responses that are supported, by Python's names: those of the Encoding Standard
+(whatwg.org). Python has others that are not charsets, such as punycode, which takes minutes to
+decode."""
 
 _EXCERPT_BYTES = 16 * 1024
-_PASSING = frozenset({429, 502, 503, 504})
+_TRANSIENT_STATUS = frozenset({429, 502, 503, 504})
 
 
 async def rest_result(config: RestConfig, response: httpx2.Response, credential: Credential) -> Any:
-    """Read a successful answer and return the tool's result.
+    """Read a successful response and return the tool's result.
 
-    An answer without a body gives `{"status": 204}`.
+    The result of a response without a body is `{"status": 204}`.
 
     Raises:
-        InvalidResult: It is too large, or not what the tool needs.
-        httpx2.TransportError: The connection broke.
-        httpx2.DecodingError: It cannot be unpacked.
+        InvalidResult: The response is too large, or has no such result.
+        httpx2.TransportError: The connection was lost.
+        httpx2.DecodingError: The response cannot be decompressed.
     """
     body = await _body(response, config.max_bytes)
     if len(body) > config.max_bytes:
         raise InvalidResult(
-            f"The API's answer is larger than {config.max_bytes} bytes. Ask for less."
+            f"The API's response is larger than {config.max_bytes} bytes. Request less."
         )
     if config.response is None and not body:
         return {"status": response.status_code}
     if config.response is None and not _is_json(response):
         return credential.hide(_text(body, response))
     try:
-        answer = credential.hide(json.loads(body))
+        content = credential.hide(json.loads(body))
     except (ValueError, RecursionError):
-        raise InvalidResult("The API's answer cannot be read as JSON.") from None
+        raise InvalidResult("The API's response is not valid JSON.") from None
     if config.response is None:
-        return answer
+        return content
     if isinstance(config.response, str):
-        return _found(answer, config.response)
-    return {name: _found(answer, place) for name, place in config.response.items()}
+        return _value_at(content, config.response)
+    return {name: _value_at(content, path) for name, path in config.response.items()}
 
 
 async def rest_failure(response: httpx2.Response, credential: Credential) -> ToolError:
-    """Return the error that an answer other than a success stands for."""
+    """Return the error for an unsuccessful response."""
     status = response.status_code
     excerpt = b""
     with suppress(httpx2.TransportError, httpx2.DecodingError):
         excerpt = await _body(response, _EXCERPT_BYTES)
-    said = _shown(excerpt.decode(_charset(response), "replace"), credential)
+    text = _one_line(excerpt.decode(_charset(response), "replace"), credential)
     message = f"The API answered {status} {httpx2.codes.get_reason_phrase(status)}".rstrip()
-    message = f"{message}: {said}" if said else f"{message}."
-    passing = status in _PASSING
-    error = ToolUnavailable(message, retry_after(response)) if passing else ToolError(message)
+    message = f"{message}: {text}" if text else f"{message}."
+    is_transient = status in _TRANSIENT_STATUS
+    error = ToolUnavailable(message, retry_after(response)) if is_transient else ToolError(message)
     error.max_characters = EXCERPT_CHARACTERS
     return error
 
 
 def retry_after(response: httpx2.Response) -> float | None:
-    """Return how many seconds an answer asks to wait, at most a minute; None where it does not.
+    """Return how many seconds to wait before a retry, at most a minute; None if not requested.
 
-    A date is held against the answer's own: clocks differ.
+    A date is compared with the response's own `Date`, because clocks differ.
     """
     text = response.headers.get("retry-after", "").strip()
     try:
@@ -99,7 +100,7 @@ def retry_after(response: httpx2.Response) -> float | None:
 
 
 async def _body(response: httpx2.Response, limit: int) -> bytes:
-    """Read and unpack an answer until there is more than `limit`."""
+    """Read and decompress a body until it is longer than `limit`."""
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
@@ -119,10 +120,10 @@ def _media_type(response: httpx2.Response) -> str:
 
 def _charset(response: httpx2.Response) -> str:
     try:
-        named = codecs.lookup(response.charset_encoding or "utf-8").name
+        name = codecs.lookup(response.charset_encoding or "utf-8").name
     except (LookupError, ValueError):
         return "utf-8"
-    return named if named in CHARSETS else "utf-8"
+    return name if name in CHARSETS else "utf-8"
 
 
 def _text(body: bytes, response: httpx2.Response) -> str:
@@ -131,30 +132,30 @@ def _text(body: bytes, response: httpx2.Response) -> str:
         return body.decode(_charset(response), "replace" if kind.startswith("text/") else "strict")
     except UnicodeError:
         raise InvalidResult(
-            f"The API's answer is {kind or 'of an unknown kind'}, which is no text."
+            f"The API's response is not text, but {kind or 'of an unknown content type'}."
         ) from None
 
 
-def _shown(text: str, credential: Credential) -> str:
+def _one_line(text: str, credential: Credential) -> str:
     printable = "".join(each if each.isprintable() else " " for each in text)
     return str(credential.hide(" ".join(printable.split())))
 
 
-def _found(answer: Any, place: str) -> Any:
-    """Return what is at a JSON pointer, or at a dotted path, of an answer.
+def _value_at(content: Any, path: str) -> Any:
+    """Return the value at a JSON pointer or a dotted path.
 
     Raises:
-        InvalidResult: There is nothing.
+        InvalidResult: There is none.
     """
-    if place.startswith("/"):
-        keys = [key.replace("~1", "/").replace("~0", "~") for key in place[1:].split("/")]
+    if path.startswith("/"):
+        keys = [key.replace("~1", "/").replace("~0", "~") for key in path[1:].split("/")]
     else:
-        keys = place.split(".") if place else []
+        keys = path.split(".") if path else []
     for key in keys:
-        if isinstance(answer, Mapping) and key in answer:
-            answer = answer[key]
-        elif isinstance(answer, list) and key.isdecimal() and int(key) < len(answer):
-            answer = answer[int(key)]
+        if isinstance(content, Mapping) and key in content:
+            content = content[key]
+        elif isinstance(content, list) and key.isdecimal() and int(key) < len(content):
+            content = content[int(key)]
         else:
-            raise InvalidResult(f"The API's answer has nothing at {place!r}.")
-    return answer
+            raise InvalidResult(f"The API's response has no value at {path!r}.")
+    return content

@@ -1,4 +1,4 @@
-"""Templates: text with `{argument}` in it, and structures of such text."""
+"""Templates: text that contains `{argument}`, and structures of such text."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from string import Formatter
 from typing import Any
 
 ABSENT = object()
-"""What a template gives whose only argument is absent."""
+"""The value of a template of one placeholder whose argument is absent."""
 
 
 def placeholders(template: object) -> frozenset[str]:
-    """Return the arguments that a template, or a structure of templates, names.
+    """Return the names of the arguments that a template, or a structure of templates, uses.
 
     Raises:
-        ValueError: A brace stands alone, or a placeholder is more than a name.
+        ValueError: A brace is unmatched, or a placeholder is more than a name.
     """
     return frozenset(name for text in _texts(template) for _, name in _parts(text) if name)
 
 
 def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return a template with the arguments in their places.
+    """Return a template with its placeholders replaced by arguments.
 
-    Text that is one placeholder becomes the argument itself, whatever its type, or `ABSENT`. What
-    is absent is left out of mappings and lists, and is nothing inside of other text.
+    Text that is one placeholder becomes the argument itself, whatever its type, or `ABSENT`. An
+    absent argument is omitted from mappings and lists, and is empty within other text.
     """
     if isinstance(template, str):
         parts = list(_parts(template))
@@ -42,21 +42,21 @@ def filled(template: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def filled_text(template: str, arguments: Mapping[str, Any]) -> str:
-    """Return the text of a template; an absent argument is nothing in it."""
+    """Return the text of a template; an absent argument is empty in it."""
     return "".join(
         before + as_text(arguments.get(name) if name else None) for before, name in _parts(template)
     )
 
 
 def as_text(value: Any) -> str:
-    """Return an argument as it stands in text: words as they are, nothing for null, else JSON."""
+    """Return an argument as text: strings unchanged, nothing for null, JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _parts(template: str) -> Iterator[tuple[str, str]]:
-    """Give each run of plain text with the name of the placeholder behind it, if any."""
+    """Yield the pieces of plain text, each with the name of the placeholder after it, or empty."""
     for before, name, form, conversion in Formatter().parse(template):
         if name is not None and (not name or form or conversion):
             raise ValueError(f"{template!r}: write {{argument}} for an argument, {{{{ for a brace")

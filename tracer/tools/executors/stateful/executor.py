@@ -1,4 +1,4 @@
-"""STATEFUL tools: an object of the application's for each conversation."""
+"""STATEFUL tools: an object of the application that is kept for each conversation."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tracer.tools.executors.stateful.thread_context import ThreadContextManager
 
 @runtime_checkable
 class HasThreads(Protocol):
-    """What stateful tools need of the run that calls them."""
+    """The part of a run that stateful tools need."""
 
     @property
     def threads(self) -> ThreadContextManager:
-        """What the conversations keep."""
+        """The instances of all conversations."""
         ...
 
     async def conversation(self) -> str:
-        """Return what the caller's conversation is kept under."""
+        """Return the key of the caller's conversation."""
         ...
 
 
@@ -41,30 +41,29 @@ def stateful_tool(
     parameters: JsonSchema | None = None,
     **options: Unpack[ToolOptions],
 ) -> Tool:
-    """Make a tool that keeps something between the calls of a conversation.
+    """Define a tool that keeps an object between the calls of a conversation.
 
-    Each conversation has an instance of its own, made by its first call. Calls of one conversation
-    use it one after the other. When the conversation ends, or was idle for long, it is cleaned up
-    (see `thread_context.open_instance`). Synchronous code runs in
-    threads; making, using and cleaning up may each find itself in another one.
+    Each conversation has an instance of its own, which its first call creates. Calls of one
+    conversation use it one after the other. When the conversation ends, or has been idle for long,
+    the instance is closed (see `thread_context.open_instance`). Synchronous code runs in threads;
+    creating, using and closing may run in different ones.
 
     Args:
-        name: What the model calls it.
-        create: Makes an instance, synchronous or not: a class or a function, without arguments, or
-            with one, which is the `ToolContext` of the conversation's first call. What it returns
-            has a method `execute`, synchronous or not, which carries out a call, or can be called
-            itself. It may be an asynchronous context manager, such as a function with
-            `contextlib.asynccontextmanager` makes: then it is entered, and left at the end.
-        description: What it does, for the model; from `execute`'s docstring unless given.
-        parameters: The JSON Schema of its arguments. By default it comes from the signature of
-            `execute`, of the class that `create` is or says that it returns.
+        name: The name for the model.
+        create: Creates an instance: a class or a function, synchronous or not. Its only required
+            parameter, if any, receives the `ToolContext` of the conversation's first call. The
+            instance has a method `execute`, synchronous or not, or is itself callable. If it is an
+            asynchronous context manager, such as one made with `contextlib.asynccontextmanager`,
+            it is entered, and exited at the end.
+        description: The description for the model; by default the docstring of `execute`.
+        parameters: The JSON Schema of its arguments. By default it is derived from the signature
+            of `execute`, if `create` is a class or its return type is annotated.
         options: See `Tool`. Parameters of `execute` with hiding types
-        (`tracer.tools.definition.hidden_parameters`) are
-            hidden too, if its class is known.
+            (`tracer.tools.definition.hidden_parameters`) are hidden too, if its class is known.
 
     Raises:
-        RegistrationError: `create` needs more than one argument; the arguments of `execute` cannot
-            be derived; or its signature does not match `parameters`.
+        RegistrationError: `create` has more than one required parameter; the arguments of `execute`
+            cannot be derived; or its signature does not match `parameters`.
     """
     wants_context = _wants_context(name, create)
     execute = _execute_of_class(create)
@@ -92,7 +91,7 @@ def stateful_tool(
         async with run.threads.instance(await run.conversation(), name, make) as instance:
             return await called(by_name(_execute_of(instance), names), **arguments)
 
-    made: ToolOptions = {**options, "hidden": hidden}
+    tool_options: ToolOptions = {**options, "hidden": hidden}
     return Tool(
         name=name,
         description=description or "",
@@ -100,14 +99,14 @@ def stateful_tool(
         check=check,
         run=run,
         tool_type=ToolType.STATEFUL,
-        **made,
+        **tool_options,
     )
 
 
 def _run_of(context: ToolContext) -> HasThreads:
     if not isinstance(context.run, HasThreads):
         raise LineageError(
-            "This tool keeps something between calls: only a run or the tool service can call it."
+            "This tool keeps an object between calls, so only a run or a tool service can call it."
         )
     return context.run
 
@@ -117,30 +116,31 @@ def _execute_of(instance: object) -> Callable[..., Any]:
     if callable(execute):
         return cast("Callable[..., Any]", execute)
     raise TypeError(
-        f"The {type(instance).__name__} has no method `execute` and can't be called itself."
+        f"{type(instance).__name__} has no method `execute`, and is not callable itself."
     )
 
 
 def _wants_context(name: str, create: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(create)
-    except ValueError:  # a class of an extension module may not tell
+    except ValueError:  # a class of an extension module may have no signature
         return False
-    needed = [
+    required = [
         each
         for each in signature.parameters.values()
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
-    if len(needed) > 1 or any(each.kind is each.KEYWORD_ONLY for each in needed):
+    if len(required) > 1 or any(each.kind is each.KEYWORD_ONLY for each in required):
         raise RegistrationError(
-            f"What creates the tool {name!r} needs {', '.join(map(str, needed))}: it gets the "
-            "ToolContext at most, by position."
+            f"The function that creates the tool {name!r} requires "
+            f"{', '.join(map(str, required))}. It can have one required parameter, which receives "
+            "the ToolContext by position."
         )
-    return bool(needed)
+    return bool(required)
 
 
 def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Return `execute` as an instance would have it; None if the instances' class is not known.
+    """Return `execute` bound to its class; None if the class of the instances is not known.
 
     Raises:
         RegistrationError: `create` or `execute` is a generator.
@@ -153,7 +153,7 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
     for kind in (create, *_returned(create)):
         if inspect.isclass(kind) and hasattr(kind, "execute"):
             static = inspect.getattr_static(kind, "execute")
-            # Without `self`.
+            # Bound to the class, so that its signature has no `self`.
             bound = MethodType(static, kind) if isinstance(static, FunctionType) else kind.execute
             reject_generator(bound)
             return cast("Callable[..., Any]", bound)
@@ -161,7 +161,7 @@ def _execute_of_class(create: Callable[..., Any]) -> Callable[..., Any] | None:
 
 
 def _returned(create: Callable[..., Any]) -> tuple[Any, ...]:
-    """Return what a function says that it returns, and what is in it, as in `AsyncIterator[…]`."""
+    """Return a function's return type and its arguments, as of `AsyncIterator[…]`."""
     if inspect.isclass(create):
         return ()
     try:

@@ -1,7 +1,7 @@
-"""What stateful tools keep for each conversation, from the first call that needs it to its end.
+"""The instances of stateful tools, kept for each conversation until it ends.
 
-A thread is a conversation here (`ToolContext.thread_id`), not one of the operating system's. Each
-has one instance of each tool that it has used.
+Here a thread is a conversation (`ToolContext.thread_id`), not a thread of the operating system. It
+has one instance of each stateful tool that it has used.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tracer.tasks import wait_for_end
 from tracer.threads import call_in_thread, called, is_async
 
 Create = Callable[[], Any]
-"""Makes an instance, synchronous or not."""
+"""Creates an instance, synchronous or not."""
 
 
 @dataclass(frozen=True)
 class StatefulInstance:
-    """What a stateful tool keeps for one conversation."""
+    """An instance of a stateful tool, for one conversation."""
 
     value: Any
     close: Callable[[], Any] | None
-    """Cleans up, synchronous or not."""
+    """Closes the instance, synchronous or not."""
 
 
 async def open_instance(create: Create) -> StatefulInstance:
-    """Make an instance, and find the way to clean up after it.
+    """Create an instance, and determine how to close it.
 
-    That is the first of these that it has: `aclose()`, `close()`, `__aexit__()`. One that has only
-    the last is entered now, and what `__aenter__` returns is the instance.
+    It is closed by the first of these methods that it has: `aclose()`, `close()`, `__aexit__()`. If
+    it has only the last, it is entered now, and the value of `__aenter__` is the instance.
 
     Raises:
-        Exception: What `create` or `__aenter__` raised.
+        Exception: `create` or `__aenter__` raised it.
     """
     value = await called(create)
     for name in ("aclose", "close"):
@@ -58,9 +58,9 @@ async def open_instance(create: Create) -> StatefulInstance:
 
 
 async def failure_to_close(instance: StatefulInstance) -> BaseException | None:
-    """Clean up after an instance, and return what was raised.
+    """Close an instance, and return the error that this raised, or None.
 
-    As a value: a task that ends with `SystemExit` ends the event loop too.
+    Returned, not raised: a task that raises `SystemExit` would end the event loop.
     """
     try:
         if instance.close is not None:
@@ -74,7 +74,7 @@ async def _closed(close: Callable[[], Any]) -> None:
     if is_async(close):
         await close()
         return
-    # In a thread of its own: it has little time, and none to wait until tools give up theirs.
+    # Outside of the tools' thread limit: its time is short, and must not pass in a queue.
     result = await call_in_thread(close, anyio.CapacityLimiter(1))
     if inspect.isawaitable(result):
         await result
@@ -83,40 +83,39 @@ async def _closed(close: Callable[[], Any]) -> None:
 log = get_logger(__name__)
 
 MAX_CLEANUPS = 64
-"""How many cleanups go on at once. The time of one that waits for its turn has not begun."""
+"""How many instances are closed at once. The time limit of one that waits has not started."""
 
 _held: ContextVar[frozenset[object]] = ContextVar("tracer_uses_held", default=frozenset())
 """The uses of instances that this code is part of."""
 
 
 class ThreadContext:
-    """One conversation's instances: each made when it is first needed, and used by one at a time.
+    """The instances of one conversation, each used by one call at a time.
 
-    What cleans up after one, `open_instance` says. It may
-    happen in another task than making did, and belongs to nobody: no identity and no call are
-    current in it.
+    An instance is created when it is first needed, and closed as `open_instance` determines. That
+    may happen in another task than creating it, in which no identity and no call are current.
     """
 
     def __init__(
         self,
         close_seconds: float,
         cleanups: asyncio.Semaphore,
-        left_behind: set[asyncio.Task[Any]],
+        background_tasks: set[asyncio.Task[Any]],
     ) -> None:
-        """Begin without instances.
+        """Start without instances.
 
         Args:
-            close_seconds: How long `aclose` waits for what goes on, and then for each cleanup.
-            cleanups: Limits how many go on at once.
-            left_behind: Holds cleanups that go on regardless, perhaps for longer than this.
+            close_seconds: How long `aclose` waits for active uses, and then for each instance.
+            cleanups: Limits how many instances are closed at once.
+            background_tasks: Holds tasks that do not end in time, and may outlive this.
         """
         self.uses = 0
-        """How many use an instance now, or wait for their turn."""
+        """The number of calls that use an instance or wait for one."""
         self.used_at = 0.0
-        """When a use began or ended last; for whoever owns this."""
+        """When a use last started or ended; set by the owner."""
         self._close_seconds = close_seconds
         self._cleanups = cleanups
-        self._left_behind = left_behind
+        self._background_tasks = background_tasks
         self._opened: dict[str, StatefulInstance] = {}  # the oldest first
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._current: dict[str, object] = {}
@@ -125,28 +124,28 @@ class ThreadContext:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody uses it now."""
+        """Whether no call uses it."""
         return not self.uses
 
     @property
     def is_empty(self) -> bool:
-        """Whether it keeps nothing."""
+        """Whether it has no instances."""
         return not self._opened
 
     @asynccontextmanager
     async def instance(self, tool_name: str, create: Create) -> AsyncIterator[Any]:
-        """Use a tool's instance, alone: others who want it wait.
+        """Use a tool's instance exclusively; other calls that need it wait.
 
-        What `create` raises is raised here and not remembered: each of those who wait tries in
-        turn.
+        If `create` raises an error, the error is raised here. It is not cached: each waiting call
+        tries in turn.
 
         Args:
-            tool_name: Whose instance.
-            create: Makes it, unless it is there.
+            tool_name: The tool.
+            create: Creates the instance, if there is none.
 
         Raises:
-            ToolError: The conversation has ended, or this code is part of a use of the same
-                instance and would wait for itself.
+            ToolError: The conversation has ended; or this code already uses the instance, and would
+                wait for itself.
         """
         self.refuse_within_a_use(tool_name)
         use = object()
@@ -155,14 +154,14 @@ class ThreadContext:
         try:
             async with self._turns[tool_name]:
                 self._current[tool_name] = use
-                around = _held.get()
-                _held.set(around | {use})
+                outer_uses = _held.get()
+                _held.set(outer_uses | {use})
                 try:
                     opened = self._opened.get(tool_name) or await self._open(tool_name, create)
                     self._refuse_if_closed(tool_name)
                     yield opened.value
                 finally:
-                    _held.set(around)
+                    _held.set(outer_uses)
                     del self._current[tool_name]
         finally:
             self.uses -= 1
@@ -170,11 +169,11 @@ class ThreadContext:
                 self._unused.set()
 
     def has_tool(self, tool_name: str) -> bool:
-        """Return whether a tool has an instance, or one is being made."""
+        """Return whether a tool has an instance, or one is being created."""
         return tool_name in self._opened or tool_name in self._current
 
     def refuse_within_a_use(self, tool_name: str) -> None:
-        """Return if this code is not part of a use of a tool's instance.
+        """Check that this code is not part of a use of a tool's instance.
 
         Raises:
             ToolError: It is, and would wait for itself.
@@ -182,14 +181,14 @@ class ThreadContext:
         if self._current.get(tool_name) in _held.get():
             raise ToolError(
                 f"The tool {tool_name!r} was called or ended from within a call of itself, in the "
-                "same conversation, and would wait for itself. Let that call end first."
+                "same conversation, so it would wait for itself. Wait until that call has ended."
             )
 
     async def end_tool(self, tool_name: str) -> None:
-        """Clean up after a tool's instance. The next use makes another one.
+        """Close a tool's instance. The next use creates another one.
 
-        Waits for earlier uses to end, for `close_seconds` at most. A use that takes longer loses
-        its instance.
+        Waits at most `close_seconds` for earlier uses to end. A use that takes longer loses its
+        instance.
         """
         turn = self._turns[tool_name]
         waiting = asyncio.create_task(turn.acquire())
@@ -206,11 +205,11 @@ class ThreadContext:
                 turn.release()
 
     async def aclose(self) -> None:
-        """Wait for uses to end, then clean up after each instance, the youngest first.
+        """Wait for uses to end, then close each instance, the youngest first.
 
-        Takes `close_seconds` for the uses and as many for each instance, at most. A cleanup that
-        fails or hangs is logged and stops no other. A use that takes longer loses its instance;
-        those who still wait for a turn then are refused.
+        Takes at most `close_seconds` for the uses, and as many for each instance. An instance that
+        fails to close, or hangs, is logged and does not affect the others. A use that takes longer
+        loses its instance, and calls that still wait for one are rejected.
         """
         if not self.is_idle:
             await wait_for_end(asyncio.create_task(self._unused.wait()), self._close_deadline())
@@ -227,14 +226,15 @@ class ThreadContext:
         cancelled_before = task.cancelling() if task else 0
         opened = await open_instance(create)
         if self._closed:
-            # Whoever cleaned up did not see it. The task is not ours to cancel.
+            # `aclose` did not see this instance, so it is closed here. Not in this task, which may
+            # be cancelled.
             closing = asyncio.create_task(self._close(tool_name, opened), context=Context())
-            self._leave_behind(closing)
+            self._run_in_background(closing)
             await asyncio.wait({closing})
         else:
             self._opened[tool_name] = opened
         if task and task.cancelling() > cancelled_before:
-            raise asyncio.CancelledError  # which a thread has swallowed
+            raise asyncio.CancelledError  # a thread suppressed the cancellation
         return opened
 
     async def _close(self, tool_name: str, opened: StatefulInstance) -> None:
@@ -242,7 +242,7 @@ class ThreadContext:
             work = asyncio.create_task(failure_to_close(opened))
             await wait_for_end(work, self._close_deadline())
         if not work.done():
-            self._leave_behind(work)
+            self._run_in_background(work)
         if not work.done() or work.cancelled():
             log.warning("stateful_tool_close_cut_short", tool=tool_name)
         elif (error := work.result()) is not None:
@@ -257,17 +257,17 @@ class ThreadContext:
     def _close_deadline(self) -> float:
         return time.monotonic() + self._close_seconds
 
-    def _leave_behind(self, task: asyncio.Task[Any]) -> None:
-        self._left_behind.add(task)
-        task.add_done_callback(self._left_behind.discard)
+    def _run_in_background(self, task: asyncio.Task[Any]) -> None:
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
 
 class ThreadContextManager:
-    """The conversations that keep something, in one event loop: their owner closes it at the end.
+    """The conversations of one event loop that have instances. The owner closes it at the end.
 
-    A conversation ends when its end is told, when it was unused for too long, and, while there are
-    too many, when it is the one that was used least recently; in the two latter cases never while
-    it is in use. It may go on afterwards: with new instances, whether or not the old are closed.
+    A conversation ends on request, when it has been idle for too long, or when there are
+    too many and it is the least recently used. The two latter never end a conversation that is in
+    use. A conversation may continue after its end, with new instances.
     """
 
     def __init__(
@@ -278,14 +278,13 @@ class ThreadContextManager:
         close_seconds: float = 5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without conversations.
+        """Start without conversations.
 
         Args:
-            max_threads: How many are kept; there are more only where more are in use at once.
-            idle_seconds: After how long without use one ends.
-            close_seconds: How long one that ends is waited for while it is in use, and then for
-                the cleanup of each of its instances.
-            clock: Tells seconds.
+            max_threads: How many conversations are kept. Conversations in use may exceed it.
+            idle_seconds: After how long without use a conversation ends.
+            close_seconds: How long closing waits for active uses, and then for each instance.
+            clock: Returns seconds.
         """
         self._max_threads = max_threads
         self._idle_seconds = idle_seconds
@@ -294,7 +293,7 @@ class ThreadContextManager:
         self._threads: OrderedDict[str, ThreadContext] = OrderedDict()  # latest use last
         self._closings: dict[asyncio.Task[None], str] = {}
         self._cleanups = asyncio.Semaphore(MAX_CLEANUPS)
-        self._left_behind: set[asyncio.Task[Any]] = set()
+        self._background_tasks: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -305,23 +304,25 @@ class ThreadContextManager:
 
     @asynccontextmanager
     async def instance(self, thread_id: str, tool_name: str, create: Create) -> AsyncIterator[Any]:
-        """Use a tool's instance in a conversation, alone; see `ThreadContext.instance`.
+        """Use a tool's instance in a conversation, exclusively; see `ThreadContext.instance`.
 
         Args:
             thread_id: The conversation's id.
-            tool_name: Whose instance.
-            create: Makes it, unless it is there.
+            tool_name: The tool.
+            create: Creates the instance, if there is none.
 
         Raises:
-            ToolError: All is being closed, or the conversation is; or this code is part of a use of
-                the same instance.
+            ToolError: The manager or the conversation is closed, or this code already uses the
+                instance.
         """
         if self._closed:
-            raise ToolError(f"The tool {tool_name!r} can't be used: the application is ending.")
+            raise ToolError(
+                f"The tool {tool_name!r} cannot be used, because the application is shutting down."
+            )
         thread = self._threads.get(thread_id)
         if thread is None:
             self._evict(self._max_threads - 1)
-            thread = ThreadContext(self._close_seconds, self._cleanups, self._left_behind)
+            thread = ThreadContext(self._close_seconds, self._cleanups, self._background_tasks)
         self._note_use(thread_id, thread)
         try:
             async with thread.instance(tool_name, create) as instance:
@@ -335,10 +336,10 @@ class ThreadContextManager:
                 self._set_timer()
 
     async def end_thread(self, thread_id: str) -> None:
-        """End a conversation: when this returns, nothing is left open of what it had.
+        """End a conversation. When this returns, all its instances are closed.
 
-        It takes as long as `ThreadContext.aclose` does. When it is cancelled, the conversation ends
-        all the same.
+        Takes as long as `ThreadContext.aclose`. If it is cancelled, the conversation ends
+        nevertheless.
         """
         self._end(thread_id)
         closing = {task for task, each in self._closings.items() if each == thread_id}
@@ -346,13 +347,13 @@ class ThreadContextManager:
             await asyncio.wait(closing)
 
     async def end_tool(self, tool_name: str, thread_ids: Iterable[str]) -> None:
-        """Clean up after a tool's instances in conversations. Their next uses make new ones.
+        """Close a tool's instances in some conversations. Their next uses create new ones.
 
-        It takes as long as `ThreadContext.end_tool` does. When it is cancelled, the instances are
-        closed all the same.
+        Takes as long as `ThreadContext.end_tool`. If it is cancelled, the instances are closed
+        nevertheless.
 
         Raises:
-            ToolError: This code is part of a use of such an instance; none is closed then.
+            ToolError: This code is part of a use of such an instance. None is closed then.
         """
         threads = {each: self._threads[each] for each in thread_ids if each in self._threads}
         threads = {each: thread for each, thread in threads.items() if thread.has_tool(tool_name)}
@@ -371,8 +372,8 @@ class ThreadContextManager:
     def end_idle(self) -> None:
         """End the conversations that have been idle for `idle_seconds`.
 
-        A timer calls this when the time of the first idle conversation is up. Call it to free
-        instances earlier, for example after the clock was changed. It does not wait for cleanups.
+        A timer calls this when the first idle conversation is due. Call it to free instances
+        earlier, for example after the clock was changed. It does not wait until they are closed.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -384,9 +385,9 @@ class ThreadContextManager:
         self._set_timer()
 
     async def aclose(self) -> None:
-        """End all conversations and refuse new ones.
+        """End all conversations and reject new ones.
 
-        It goes on to its end when it is cancelled: all is bounded in time (`ThreadContext.aclose`).
+        A cancellation is delayed until all are closed, which takes a bounded time.
 
         Raises:
             asyncio.CancelledError: The task was cancelled meanwhile.
@@ -411,10 +412,10 @@ class ThreadContextManager:
         self._threads.move_to_end(thread_id)
 
     def _end(self, thread_id: str) -> None:
-        """Begin to close a conversation; a new use begins another."""
+        """Start to close a conversation. A later use starts another one."""
         thread = self._threads.pop(thread_id, None)
         if thread is not None:
-            # In a task, for whoever ends it may be cancelled; and without the context of a call.
+            # In a task, because the caller may be cancelled; without the context of a call.
             closing = asyncio.create_task(thread.aclose(), context=Context())
             self._closings[closing] = thread_id
             closing.add_done_callback(self._closings.pop)
@@ -424,23 +425,23 @@ class ThreadContextManager:
         if self._threads.get(thread_id) is thread and thread.is_idle and thread.is_empty:
             del self._threads[thread_id]
 
-    def _evict(self, most: int) -> None:
-        surplus = len(self._threads) - most
+    def _evict(self, limit: int) -> None:
+        surplus = len(self._threads) - limit
         if surplus > 0:
             idle = (each for each, thread in self._threads.items() if thread.is_idle)
             for thread_id in [each for each, _ in zip(idle, range(surplus), strict=False)]:
                 self._end(thread_id)
 
     def _set_timer(self) -> None:
-        """Schedule `end_idle` for when the time of the first idle conversation is up.
+        """Schedule `end_idle` for the time when the first idle conversation is due.
 
-        It is called when a use ends: only then may a conversation become idle. One that was before
-        has its timer already, and its time is over earlier.
+        Called when a use ends, because only then can a conversation become idle. If one was idle
+        before, its timer exists already, and is due earlier.
         """
         if self._timer is None and not self._closed:
             oldest = next((each for each in self._threads.values() if each.is_idle), None)
             if oldest is not None:
                 left = oldest.used_at + self._idle_seconds - self._clock()
                 loop = asyncio.get_running_loop()
-                # Not in the context of the call that happens to set it.
+                # Without the context of the call that happens to set the timer.
                 self._timer = loop.call_later(max(0.0, left), self.end_idle, context=Context())

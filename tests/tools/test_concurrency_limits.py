@@ -242,7 +242,7 @@ async def test_waiting_for_a_place_ends_at_the_deadline_and_takes_none(
 
         assert (await first).status == third.status == "succeeded"
     assert (row["status"], row["reason"]) == ("failed", "timed_out")
-    assert row["error"]["message"] == "The time was over before it was the call's turn."
+    assert row["error"]["message"] == "The time limit expired before it was the call's turn."
     assert len(on.endings(late)) == 1
 
 
@@ -338,7 +338,7 @@ async def test_a_place_is_free_again_whatever_became_of_who_had_it(tmp_path: Pat
 def test_what_makes_calls_of_its_own_cannot_be_limited_itself(options: dict[str, Any]) -> None:
     async def run(arguments: dict[str, Any], context: ToolContext) -> None: ...
 
-    with pytest.raises(RegistrationError, match="limit the tools that it calls"):
+    with pytest.raises(RegistrationError, match="on the tools that it calls"):
         Tool("x", "", {}, run, tool_type=ToolType.SUBPLAN, ends_by_itself=True, **options)
 
 
