@@ -32,6 +32,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.run_previews import OpenCall, RunFailure, RunPreview
 from tracer.store import AnyRecord, ToolCallPreview
 
 ShownStatus = Literal[
@@ -109,37 +110,86 @@ class ShownOutcome(ShownRecord, Outcome):
         return ErrorSchema(type=self.error_type, message=self.error_message, stack=self.error_stack)
 
 
-class RunSchema(ShownRecord, Run):
-    """A run as a row of the run list: its root plan's outcome and the totals of all below it."""
+_RUN_EXAMPLE: dict[str, Any] = {
+    "rootPlanId": PLAN_ID,
+    "title": "Weekly health review",
+    "agentName": "planner",
+    "status": "succeeded",
+    "reason": None,
+    "startedAt": "2026-11-21T22:21:52.462812Z",
+    "finishedAt": "2026-11-21T22:21:58.112Z",
+    "durationMs": 5649.188,
+    "abandonedAt": None,
+    "cancelRequestedAt": None,
+    "recordedAt": "2026-11-21T22:21:52.47Z",
+    "recorderId": None,
+    "revision": 42,
+    "masked": [],
+    "sessionId": None,
+    "subject": None,
+    "tags": ["demo"],
+    "traceparent": None,
+    "inputTokens": 5120,
+    "outputTokens": 830,
+    "costUsd": 0.0121,
+    "toolCalls": 14,
+    "failures": 1,
+}
 
-    model_config = read_config(
-        rootPlanId=PLAN_ID,
-        title="Weekly health review",
-        agentName="planner",
-        status="succeeded",
-        reason=None,
-        startedAt="2026-11-21T22:21:52.462812Z",
-        finishedAt="2026-11-21T22:21:58.112Z",
-        durationMs=5649.188,
-        abandonedAt=None,
-        cancelRequestedAt=None,
-        recordedAt="2026-11-21T22:21:52.47Z",
-        recorderId=None,
-        revision=42,
-        masked=[],
-        sessionId=None,
-        subject=None,
-        tags=["demo"],
-        traceparent=None,
-        inputTokens=5120,
-        outputTokens=830,
-        costUsd=0.0121,
-        toolCalls=14,
-        failures=1,
-    )
+
+class RunSchema(ShownRecord, Run):
+    """A run: its root plan's outcome and the totals of all below it."""
+
+    model_config = read_config(**_RUN_EXAMPLE)
 
     cost_usd: Usd = Decimal(0)
     """What the models cost, in US dollars: the sum of the costs that are known."""
+
+
+class RunFailureSchema(RunFailure):
+    """The record in which the failure of a run began."""
+
+    model_config = read_config(
+        kind="toolCall",
+        id=TOOL_CALL_ID,
+        name="http_get",
+        reason="tool_error",
+        errorType="TimeoutError",
+        errorMessage="bank.example did not answer",
+        depth=2,
+    )
+
+
+class OpenCallSchema(OpenCall):
+    """The tool call or model call that a run waits for."""
+
+    model_config = read_config(
+        kind="toolCall",
+        id=TOOL_CALL_ID,
+        name="index_shard",
+        arguments='{"shard": 1}',
+        startedAt="2026-11-21T22:21:53.1Z",
+    )
+
+
+class RunPreviewSchema(RunSchema, RunPreview):
+    """A run as a row of the run list, with its question, its answer and its failure."""
+
+    model_config = read_config(
+        **_RUN_EXAMPLE,
+        request="Review the week of p-1.",
+        answer="All is well.",
+        subAgents=3,
+        handledFailures=1,
+        failure=None,
+        openCall=None,
+        seenAt=None,
+    )
+
+    failure: RunFailureSchema | None = None
+    """The origin that made a failed run fail: the deepest one, and of several the earliest."""
+    open_call: OpenCallSchema | None = None
+    """Of a run that has not ended, the longest open call without an agent below it."""
 
 
 class BehindSchema(BaseModel):
@@ -152,7 +202,7 @@ class BehindSchema(BaseModel):
     """When the first of them arrived."""
 
 
-class SingleRunSchema(RunSchema):
+class SingleRunSchema(RunPreviewSchema):
     """A run, read by itself."""
 
     behind: BehindSchema | None = None
@@ -271,7 +321,7 @@ class LineageItem(BaseModel):
     kind: Kind
     id: UUID
     name: str | None
-    """The plan's title, the step's agent, the round's model or the tool's name."""
+    """The plan's title or else agent, the step's agent, the round's model or the tool's name."""
     status: ShownStatus
 
     @classmethod
@@ -279,7 +329,8 @@ class LineageItem(BaseModel):
         """Return the item that stands for `record`."""
         match record:
             case PlanExecutionRecord():
-                kind, record_id, name = Kind.PLAN, record.plan_id, record.title
+                name = record.title or record.agent_name
+                kind, record_id = Kind.PLAN, record.plan_id
             case AgentExecutionRecord():
                 kind, record_id, name = Kind.STEP, record.step_id, record.agent_name
             case ThinkActRecord():

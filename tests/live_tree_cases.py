@@ -73,7 +73,7 @@ def _record(chance: random.Random, kind: str, record_id: str) -> Node:
     record: Node = {
         "kind": kind,
         _ID_NAMES[kind]: record_id,
-        "status": chance.choice(["running", "failed", "succeeded"]),
+        "status": chance.choice(["running", "cancelled", "succeeded"]),
         "position": chance.choice([None, 0, 1, 2]),
     }
     if kind == "plan":
@@ -114,7 +114,7 @@ def _tree(records: _Records, revision: int) -> Node:
 def _said(node: Node) -> Node:
     """Return a tree without what the records here never say."""
     said = _record(random.Random(0), node["kind"], "").keys()
-    unsaid = {*ROWS[Kind(node["kind"])].__struct_encode_fields__} - said
+    unsaid = {*ROWS[Kind(node["kind"])].__struct_encode_fields__, "failureOrigins"} - said
     children = ("agentExecutions", "thinkActs", "toolCalls", "subPlans", "unplaced")
     return {
         name: [_said(child) for child in value] if name in children else value

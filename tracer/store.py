@@ -30,6 +30,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
 
@@ -226,18 +227,14 @@ class RunFilter:
     tag: str | None = None
     """The conversation that it belongs to, whom it is about, one of its tags: each as it has it."""
     q: str | None = None
-    """Text within titles, tool and agent names or errors, upper and lower case alike."""
+    """Text within the question, the answer, titles, tool and agent names or errors, upper and lower
+    case alike."""
     since: datetime | None = None
     """Started (or else recorded) at this moment or later."""
     until: datetime | None = None
     """Started (or else recorded) before this moment."""
     other_traces: bool = False
     """Whether to show traces too that have no agent, model or tool call."""
-
-    @property
-    def is_ranged(self) -> bool:
-        """Whether it names a range of time, which the list then goes by."""
-        return self.since is not None or self.until is not None
 
 
 @dataclass(frozen=True)
@@ -344,18 +341,20 @@ class TraceReader(Protocol):
     Each method raises `StoreUnavailable` when the store does not answer.
     """
 
-    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
-        """Return a page of runs, newest first.
+    async def list_runs(
+        self, wanted: RunFilter, limit: int, cursor: str | None
+    ) -> Page[RunPreview]:
+        """Return a page of runs, latest start first.
 
-        That is by first `recorded_at`, and within a range of time by start, then by id. Deleted
-        runs are left out. A run that is recorded while pages are turned does not disturb
-        the pages that follow.
+        A run that has no start counts from its first `recorded_at`. Runs of one moment are ordered
+        by id. Deleted runs are left out. A run that is recorded while pages are turned does not
+        disturb the pages that follow.
 
         Raises:
             BadCursor: `cursor` is not one that a list gave.
         """
 
-    async def read_run(self, root_plan_id: UUID) -> Run:
+    async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals.
 
         Raises:

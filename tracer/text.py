@@ -77,6 +77,23 @@ def preview(text: str, limit: int = PREVIEW_BYTES) -> str:
     return _CUT_ESCAPE.sub("", data[:limit].decode(errors="ignore"))
 
 
+def beginning(text: str, characters: int) -> str:
+    """Return at most the first `characters` characters of a stored string."""
+    return text if len(text) <= characters else _CUT_ESCAPE.sub("", text[:characters])
+
+
+def first_line(text: str, characters: int) -> str | None:
+    """Return the first line of a stored string that is not blank; `…` ends it if it is cut.
+
+    Returns:
+        None if all lines are blank.
+    """
+    line = next((line.strip() for line in text.lstrip()[: 4 * characters].splitlines()), "")
+    if len(line) > characters:
+        line = beginning(line, characters - 1).rstrip() + "…"
+    return line or None
+
+
 def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
     """Return whether JSON text nests arrays and objects deeper than `limit`.
 

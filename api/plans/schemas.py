@@ -44,7 +44,7 @@ class NodeTotals(BaseModel):
     """US dollars."""
     tool_calls: int
     failures: int
-    """Think-acts and tool calls that ended `failed`."""
+    """Failures, each counted at its origin: the failed record without a failed record below it."""
 
 
 _NODE_CONFIG = read_config()
@@ -99,7 +99,7 @@ class PlanFields(_Fields):
     depth: int | None
     """How many sub-plans lie above it: 0 for the root plan."""
     title: str | None
-    """What it is called where plans are listed."""
+    """Its name in lists: the given title, or else the first line of the request."""
     agent_name: str | None
     """The agent that the plan was given to."""
     follows_provider_call_id: str | None
@@ -255,6 +255,17 @@ class StepNode(StepFields, _Totals):
     """Hand-offs: opened by the agent, not by a tool call."""
 
 
+class FailureOrigin(BaseModel):
+    """A failed record without a failed record below it."""
+
+    model_config = read_config(kind="toolCall", id=TOOL_CALL_ID, isHandled=False)
+
+    kind: NodeKind
+    id: UUID
+    is_handled: bool
+    """Whether a record above it did not fail."""
+
+
 class PlanNode(PlanFields, _Totals):
     """A plan, with its steps."""
 
@@ -265,6 +276,9 @@ class PlanNode(PlanFields, _Totals):
     """How many sub-plans its steps opened, shown or not."""
     unplaced: list[PlanNode | StepNode | ThinkActNode | ToolCallNode] = []
     """At a root plan only: nodes whose parent is not known yet."""
+    failure_origins: list[FailureOrigin] = []
+    """At the top of the tree only: where its failures began. Those that made it fail come first,
+    the deepest before others, then the earliest."""
     revision: int = 0
     """At the top of the tree only: the run's revision that was read, to watch the run from."""
     behind: BehindSchema | None = None

@@ -13,6 +13,7 @@ from api.http.parameters import CursorText, PageSize, RootPlanId, StoredText, Wi
 from api.http.problems import documented
 from api.schemas import (
     BehindSchema,
+    RunPreviewSchema,
     RunRequest,
     RunSchema,
     SearchedPageSchema,
@@ -40,7 +41,10 @@ async def list_runs(
     tag: Annotated[StoredText | None, Query(description="One of its tags.")] = None,
     q: Annotated[
         StoredText | None,
-        Query(description="Text within titles, tool and agent names or errors, in any case."),
+        Query(
+            description="Text within the question, the answer, titles, tool and agent names or "
+            "errors, in any case."
+        ),
     ] = None,
     other_traces: Annotated[
         bool,
@@ -51,8 +55,8 @@ async def list_runs(
     ] = False,
     limit: PageSize = 50,
     cursor: CursorText = None,
-) -> SearchedPageSchema[RunSchema]:
-    """List runs, newest first: as they were recorded, within a range of time as they started."""
+) -> SearchedPageSchema[RunPreviewSchema]:
+    """List runs, latest start first. A run that has no start counts from its first record."""
     wanted = RunFilter(
         status=status,
         agent=agent,
@@ -66,7 +70,7 @@ async def list_runs(
         other_traces=other_traces,
     )
     page = await reader.list_runs(wanted, limit, cursor)
-    return SearchedPageSchema[RunSchema].model_validate(page)
+    return SearchedPageSchema[RunPreviewSchema].model_validate(page)
 
 
 @router.post("", status_code=HTTPStatus.ACCEPTED)

@@ -140,7 +140,12 @@ async def test_the_path_of_a_call_leads_from_the_root_over_the_call_that_asked(
     ]
     [sub_plan] = opener["subPlans"]
     searches = sub_plan["agentExecutions"][0]["thinkActs"][0]["toolCalls"]
-    path = [root["title"], opener["name"], sub_plan["title"], *(each["name"] for each in searches)]
+    path = [
+        root["agentName"],
+        opener["name"],
+        sub_plan["agentName"],
+        *(each["name"] for each in searches),
+    ]
     assert path == ["planner", "ask_researcher", "researcher", "search", "search"], VERSIONS
     assert sub_plan["toolCallId"] == opener["toolCallId"], VERSIONS
     assert sub_plan["parentPlanId"] == root["planId"], VERSIONS

@@ -83,7 +83,7 @@ async def test_what_a_tool_leaves_behind_still_hangs_under_its_call(tmp_path: Pa
         await left[0]
 
         [call] = calls_of(await tree_of(store))
-        assert [(each["title"], each["status"]) for each in call["subPlans"]] == [
+        assert [(each["agentName"], each["status"]) for each in call["subPlans"]] == [
             ("researcher", "succeeded")
         ]
 
@@ -116,7 +116,7 @@ async def test_a_thread_that_goes_on_after_its_run_was_cancelled_stays_in_it(
 
         [call] = calls_of(await tree_of(store))
         assert call["status"] == "cancelled"
-        assert [(each["title"], each["status"]) for each in call["subPlans"]] == [
+        assert [(each["agentName"], each["status"]) for each in call["subPlans"]] == [
             ("researcher", "succeeded")
         ]
 

@@ -47,7 +47,7 @@ def shape(plan: Node) -> Any:
         for call in calls_of(plan)
     ]
     return (
-        plan["title"],
+        plan["agentName"],
         len(step["thinkActs"]),
         calls,
         [shape(each) for each in step["subPlans"]],
@@ -108,9 +108,12 @@ async def test_a_graph_that_a_tool_runs_is_a_sub_plan_and_one_that_a_node_is_a_p
         await outer.compile().ainvoke(ask("go"))
         tree = await tree_of(store)
 
-    assert (tree["title"], [call["result"] for call in calls_of(tree)]) == ("LangGraph", ["said b"])
+    assert (tree["agentName"], [call["result"] for call in calls_of(tree)]) == (
+        "LangGraph",
+        ["said b"],
+    )
     [agent] = tree["agentExecutions"][0]["subPlans"]
-    assert agent["title"] == "delegator"
+    assert agent["agentName"] == "delegator"
 
 
 async def test_agents_that_hand_over_are_sub_plans_of_the_graph_around_them(tmp_path: Path) -> None:
@@ -130,7 +133,7 @@ async def test_agents_that_hand_over_are_sub_plans_of_the_graph_around_them(tmp_
         tree = await tree_of(store)
 
     [step] = tree["agentExecutions"]
-    handed = [(each["title"], each["status"]) for each in step["subPlans"]]
+    handed = [(each["agentName"], each["status"]) for each in step["subPlans"]]
     assert handed == [("alice", "succeeded"), ("bob", "succeeded")]
     [call] = calls_of(step["subPlans"][0])
     assert (call["name"], call["status"]) == ("give", "succeeded")
@@ -190,7 +193,7 @@ async def test_agents_in_a_chain_are_its_sub_plans(tmp_path: Path) -> None:
         await chain.ainvoke(ask("go"))
         tree = await tree_of(store)
 
-    assert sorted(each["title"] for each in tree["agentExecutions"][0]["subPlans"]) == [
+    assert sorted(each["agentName"] for each in tree["agentExecutions"][0]["subPlans"]) == [
         "LangGraph",
         "one",
     ]
@@ -227,7 +230,7 @@ async def test_an_agent_within_a_recorded_call_is_a_sub_plan_of_that(tmp_path: P
 
     [outer] = calls_of(tree)
     [sub_plan] = outer["subPlans"]
-    assert (sub_plan["title"], sub_plan["status"]) == ("planner", "succeeded")
+    assert (sub_plan["agentName"], sub_plan["status"]) == ("planner", "succeeded")
     assert len(calls_of(sub_plan)) == 4
 
 
@@ -261,7 +264,7 @@ async def test_what_a_tool_records_by_hand_or_in_a_block_of_its_own_hangs_under_
         ("by_hand", "measured"),
         ("in_a_thread", "a"),
     ]
-    assert [each["title"] for each in call["toolCalls"][0]["subPlans"]] == ["inner"]
+    assert [each["agentName"] for each in call["toolCalls"][0]["subPlans"]] == ["inner"]
 
 
 class _Library(BaseRetriever):

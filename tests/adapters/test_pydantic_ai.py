@@ -120,7 +120,7 @@ async def test_the_way_leads_from_the_root_over_the_call_and_the_sub_plan_to_its
     [sub_plan] = delegating["subPlans"]
     [sub_step] = sub_plan["agentExecutions"]
     search = sub_step["thinkActs"][0]["toolCalls"][0]
-    way = [root["title"], delegating["name"], sub_plan["title"], search["name"]]
+    way = [root["agentName"], delegating["name"], sub_plan["agentName"], search["name"]]
     assert way == ["planner", "ask_researcher", "researcher", "search"], VERSION
     assert sub_plan["toolCallId"] == delegating["toolCallId"], VERSION
     assert sub_plan["parentPlanId"] == root["planId"], VERSION
@@ -225,7 +225,7 @@ async def test_one_agent_alone_can_have_a_recorder(tmp_path: Path) -> None:
         await Agent(scripted("done"), name="agent", capabilities=[recorder]).run("hi")
         await Agent(scripted("done"), name="other").run("hi")
 
-        assert [tree["title"] for tree in await trees_of(store)] == ["agent"]
+        assert [tree["agentName"] for tree in await trees_of(store)] == ["agent"]
 
 
 async def test_what_is_taken_back_records_no_more(tmp_path: Path) -> None:

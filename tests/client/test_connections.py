@@ -22,7 +22,7 @@ from tracer.client.tracing import Tracing
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event, PlanStarted
 from tracer.records.ids import new_id
-from tracer.records.record_classes import Run
+from tracer.records.run_previews import RunPreview
 from tracer.storage.memory.store import MemoryStore
 from tracer.store import RunFilter, TraceWriter, WriteAnswer
 
@@ -48,7 +48,7 @@ def connected(store: TraceWriter, folder: Path, **options: Any) -> Tracing:
     return Tracing(open_writer, lambda: Spool(folder / "spool.sqlite3"), **options)
 
 
-async def runs_of(store: MemoryStore) -> list[Run]:
+async def runs_of(store: MemoryStore) -> list[RunPreview]:
     return (await store.list_runs(RunFilter(), 1000, None)).items
 
 

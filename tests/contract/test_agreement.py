@@ -78,11 +78,11 @@ async def answer(ask: Question, store: Store) -> Any:
 
 
 def comparable(answer: Any) -> Any:
-    """Return an answer without the id of the store's project."""
+    """Return an answer without the id of the project and the time of the last sign of life."""
     if isinstance(answer, list):
         return [comparable(each) for each in answer]
     if hasattr(answer, "model_dump"):
-        return answer.model_dump(exclude={"project_id"})
+        return answer.model_dump(exclude={"project_id", "seen_at"})
     if hasattr(answer, "__dataclass_fields__"):
         return {name: comparable(getattr(answer, name)) for name in answer.__dataclass_fields__}
     return answer

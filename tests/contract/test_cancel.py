@@ -19,7 +19,7 @@ async def test_a_wish_is_recorded_once_and_found(store: Store) -> None:
     assert first.cancel_requested_at is not None
     shown = await store.reader.read_run(run.root)
     assert again == first
-    assert content(first) == content(shown)
+    assert content(first).items() <= content(shown).items()
     assert (first.revision, first.recorded_at) == (shown.revision, shown.recorded_at)
     asked = [run.root, other.root, new_id()]
     assert await store.reader.find_cancel_requests(asked) == {run.root}

@@ -57,14 +57,14 @@ async def test_pages_show_every_run_once_newest_first(store: Store) -> None:
     assert seen == expected
 
 
-async def test_runs_in_a_time_range_are_sorted_by_start(store: Store) -> None:
+async def test_runs_are_sorted_by_start(store: Store) -> None:
     days = (2, 0, 3, 1)
     runs = [sample_run(sub_plans=0, start=START + timedelta(days=day)) for day in days]
     for run in runs:
         await store.record(*run.events)
     by_start = [run.root for _, run in sorted(zip(days, runs, strict=True), reverse=True)]
 
-    assert await roots(store, RunFilter()) == [run.root for run in reversed(runs)]
+    assert await roots(store, RunFilter()) == by_start
     assert await roots(store, RunFilter(since=START)) == by_start
     within = RunFilter(until=START + timedelta(days=3))
     assert await pages_of_runs(store, within, 2) == by_start[1:]
@@ -130,6 +130,17 @@ async def test_search_covers_titles_names_and_errors_in_any_case(store: Store) -
     not_found = ["%", "w_ekly", "\\", "\0", "血压"]
     matching = [q for q in (*found, *not_found) if await roots(store, RunFilter(q=q)) == [run.root]]
     assert matching == found
+
+
+async def test_search_covers_the_question_and_the_answer_of_the_run(store: Store) -> None:
+    run = Moments()
+    await store.record(
+        run.plan_started(title="Review", user_request="Look at the tide pools\nof Brest"),
+        run.plan_finished(summary="Low tide is at NOON"),
+        run.sub_plan_started(new_id(), run.call, title="Check", user_request="ask the harbour"),
+    )
+    found = ["tide POOLS", "of brest", "at noon"]
+    assert [q for q in (*found, "harbour") if await roots(store, RunFilter(q=q))] == found
 
 
 async def test_search_matches_pattern_characters_literally(store: Store) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import given, settings
 
@@ -11,8 +9,6 @@ from tests.contract.generated_runs import Batches, retold_forests
 from tests.contract.stores import NewStore, Store, all_records, content, tree
 from tests.profiles import scaled
 from tests.sample_runs import sample_run
-from tests.trees import read_tree
-from tracer.lineage.tree import Payloads
 from tracer.records.events import Event
 from tracer.store import RunFilter
 
@@ -39,9 +35,6 @@ async def test_totals_of_a_run_equal_those_of_its_tree(
     for batch in forest[1]:
         await store.record(*batch)
     for run in (await store.reader.list_runs(RunFilter(), 100, None)).items:
-        rows = await read_tree(store.reader, run.root_plan_id, Payloads.NONE)
-        statuses = Counter(row["status"] for row in (*rows.think_acts, *rows.tool_calls))
-        assert run.failures == statuses["failed"]
         cumulative = (await tree(store, run.root_plan_id))["cumulative"]
         assert cumulative["toolCalls"] == run.tool_calls
         assert cumulative["failures"] == run.failures

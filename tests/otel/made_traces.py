@@ -144,7 +144,7 @@ def outline(run: Projected) -> list[str]:
         lines.append("  " * depth + text + status + guessed)
 
     def show_plan(depth: int, plan_id: UUID, plan: Mapping[str, Any]) -> None:
-        add(depth, f"plan {plan.get('title')}", plan)
+        add(depth, f"plan {plan.get('agent_name') or plan.get('title')}", plan)
         for step_id, step in below(Kind.STEP, plan_id=plan_id):
             add(depth + 1, f"step {step.get('agent_name')}", step)
             for round_id, think_act in below(Kind.THINK_ACT, step_id=step_id):

@@ -73,7 +73,9 @@ def test_what_only_the_span_says_that_names_an_agent_beside_its_work_is_kept() -
         tool(5, "search", parent=3, at=(3, 4)),
     )
 
-    requests = {plan["title"]: plan["user_request"] for plan in run.records[Kind.PLAN].values()}
+    requests = {
+        plan["agent_name"]: plan["user_request"] for plan in run.records[Kind.PLAN].values()
+    }
     assert run.run == {"session_id": "s", "subject": "u"}
     assert requests["b"] == "tides"
 

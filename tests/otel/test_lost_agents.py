@@ -40,7 +40,7 @@ def test_a_lost_agent_is_joined_by_time_where_one_call_is_left() -> None:
         agent(5, "b", parent=1, at=(2, 8)),
     )
 
-    (sub_plan,) = (plan for plan in run.records[Kind.PLAN].values() if plan["title"] == "b")
+    (sub_plan,) = (plan for plan in run.records[Kind.PLAN].values() if plan["agent_name"] == "b")
     assert sub_plan["inferred_from"] == "the only call of the run that was running all the while"
     assert outline(run)[2:4] == ["    call ask None", "      plan b (inferred)"]
 
@@ -134,7 +134,7 @@ def test_what_hangs_under_a_span_that_never_comes_is_within_the_agent_that_was_a
         '    call ask {"q":"x"}',
         "      plan b cancelled",
         "        step b cancelled",
-        "          plan None unknown (inferred)",
+        "          plan x unknown (inferred)",
         "            step None unknown",
         "              round None",
         "                call search {} (inferred)",
@@ -151,8 +151,8 @@ def test_two_agents_that_were_asked_the_same_are_not_guessed_between() -> None:
         made(5, "chat", asked, parent=99, at=(3, 4)),
     )
 
-    assert [line for line in outline(run) if "None" in line and "inferred" in line] == [
-        "      plan None unknown (inferred)"
+    assert [line for line in outline(run) if "plan" in line and "inferred" in line] == [
+        "      plan x unknown (inferred)"
     ]
 
 

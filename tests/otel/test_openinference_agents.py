@@ -31,7 +31,7 @@ def model(number: int, tokens: int, more: dict[str, Any] | None = None, **at: An
 
 def plans(run: Projected) -> list[tuple[Any, ...]]:
     found = sorted(run.records[Kind.PLAN].values(), key=lambda plan: plan["started_at"])
-    return [(plan["title"], plan["user_request"], plan["summary"]) for plan in found]
+    return [(plan["agent_name"], plan["user_request"], plan["summary"]) for plan in found]
 
 
 def test_an_agent_named_only_by_its_span_is_found_below_another() -> None:

@@ -158,7 +158,7 @@ def test_five_concurrent_runs_in_one_trace_are_kept_separate(name: str) -> None:
     seen, expected = seen_facts([run], name), expected_facts(name)
     assert (seen.calls, seen.sub_agents) == (expected.calls, expected.sub_agents)
     hand_offs = [plan for plan in run.records[Kind.PLAN].values() if plan.get("opened_by_step_id")]
-    assert [plan["title"] for plan in hand_offs] == ["planner"] * 5
+    assert [plan["agent_name"] for plan in hand_offs] == ["planner"] * 5
 
 
 def _id(run: Projected) -> UUID:

@@ -302,5 +302,5 @@ def test_an_agent_that_says_no_answer_gave_that_of_its_last_round_unless_it_aske
         made(10, "chat", said, parent=9, at=(1, 2)),
     )
 
-    answers = {plan["title"]: plan["summary"] for plan in run.records[Kind.PLAN].values()}
+    answers = {plan["agent_name"]: plan["summary"] for plan in run.records[Kind.PLAN].values()}
     assert answers == {"a": "low at six", "asks on": None, "goes on": None}

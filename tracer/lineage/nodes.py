@@ -29,7 +29,7 @@ class Totals(Struct, rename="camel", frozen=True, gc=False):
     """US dollars."""
     tool_calls: int = 0
     failures: int = 0
-    """Think-acts and tool calls that ended `failed`."""
+    """Failures, each counted at its origin: the failed record without a failed record below it."""
 
 
 NOTHING = Totals()
@@ -169,6 +169,15 @@ class Opener(Struct, rename="camel", frozen=True):
     status: str
 
 
+class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
+    """A failed record without a failed record below it."""
+
+    kind: str
+    id: str
+    is_handled: bool
+    """Whether a record above it did not fail."""
+
+
 @final
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """A plan, with its steps."""
@@ -181,6 +190,9 @@ class PlanNode(PlanRow, tag=Kind.PLAN.value):
     sub_plan_count: int = 0
     """How many sub-plans its steps opened, shown or not."""
     agent_executions: list[StepNode] = []
+    failure_origins: list[FailureOrigin] | UnsetType = UNSET
+    """At the top only: where its failures began. Those that made it fail come first, the deepest
+    before others, then the earliest."""
     unplaced: list[Node] | UnsetType = UNSET
     """At a root plan only: nodes whose parent is not known."""
     revision: int | UnsetType = UNSET

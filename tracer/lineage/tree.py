@@ -7,7 +7,7 @@ Reading always terminates: what hangs under nothing known, or under itself, is `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -15,8 +15,10 @@ from itertools import chain
 from typing import cast
 from uuid import UUID
 
+from tracer.lineage.failures import FailedRecord, Place, explained_by, failure_origins
 from tracer.lineage.nodes import (
     NOTHING,
+    FailureOrigin,
     Node,
     Opener,
     PlanNode,
@@ -25,6 +27,7 @@ from tracer.lineage.nodes import (
     ToolCallNode,
     Totals,
 )
+from tracer.records.record_classes import Kind
 
 
 class Payloads(StrEnum):
@@ -86,13 +89,50 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
     unplaced: list[Node] = []
     if top.plan_id == top.root_plan_id:
         unplaced = top.unplaced = forest.cut_loose(placed)
-    _add_totals(_walk(unplaced))
-    _add_totals(placed)
+    loose = _walk(unplaced)
+    origins = _origins(top, [*placed, *loose])
+    began = {(origin.kind, origin.id) for origin in origins}
+    _add_totals(loose, began)
+    _add_totals(placed, began)
     if unplaced:
         top.cumulative = _sum(top.cumulative, [node.cumulative for node in unplaced])
+    top.failure_origins = origins
     if depth is not None:
         _prune(top, depth)
     return top
+
+
+def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
+    """Return where the failures among nodes began."""
+    failed = [
+        FailedRecord((node.kind, _id_of(node)), _explained_by(node), node.finished_at)
+        for node in nodes
+        if node.status == "failed"
+    ]
+    if not failed:
+        return []
+    return [
+        FailureOrigin(origin.place[0].value, str(origin.place[1]), origin.is_handled)
+        for origin in failure_origins(failed, (Kind.PLAN, top.plan_id))
+    ]
+
+
+def _id_of(node: Node) -> str:
+    if type(node) is ToolCallNode:
+        return node.tool_call_id
+    if type(node) is ThinkActNode:
+        return node.think_act_id
+    return node.step_id if type(node) is StepNode else node.plan_id
+
+
+def _explained_by(node: Node) -> tuple[Place, ...]:
+    if type(node) is ToolCallNode:
+        return explained_by(node.parent_tool_call_id, node.think_act_id, node.step_id, None)
+    if type(node) is ThinkActNode:
+        return explained_by(None, None, node.step_id, None)
+    if type(node) is StepNode:
+        return explained_by(None, None, None, node.plan_id)
+    return explained_by(node.tool_call_id, None, node.opened_by_step_id, node.parent_plan_id)
 
 
 class _Forest:
@@ -216,11 +256,15 @@ def _within_plan(node: Node) -> Sequence[Node]:
     return node.agent_executions if type(node) is PlanNode else node.tool_calls
 
 
-def _add_totals(walked: list[Node]) -> None:
-    """Fill in `own`, `cumulative` and `sub_plan_count` of nodes, parents before those below them.
+def _add_totals(walked: list[Node], began: Collection[tuple[str, str]]) -> None:
+    """Fill in `own`, `cumulative` and `sub_plan_count` of nodes.
 
     What is equal is one object where that is known without looking: `own` and `cumulative` of what
     has no sub-plans below, and those of all calls that have nothing below.
+
+    Args:
+        walked: The nodes, parents before those below them.
+        began: The kinds and ids of the origins of failures.
     """
     # How many sub-plans a node and those below it in its plan opened, where there are any.
     opened: dict[int, int] = {}
@@ -228,19 +272,22 @@ def _add_totals(walked: list[Node]) -> None:
         below: Sequence[Node]
         sub_plans: Sequence[PlanNode] = ()
         if type(node) is ToolCallNode:
-            itself = _FAILED_CALL if node.status == "failed" else _CALL
+            has_begun = node.status == "failed" and (node.kind, node.tool_call_id) in began
+            itself = _FAILED_CALL if has_begun else _CALL
             below, sub_plans = node.tool_calls, node.sub_plans
             if not below and not sub_plans:  # most nodes
                 node.own = node.cumulative = itself
                 continue
             node.sub_plan_count = len(sub_plans)
         elif type(node) is ThinkActNode:
-            itself, below = _of_round(node), node.tool_calls
+            itself, below = _of_round(node, began), node.tool_calls
         elif type(node) is StepNode:
-            itself, below, sub_plans = NOTHING, _within_plan(node), node.sub_plans
+            itself = _FAILURE if began and (node.kind, node.step_id) in began else NOTHING
+            below, sub_plans = _within_plan(node), node.sub_plans
             node.sub_plan_count = len(sub_plans)
         else:
-            itself, below = NOTHING, node.agent_executions
+            itself = _FAILURE if began and (node.kind, node.plan_id) in began else NOTHING
+            below = node.agent_executions
         node.own = node.cumulative = _sum(itself, [child.own for child in below])
         deeper = [opened[id(child)] for child in below if id(child) in opened]
         if sub_plans or deeper:
@@ -252,18 +299,19 @@ def _add_totals(walked: list[Node]) -> None:
                 opened[id(node)] = len(sub_plans) + sum(deeper)
 
 
-def _of_round(node: ThinkActNode) -> Totals:
+def _of_round(node: ThinkActNode, began: Collection[tuple[str, str]]) -> Totals:
     """Return what a round alone adds to the totals."""
     return Totals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
         cost_usd=node.cost_usd or 0,
-        failures=1 if node.status == "failed" else 0,
+        failures=1 if node.status == "failed" and (node.kind, node.think_act_id) in began else 0,
     )
 
 
 _CALL = Totals(tool_calls=1)
 _FAILED_CALL = Totals(tool_calls=1, failures=1)
+_FAILURE = Totals(failures=1)
 
 
 def _sum(itself: Totals, parts: list[Totals]) -> Totals:

@@ -185,6 +185,7 @@ class PlanStarted(_Event):
     depth: Position = 0
     """How many sub-plans lie above it: 0 for the root plan."""
     title: Words | None = None
+    """Its name in lists; if absent, the first line of the request."""
     user_request: Words | None = None
     """What was asked, in the words that were used."""
     agent_name: Words | None = None

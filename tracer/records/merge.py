@@ -35,6 +35,7 @@ from tracer.records.events import (
 )
 from tracer.records.record_classes import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Kind, Merge, Record
 from tracer.records.status import Reason, Status
+from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_places
 
 Fields = dict[str, Any]
@@ -216,6 +217,8 @@ def _own_record(event: Event) -> _Record:
         case _:
             fields["status"] = Status.RUNNING
             fields["started_at"] = event.at
+    if isinstance(event, PlanStarted):
+        fields["title"] = title_of(event.title, event.user_request)
     if "forged_arguments" in fields:
         fields["forged_arguments"] = sorted(set(fields["forged_arguments"]))
     return kind, getattr(event, RULES[kind].id_field), fields

@@ -123,7 +123,7 @@ class Run(Record, Totals):
     """One root plan and everything below it, as a row of the run list."""
 
     title: str | None = None
-    """The root plan's title."""
+    """The root plan's title: the given one, or else the first line of the question."""
     agent_name: str | None = None
     """The agent that the root plan was given to."""
     session_id: Annotated[str | None, Merge.GREATEST] = None
@@ -174,7 +174,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     depth: Annotated[int | None, Merge.GREATEST] = None
     """How many sub-plans lie above it: 0 for the root plan."""
     title: Annotated[str | None, Merge.GREATEST] = None
-    """What it is called where plans are listed."""
+    """Its name in lists: the given title, or else the first line of the request."""
     user_request: Annotated[str | None, Merge.GREATEST, Shown.CUT] = None
     """What was asked, in the words that were used."""
     agent_name: Annotated[str | None, Merge.GREATEST] = None

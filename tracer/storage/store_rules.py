@@ -17,6 +17,12 @@ SEARCHED = {
 }
 """Where the search of the run list looks."""
 
+SEARCHED_OF_ROOT_PLAN = ("user_request", "summary")
+"""Where it looks besides: in the question and the answer of the run."""
+
+SEARCHED_CHARACTERS = 2_000
+"""How much of each of these it looks at, from the beginning."""
+
 KIND_WORDS = {
     Kind.RUN: "run",
     Kind.PLAN: "plan",
@@ -42,9 +48,9 @@ LATEST = datetime(8999, 12, 31, tzinfo=UTC)
 """When something counts as recorded until what an export says of that is merged into it."""
 
 
-def moment_of(record: Record, by_start: bool) -> datetime:
-    """Return when a record started, if that is asked for and known, or else was recorded."""
-    moment = (by_start and record.started_at) or record.recorded_at
+def moment_of(record: Record) -> datetime:
+    """Return when a record started, or else was recorded."""
+    moment = record.started_at or record.recorded_at
     assert moment is not None
     return moment
 

@@ -243,7 +243,6 @@ def agent_run(tracing: Tracing, given: Mapping[str, Any]) -> AgentRun:
     asked = getattr(output, "input", None)
     name = owner.name or owner.id
     plan = tracing.plan(
-        name,
         agent=name,
         request=given.get("input") or (asked and asked.input_content_string()),
         session_id=context.session_id,

@@ -192,7 +192,6 @@ class RunTree:
         data = run.metadata
         session_id = next((str(data[each]) for each in _SESSIONS if data.get(each)), None)
         plan = self._tracing.plan(
-            run.name,
             request=request_in(run.inputs),
             agent=run.name,
             session_id=session_id,

@@ -268,9 +268,7 @@ class AgentRun:
                 choice.call.start()
                 choice.call.finish()
                 break
-        plan = self.tracing.plan(
-            agent.name, agent=agent.name, request=self.plans[0].request, within=self.step
-        )
+        plan = self.tracing.plan(agent=agent.name, request=self.plans[0].request, within=self.step)
         plan.start()
         self.plans.append(plan)
 
@@ -334,7 +332,7 @@ def agent_run(tracing: Tracing, args: tuple[Any, ...], options: Mapping[str, Any
     # An agent as a tool is given the configuration of the run around it.
     is_titled = config.workflow_name != UNTITLED and current_work(tracing) is None
     plan = tracing.plan(
-        config.workflow_name if is_titled else agent.name,
+        config.workflow_name if is_titled else None,
         agent=agent.name,
         request=request if config.trace_include_sensitive_data else None,
         session_id=(

@@ -43,7 +43,7 @@ class AgentRun:
         """Start the plan."""
         name = (ctx.agent.name if ctx.agent else None) or "agent"
         plan = self._tracing.plan(
-            name, agent=name, request=_asked(ctx.prompt), session_id=ctx.conversation_id
+            agent=name, request=_asked(ctx.prompt), session_id=ctx.conversation_id
         )
         plan.start()
         self.plan = plan

@@ -73,7 +73,7 @@ class Reading(NamedTuple):
     node_above: str | None = None
     """The place of the agent that handed over to it."""
     title: str | None = None
-    """What its plan is called, unless a call opened it; None: its name."""
+    """What its plan is called, unless a call opened it; None: the first line of the request."""
     is_placed: bool = False
     """Whether an agent's place is certain, so that no opener is inferred."""
     cancelled: str | None = None

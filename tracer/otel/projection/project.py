@@ -41,12 +41,13 @@ from tracer.records.merge import RULES, Fields
 from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
+from tracer.records.titles import title_of
 from tracer.redaction.masked_fields import masked_places
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""
 
-PROJECTION_VERSION = 1
+PROJECTION_VERSION = 2
 """Raise this number if the rows of any trace change, so that stored runs are projected again."""
 
 Row = tuple[Any, ...]
@@ -476,7 +477,7 @@ class _Projection:
                 *lifecycle,
                 *self._opening(agent),
                 self._depth(agent),
-                *(self._title(agent) or name, *texts, evidence is not None, evidence),
+                *(title_of(self._title(agent), request), *texts, evidence is not None, evidence),
                 stored(span.reading.follows_call_id) if span is not None and is_root else None,
             )
         )
@@ -520,11 +521,12 @@ class _Projection:
     def _add_root_plan(self) -> None:
         """Add the plan of a run that is not the work of one agent."""
         lifecycle, name, agent_name, request, answer = self._whole()
+        title = title_of(None, request) or (name if agent_name is None else None)
         self._rows[Kind.PLAN][self._root_id] = _plan_row(
             (
                 *lifecycle,
                 *(None, None, None, None, 0),
-                *(name, agent_name, request, answer, False, None, None),
+                *(title, agent_name, request, answer, False, None, None),
             )
         )
 

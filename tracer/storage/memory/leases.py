@@ -71,6 +71,12 @@ class MemoryLeases:
         found = [self._kept[each].lease for each in _unfinished(run) if each in self._kept]
         return sorted(found, key=lambda lease: lease.recorder_id)
 
+    def seen_at(self, run: KeptRun) -> datetime | None:
+        """Return when a recorder of a run showed its last sign of life."""
+        recorders = {run.whose(fields) for part in run.parts.values() for fields in part.values()}
+        seen = [self._kept[each].lease.seen_at for each in recorders & self._kept.keys()]
+        return max(seen, default=None)
+
     def look_after(self, runs: Iterable[KeptRun], since: datetime, now: datetime) -> None:
         """Mark recorders as dead in the runs in which they left something unfinished, or as alive.
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from tracer.lineage.tree import Payloads
 from tracer.records.pages import Cursor, Page
 from tracer.records.record_classes import ActToolInfo, Kind, Run
 from tracer.storage.memory.tree import Records, payload_fields
-from tracer.storage.store_rules import SEARCHED, moment_of
+from tracer.storage.store_rules import (
+    SEARCHED,
+    SEARCHED_CHARACTERS,
+    SEARCHED_OF_ROOT_PLAN,
+    moment_of,
+)
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
@@ -27,7 +33,7 @@ def run_is_wanted(run: Run, records: Records, wanted: RunFilter) -> bool:
         and (wanted.session is None or run.session_id == storable(wanted.session))
         and (wanted.subject is None or run.subject == storable(wanted.subject))
         and (wanted.tag is None or storable(wanted.tag) in run.tags)
-        and (wanted.q is None or _mentions(records, storable(wanted.q)))
+        and (wanted.q is None or _mentions(run, records, storable(wanted.q)))
     )
 
 
@@ -56,7 +62,7 @@ def _has_status(record: Run | ActToolInfo, shown: str | None) -> bool:
 
 
 def _is_between(record: Run | ActToolInfo, since: datetime | None, until: datetime | None) -> bool:
-    moment = moment_of(record, by_start=True)
+    moment = moment_of(record)
     return (since is None or moment >= since) and (until is None or moment < until)
 
 
@@ -66,30 +72,33 @@ def _has(records: Records, kinds: tuple[Kind, ...], field: str, value: str) -> b
     )
 
 
-def _mentions(records: Records, text: str) -> bool:
-    return any(
-        text.lower() in (getattr(record, field) or "").lower()
-        for kind, fields in SEARCHED.items()
-        for record in records[kind].values()
-        for field in fields
+def _mentions(run: Run, records: Records, text: str) -> bool:
+    searched = chain(
+        (
+            getattr(record, field)
+            for kind, fields in SEARCHED.items()
+            for record in records[kind].values()
+            for field in fields
+        ),
+        (
+            (getattr(records[Kind.PLAN][run.root_plan_id], field) or "")[:SEARCHED_CHARACTERS]
+            for field in SEARCHED_OF_ROOT_PLAN
+            if run.root_plan_id in records[Kind.PLAN]
+        ),
     )
+    return any(text.lower() in (each or "").lower() for each in searched)
 
 
-def page(
-    records: list[Any], id_field: str, limit: int, cursor: str | None, *, by_start: bool
-) -> Page[Any]:
-    """Return the records that come after `cursor`, newest first.
+def page(records: list[Any], id_field: str, limit: int, cursor: str | None) -> Page[Any]:
+    """Return the records that come after `cursor`, latest start first.
 
     Args:
         records: All that are wanted.
         id_field: What orders those of one moment.
         limit: How many at most.
         cursor: Where the page before ended.
-        by_start: Whether they go by when they started, rather than by when they were recorded.
     """
-    places = {
-        id(record): (moment_of(record, by_start), getattr(record, id_field)) for record in records
-    }
+    places = {id(record): (moment_of(record), getattr(record, id_field)) for record in records}
     if cursor is not None:
         after = Cursor.decode(cursor)
         edge = (after.moment, after.record_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -12,6 +12,7 @@ from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.projection.project import totals_of
 from tracer.records.merge import RULES, Fields
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind, Run
+from tracer.records.run_previews import NotableRecord, RunTexts
 from tracer.records.status import Status
 from tracer.storage.memory.spans import Changes, KeptSpans
 from tracer.storage.memory.tree import Records
@@ -79,6 +80,45 @@ class KeptRun:
         if root_plan:
             shown["abandoned_at"] = self.abandoned_at(root_plan)
         return Run(root_plan_id=self.root_plan_id, **shown, **totals, **self.fields)
+
+    def texts(self) -> RunTexts:
+        """Return what its records say of it as a whole."""
+        plans = self.parts[Kind.PLAN]
+        root_plan = plans.get(self.root_plan_id, {})
+        return RunTexts(
+            root_plan.get("user_request"),
+            root_plan.get("summary"),
+            len(plans.keys() - {self.root_plan_id}),
+        )
+
+    def notable(self) -> Iterator[NotableRecord]:
+        """Yield its failed and its running records."""
+        for kind, part in self.parts.items():
+            for record_id, fields in part.items():
+                if fields["status"] in (Status.FAILED, Status.RUNNING):
+                    yield self._notable(kind, record_id, fields)
+
+    def _notable(self, kind: Kind, record_id: UUID, fields: Fields) -> NotableRecord:
+        get = fields.get
+        name = get("agent_name") or get("name") or get("model") or get("requested_model")
+        is_plan = kind is Kind.PLAN
+        return NotableRecord(
+            root_plan_id=self.root_plan_id,
+            kind=kind,
+            record_id=record_id,
+            has_failed=fields["status"] is Status.FAILED,
+            name=name,
+            started_at=get("started_at"),
+            finished_at=get("finished_at"),
+            reason=get("reason"),
+            error_type=get("error_type"),
+            error_message=get("error_message"),
+            arguments=get("arguments"),
+            tool_call=get("tool_call_id" if is_plan else "parent_tool_call_id"),
+            think_act=get("think_act_id"),
+            step=get("opened_by_step_id" if is_plan else "step_id"),
+            plan=get("parent_plan_id" if is_plan else "plan_id"),
+        )
 
     def put(self, changes: Changes) -> None:
         """Apply the changes of a projection to the run and its records."""

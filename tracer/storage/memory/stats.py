@@ -92,7 +92,7 @@ def _calls(runs: Iterable[Records], wanted: ToolCallFilter) -> Iterable[ActToolI
 
 
 def _moment(call: ActToolInfo) -> datetime:
-    return moment_of(call, by_start=True)
+    return moment_of(call)
 
 
 def _duration(call: ActToolInfo) -> float | None:

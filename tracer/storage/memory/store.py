@@ -7,7 +7,9 @@ contract tests hold the Postgres store to the same answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
+from itertools import chain
 from typing import TypeVar
 from uuid import UUID
 
@@ -32,6 +34,7 @@ from tracer.records.record_classes import (
     ThinkActRecord,
 )
 from tracer.records.record_json import ExportedRecord, dead_recorders, merged_whole, reduce_records
+from tracer.records.run_previews import RunPreview
 from tracer.records.status import Status
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import path_down_to
@@ -42,6 +45,7 @@ from tracer.storage.memory.spans import project_blocks, restored
 from tracer.storage.memory.stats import stats_of_tools, tool_history
 from tracer.storage.memory.tree import Records, changed_rows, in_order, tree_rows
 from tracer.storage.run_changes import changes_between
+from tracer.storage.run_previews import run_previews
 from tracer.storage.store_rules import (
     KIND_WORDS,
     REFUSED_RUNS,
@@ -323,7 +327,9 @@ class MemoryStore:
             kept.fields["revision"] += 1
         return kept.as_run()
 
-    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+    async def list_runs(
+        self, wanted: RunFilter, limit: int, cursor: str | None
+    ) -> Page[RunPreview]:
         """Return a page of runs; see `TraceReader.list_runs`."""
         check_status(wanted.status)
         runs = [
@@ -333,7 +339,8 @@ class MemoryStore:
             if kept.is_agent_work or wanted.other_traces
             if run_is_wanted(run, kept.records(), wanted)
         ]
-        return page(runs, "root_plan_id", limit, cursor, by_start=wanted.is_ranged)
+        found = page(runs, "root_plan_id", limit, cursor)
+        return replace(found, items=self._previews(found.items))
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -347,11 +354,21 @@ class MemoryStore:
             for call in [kept.record(Kind.TOOL_CALL, call_id)]
             if tool_call_is_wanted(call, wanted)
         ]
-        return page(calls, "tool_call_id", limit, cursor, by_start=True)
+        return page(calls, "tool_call_id", limit, cursor)
 
-    async def read_run(self, root_plan_id: UUID) -> Run:
+    async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals; see `TraceReader.read_run`."""
-        return self._open_run(root_plan_id).as_run()
+        return self._previews([self._open_run(root_plan_id).as_run()])[0]
+
+    def _previews(self, runs: Sequence[Run]) -> list[RunPreview]:
+        kept = [self._runs[run.root_plan_id] for run in runs]
+        seen = {each.root_plan_id: self._leases.seen_at(each) for each in kept}
+        return run_previews(
+            runs,
+            {each.root_plan_id: each.texts() for each in kept},
+            chain.from_iterable(each.notable() for each in kept),
+            {run_id: at for run_id, at in seen.items() if at is not None},
+        )
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
         """Return a plan and the call that opened it; see `TraceReader.read_plan`."""
@@ -377,7 +394,7 @@ class MemoryStore:
         ]
         return max(
             found,
-            key=lambda call: (moment_of(call, by_start=True), call.tool_call_id),
+            key=lambda call: (moment_of(call), call.tool_call_id),
             default=None,
         )
 

@@ -24,6 +24,7 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
+from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.storage.ancestors import Place, path_down_to
 from tracer.storage.postgres.administration.migrate import check_schema
@@ -47,6 +48,7 @@ from tracer.storage.postgres.read.changes import (
     read_run_revisions,
 )
 from tracer.storage.postgres.read.lists import list_of_runs, list_of_tool_calls, read_page
+from tracer.storage.postgres.read.run_previews import read_run_previews
 from tracer.storage.postgres.read.tree import payload_expressions, read_tree
 from tracer.storage.postgres.read.whole_runs import read_logs, read_spans, read_whole_run
 from tracer.storage.postgres.schema.record_tables import (
@@ -84,12 +86,16 @@ class PostgresReader:
         self._project_id = project.project_id
         self._given_up: set[asyncio.Task[None]] = set()
 
-    async def list_runs(self, wanted: RunFilter, limit: int, cursor: str | None) -> Page[Run]:
+    async def list_runs(
+        self, wanted: RunFilter, limit: int, cursor: str | None
+    ) -> Page[RunPreview]:
         """Return a page of runs; see `TraceReader.list_runs`."""
         listing = list_of_runs(wanted, self._project_id, cursor)
         with store_errors():
             async with snapshot(self._project) as connection:
-                return await read_page(connection, Run, columns(Run), listing, limit)
+                found = await read_page(connection, Run, columns(Run), listing, limit)
+                previews = await read_run_previews(connection, self._project_id, found.items)
+        return Page(previews, found.next_cursor, found.searched_back_to)
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
@@ -100,15 +106,16 @@ class PostgresReader:
             async with snapshot(self._project) as connection:
                 return await read_page(connection, ToolCallPreview, _PREVIEW, listing, limit)
 
-    async def read_run(self, root_plan_id: UUID) -> Run:
+    async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals; see `TraceReader.read_run`."""
         query = f"""SELECT {columns(Run)} FROM run WHERE project_id = %(project_id)s
             AND root_plan_id = %(run)s AND {RUN_NOT_DELETED}"""
         given = {"project_id": self._project_id, "run": root_plan_id}
         with store_errors():
-            async with reading(self._project) as connection:
+            async with snapshot(self._project) as connection:
                 found = await select(connection, Run, query, given)
-        return _only("run", root_plan_id, found)
+                previews = await read_run_previews(connection, self._project_id, found)
+        return _only("run", root_plan_id, previews)
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
         """Return a plan and the call that opened it; see `TraceReader.read_plan`."""

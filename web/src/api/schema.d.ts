@@ -149,7 +149,7 @@ export interface paths {
         };
         /**
          * List Runs
-         * @description List runs, newest first: as they were recorded, within a range of time as they started.
+         * @description List runs, latest start first. A run that has no start counts from its first record.
          */
         get: operations["list_runs"];
         put?: never;
@@ -998,6 +998,32 @@ export interface components {
          */
         ExportFormat: "jsonl" | "otlp";
         /**
+         * FailureOrigin
+         * @description A failed record without a failed record below it.
+         * @example {
+         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+         *       "isHandled": false,
+         *       "kind": "toolCall"
+         *     }
+         */
+        FailureOrigin: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "plan" | "step" | "thinkAct" | "toolCall";
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Ishandled
+             * @description Whether a record above it did not fail.
+             */
+            isHandled: boolean;
+        };
+        /**
          * FollowedToolCall
          * @description The tool call of another run whose end a run follows, in short.
          */
@@ -1205,7 +1231,7 @@ export interface components {
             id: string;
             /**
              * Name
-             * @description The plan's title, the step's agent, the round's model or the tool's name.
+             * @description The plan's title or else agent, the step's agent, the round's model or the tool's name.
              */
             name: string | null;
             /**
@@ -1362,9 +1388,41 @@ export interface components {
             toolCalls: number;
             /**
              * Failures
-             * @description Think-acts and tool calls that ended `failed`.
+             * @description Failures, each counted at its origin: the failed record without a failed record below it.
              */
             failures: number;
+        };
+        /**
+         * OpenCallSchema
+         * @description The tool call or model call that a run waits for.
+         * @example {
+         *       "arguments": "{\"shard\": 1}",
+         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+         *       "kind": "toolCall",
+         *       "name": "index_shard",
+         *       "startedAt": "2026-11-21T22:21:53.1Z"
+         *     }
+         */
+        OpenCallSchema: {
+            /** @description `toolCall` or `thinkAct`. */
+            kind: components["schemas"]["Kind"];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Name
+             * @description The tool or the model.
+             */
+            name: string | null;
+            /**
+             * Arguments
+             * @description The first 300 characters of a tool call's arguments.
+             */
+            arguments: string | null;
+            /** Startedat */
+            startedAt: string | null;
         };
         /**
          * ParentActToolCall
@@ -1485,7 +1543,7 @@ export interface components {
             depth: number | null;
             /**
              * Title
-             * @description What it is called where plans are listed.
+             * @description Its name in lists: the given title, or else the first line of the request.
              */
             title: string | null;
             /**
@@ -1551,6 +1609,13 @@ export interface components {
              * @default []
              */
             unplaced: (components["schemas"]["PlanNode"] | components["schemas"]["StepNode"] | components["schemas"]["ThinkActNode"] | components["schemas"]["ToolCallNode"])[];
+            /**
+             * Failureorigins
+             * @description At the top of the tree only: where its failures began. Those that made it fail come first,
+             *     the deepest before others, then the earliest.
+             * @default []
+             */
+            failureOrigins: components["schemas"]["FailureOrigin"][];
             /**
              * Revision
              * @description At the top of the tree only: the run's revision that was read, to watch the run from.
@@ -1663,7 +1728,7 @@ export interface components {
             depth: number | null;
             /**
              * Title
-             * @description What it is called where plans are listed.
+             * @description Its name in lists: the given title, or else the first line of the request.
              */
             title: string | null;
             /**
@@ -1834,7 +1899,7 @@ export interface components {
             depth: number | null;
             /**
              * Title
-             * @description What it is called where plans are listed.
+             * @description Its name in lists: the given title, or else the first line of the request.
              */
             title: string | null;
             /**
@@ -2022,6 +2087,237 @@ export interface components {
             root: components["schemas"]["RecordPair"];
         };
         /**
+         * RunFailureSchema
+         * @description The record in which the failure of a run began.
+         * @example {
+         *       "depth": 2,
+         *       "errorMessage": "bank.example did not answer",
+         *       "errorType": "TimeoutError",
+         *       "id": "01a20033-9e02-7d3e-b4c5-d6e7f8091a2b",
+         *       "kind": "toolCall",
+         *       "name": "http_get",
+         *       "reason": "tool_error"
+         *     }
+         */
+        RunFailureSchema: {
+            kind: components["schemas"]["Kind"];
+            /**
+             * Id
+             * Format: uuid
+             */
+            id: string;
+            /**
+             * Name
+             * @description The agent, the model or the tool.
+             */
+            name: string | null;
+            /**
+             * Reason
+             * @description Which kind of ending it was.
+             */
+            reason: string | null;
+            /**
+             * Errortype
+             * @description The error's class or code.
+             */
+            errorType: string | null;
+            /**
+             * Errormessage
+             * @description The first 300 characters of what it says.
+             */
+            errorMessage: string | null;
+            /**
+             * Depth
+             * @description How many agents are above it: 0 in the root agent's own work.
+             */
+            depth: number;
+        };
+        /**
+         * RunPreviewSchema
+         * @description A run as a row of the run list, with its question, its answer and its failure.
+         * @example {
+         *       "agentName": "planner",
+         *       "answer": "All is well.",
+         *       "costUsd": 0.0121,
+         *       "durationMs": 5649.188,
+         *       "failures": 1,
+         *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "handledFailures": 1,
+         *       "inputTokens": 5120,
+         *       "masked": [],
+         *       "outputTokens": 830,
+         *       "recordedAt": "2026-11-21T22:21:52.47Z",
+         *       "request": "Review the week of p-1.",
+         *       "revision": 42,
+         *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
+         *       "startedAt": "2026-11-21T22:21:52.462812Z",
+         *       "status": "succeeded",
+         *       "subAgents": 3,
+         *       "tags": [
+         *         "demo"
+         *       ],
+         *       "title": "Weekly health review",
+         *       "toolCalls": 14
+         *     }
+         */
+        RunPreviewSchema: {
+            /**
+             * Inputtokens
+             * @description Tokens that models were given.
+             * @default 0
+             */
+            inputTokens: number;
+            /**
+             * Outputtokens
+             * @description Tokens that models answered with.
+             * @default 0
+             */
+            outputTokens: number;
+            /**
+             * Costusd
+             * @description What the models cost, in US dollars: the sum of the costs that are known.
+             * @default 0
+             */
+            costUsd: number;
+            /**
+             * Toolcalls
+             * @description Tool calls, items of batches included.
+             * @default 0
+             */
+            toolCalls: number;
+            /**
+             * Failures
+             * @description Think-acts and tool calls that ended `failed`.
+             * @default 0
+             */
+            failures: number;
+            /**
+             * Rootplanid
+             * Format: uuid
+             * @description The run: the id of its root plan.
+             */
+            rootPlanId: string;
+            /**
+             * Status
+             * @description How far it has come. `unknown` is a placeholder that another record named.
+             * @default unknown
+             * @enum {string}
+             */
+            status: "unknown" | "pending" | "running" | "cancelled" | "failed" | "succeeded" | "abandoned";
+            /**
+             * Reason
+             * @description Which kind of ending it was, such as `timed_out` or `round_limit`.
+             */
+            reason: string | null;
+            /**
+             * Startedat
+             * @description When it began, by the recording process's clock.
+             */
+            startedAt: string | null;
+            /**
+             * Finishedat
+             * @description When it ended, by the recording process's clock.
+             */
+            finishedAt: string | null;
+            /**
+             * Abandonedat
+             * @description When its recorder's lease ran out while it was open.
+             */
+            abandonedAt: string | null;
+            /**
+             * Recorderid
+             * @description The youngest recorder that wrote it.
+             */
+            recorderId: string | null;
+            /**
+             * Recordedat
+             * @description When the server first stored it.
+             */
+            recordedAt: string | null;
+            /**
+             * Revision
+             * @description The run's revision at the write that changed this record last.
+             * @default 0
+             */
+            revision: number;
+            /**
+             * Masked
+             * @description Where secrets were masked, or payloads not kept: `arguments:/password`, sorted.
+             */
+            masked: string[];
+            /**
+             * Title
+             * @description The root plan's title: the given one, or else the first line of the question.
+             */
+            title: string | null;
+            /**
+             * Agentname
+             * @description The agent that the root plan was given to.
+             */
+            agentName: string | null;
+            /**
+             * Sessionid
+             * @description The conversation that the run belongs to.
+             */
+            sessionId: string | null;
+            /**
+             * Subject
+             * @description Whom the run is about: the person whose data it holds.
+             */
+            subject: string | null;
+            /**
+             * Tags
+             * @description Labels given at the start, sorted.
+             */
+            tags: string[];
+            /**
+             * Traceparent
+             * @description The W3C trace context that the request came with.
+             */
+            traceparent: string | null;
+            /**
+             * Cancelrequestedat
+             * @description When somebody asked for the run to be cancelled.
+             */
+            cancelRequestedAt: string | null;
+            /**
+             * Request
+             * @description The first 300 characters of the question.
+             */
+            request: string | null;
+            /**
+             * Answer
+             * @description The first 300 characters of the answer.
+             */
+            answer: string | null;
+            /**
+             * Subagents
+             * @description How many plans are below the root plan.
+             * @default 0
+             */
+            subAgents: number;
+            /**
+             * Handledfailures
+             * @description How many of them did not make the run fail.
+             * @default 0
+             */
+            handledFailures: number;
+            /** @description The origin that made a failed run fail: the deepest one, and of several the earliest. */
+            failure: components["schemas"]["RunFailureSchema"] | null;
+            /** @description Of a run that has not ended, the longest open call without an agent below it. */
+            openCall: components["schemas"]["OpenCallSchema"] | null;
+            /**
+             * Seenat
+             * @description Of a run that has not ended, the last heartbeat or record of a recorder.
+             */
+            seenAt: string | null;
+            /**
+             * Durationms
+             * @description How long it took, in milliseconds; null while it is open or has not started.
+             */
+            readonly durationMs: number | null;
+        };
+        /**
          * RunRequest
          * @description What to run.
          * @example {
@@ -2055,7 +2351,7 @@ export interface components {
         };
         /**
          * RunSchema
-         * @description A run as a row of the run list: its root plan's outcome and the totals of all below it.
+         * @description A run: its root plan's outcome and the totals of all below it.
          * @example {
          *       "agentName": "planner",
          *       "costUsd": 0.0121,
@@ -2164,7 +2460,7 @@ export interface components {
             masked: string[];
             /**
              * Title
-             * @description The root plan's title.
+             * @description The root plan's title: the given one, or else the first line of the question.
              */
             title: string | null;
             /**
@@ -2209,10 +2505,10 @@ export interface components {
          * @enum {string}
          */
         Scope: "record" | "read" | "admin";
-        /** SearchedPageSchema[RunSchema] */
-        SearchedPageSchema_RunSchema_: {
+        /** SearchedPageSchema[RunPreviewSchema] */
+        SearchedPageSchema_RunPreviewSchema_: {
             /** Items */
-            items: components["schemas"]["RunSchema"][];
+            items: components["schemas"]["RunPreviewSchema"][];
             /**
              * Nextcursor
              * @description Pass it as `cursor` to get the next page; null on the last one.
@@ -2256,18 +2552,22 @@ export interface components {
          * @description A run, read by itself.
          * @example {
          *       "agentName": "planner",
+         *       "answer": "All is well.",
          *       "costUsd": 0.0121,
          *       "durationMs": 5649.188,
          *       "failures": 1,
          *       "finishedAt": "2026-11-21T22:21:58.112Z",
+         *       "handledFailures": 1,
          *       "inputTokens": 5120,
          *       "masked": [],
          *       "outputTokens": 830,
          *       "recordedAt": "2026-11-21T22:21:52.47Z",
+         *       "request": "Review the week of p-1.",
          *       "revision": 42,
          *       "rootPlanId": "01a20033-9dce-7364-82b8-37c32d771382",
          *       "startedAt": "2026-11-21T22:21:52.462812Z",
          *       "status": "succeeded",
+         *       "subAgents": 3,
          *       "tags": [
          *         "demo"
          *       ],
@@ -2362,7 +2662,7 @@ export interface components {
             masked: string[];
             /**
              * Title
-             * @description The root plan's title.
+             * @description The root plan's title: the given one, or else the first line of the question.
              */
             title: string | null;
             /**
@@ -2395,6 +2695,37 @@ export interface components {
              * @description When somebody asked for the run to be cancelled.
              */
             cancelRequestedAt: string | null;
+            /**
+             * Request
+             * @description The first 300 characters of the question.
+             */
+            request: string | null;
+            /**
+             * Answer
+             * @description The first 300 characters of the answer.
+             */
+            answer: string | null;
+            /**
+             * Subagents
+             * @description How many plans are below the root plan.
+             * @default 0
+             */
+            subAgents: number;
+            /**
+             * Handledfailures
+             * @description How many of them did not make the run fail.
+             * @default 0
+             */
+            handledFailures: number;
+            /** @description The origin that made a failed run fail: the deepest one, and of several the earliest. */
+            failure: components["schemas"]["RunFailureSchema"] | null;
+            /** @description Of a run that has not ended, the longest open call without an agent below it. */
+            openCall: components["schemas"]["OpenCallSchema"] | null;
+            /**
+             * Seenat
+             * @description Of a run that has not ended, the last heartbeat or record of a recorder.
+             */
+            seenAt: string | null;
             /** @description The spans that the run's records do not include yet; null if they include all of them. */
             behind: components["schemas"]["BehindSchema"] | null;
             /**
@@ -3911,6 +4242,7 @@ export interface components {
             depth: number;
             /**
              * Title
+             * @description Its name in lists; if absent, the first line of the request.
              * @default null
              */
             title: string | null;
@@ -4546,7 +4878,7 @@ export interface components {
             depth: number | null;
             /**
              * Title
-             * @description What it is called where plans are listed.
+             * @description Its name in lists: the given title, or else the first line of the request.
              */
             title: string | null;
             /**
@@ -5660,7 +5992,7 @@ export interface operations {
                 subject?: string | null;
                 /** @description One of its tags. */
                 tag?: string | null;
-                /** @description Text within titles, tool and agent names or errors, in any case. */
+                /** @description Text within the question, the answer, titles, tool and agent names or errors, in any case. */
                 q?: string | null;
                 /** @description Whether to list traces too that have no agent, model or tool call. */
                 otherTraces?: boolean;
@@ -5685,7 +6017,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SearchedPageSchema_RunSchema_"];
+                    "application/json": components["schemas"]["SearchedPageSchema_RunPreviewSchema_"];
                 };
             };
             /** @description Bad Request */

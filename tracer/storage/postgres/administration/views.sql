@@ -70,7 +70,7 @@ FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over everything below it.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.runs.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.runs.title IS 'The root plan''s title.';
+COMMENT ON COLUMN trace.runs.title IS 'The root plan''s title: the given one, or else the first line of the question.';
 COMMENT ON COLUMN trace.runs.agent_name IS 'The agent that the root plan was given to.';
 COMMENT ON COLUMN trace.runs.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.runs.subject IS 'Whom the run is about: the person whose data it holds.';
@@ -147,7 +147,7 @@ COMMENT ON COLUMN trace.plans.tool_call_id IS 'The tool call that opened this su
 COMMENT ON COLUMN trace.plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
 COMMENT ON COLUMN trace.plans.position IS 'The place among the sub-plans of one opener, from 0.';
 COMMENT ON COLUMN trace.plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
-COMMENT ON COLUMN trace.plans.title IS 'What it is called where plans are listed.';
+COMMENT ON COLUMN trace.plans.title IS 'Its name in lists: the given title, or else the first line of the request.';
 COMMENT ON COLUMN trace.plans.agent_name IS 'The agent that the plan was given to.';
 COMMENT ON COLUMN trace.plans.user_request IS 'What was asked, in the words that were used.';
 COMMENT ON COLUMN trace.plans.summary IS 'What came of it.';
@@ -237,7 +237,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_call_id IS 'The tool call that opened thi
 COMMENT ON COLUMN trace.sub_plans.opened_by_step_id IS 'The step that opened this sub-plan without a tool call: a hand-off.';
 COMMENT ON COLUMN trace.sub_plans.position IS 'The place among the sub-plans of one opener, from 0.';
 COMMENT ON COLUMN trace.sub_plans.depth IS 'How many sub-plans lie above it: 0 for the root plan.';
-COMMENT ON COLUMN trace.sub_plans.title IS 'What it is called where plans are listed.';
+COMMENT ON COLUMN trace.sub_plans.title IS 'Its name in lists: the given title, or else the first line of the request.';
 COMMENT ON COLUMN trace.sub_plans.agent_name IS 'The agent that the plan was given to.';
 COMMENT ON COLUMN trace.sub_plans.user_request IS 'What was asked, in the words that were used.';
 COMMENT ON COLUMN trace.sub_plans.summary IS 'What came of it.';

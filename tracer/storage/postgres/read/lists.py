@@ -1,7 +1,7 @@
 """The lists, in SQL.
 
-A list goes along an index, newest first, and looks at a bounded number of rows for those that are
-wanted: what it costs does not grow with the table, even where nothing is found. What a list is
+A list goes along an index, latest start first, and looks at a bounded number of rows for those that
+are wanted: what it costs does not grow with the table, even where nothing is found. What a list is
 often narrowed to has an index of its own, and nothing more to look for in it. The runs of a session
 or a subject, and the calls with a provider's id, are taken out of an index, whose order is another,
 and sorted, unless they are very many.
@@ -9,11 +9,12 @@ and sorted, unless they are very many.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from tracer.records.pages import Cursor, Page
-from tracer.records.record_classes import Run
+from tracer.records.record_classes import Kind, Run
 from tracer.records.status import ABANDONED, Status
 from tracer.storage.postgres.connection.citus import is_spread_by
 from tracer.storage.postgres.connection.pool import PoolConnection
@@ -29,7 +30,13 @@ from tracer.storage.postgres.schema.record_tables import (
     TABLES,
     is_text,
 )
-from tracer.storage.store_rules import SEARCHED, check_status, moment_of
+from tracer.storage.store_rules import (
+    SEARCHED,
+    SEARCHED_CHARACTERS,
+    SEARCHED_OF_ROOT_PLAN,
+    check_status,
+    moment_of,
+)
 from tracer.store import RunFilter, ToolCallFilter, ToolCallPreview
 from tracer.text import storable
 
@@ -62,8 +69,6 @@ class Listing:
 
     table: str
     id_field: str
-    by_start: bool
-    """Whether it goes by when things started, rather than by when they were recorded."""
     looked_at: int
     """At how many rows a page looks, at most, for those that are wanted."""
     among: Where = field(default_factory=Where)
@@ -72,11 +77,6 @@ class Listing:
     """What an index answers."""
     wanted: Where = field(default_factory=Where)
     """What has to be looked for, row by row."""
-
-    @property
-    def moment(self) -> str:
-        """What it goes by, as SQL."""
-        return START if self.by_start else "recorded_at"
 
     @property
     def values(self) -> dict[str, Any]:
@@ -104,23 +104,21 @@ class Listing:
             # all: how many there are of each it guesses, and not where they are.
             source = f"(SELECT * FROM {source} WHERE {self.among} OFFSET 0) AS {source}"
         return f"""FROM {source} WHERE {self.along}
-            ORDER BY {self.moment} DESC, {self.id_field} DESC"""
+            ORDER BY {START} DESC, {self.id_field} DESC"""
 
 
 def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> Listing:
     """Return how runs are listed; the table is named `run`."""
-    listing = Listing("run", "root_plan_id", by_start=wanted.is_ranged, looked_at=500)
+    listing = Listing("run", "root_plan_id", looked_at=500)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(RUN_NOT_DELETED)
     _add_among(listing, session_id=wanted.session, subject=wanted.subject)
     _add_range(listing, wanted, cursor)
-    # The runs with a status have an index by when they were recorded.
-    _add_status(listing, listing.wanted if listing.by_start else listing.along, wanted.status)
+    _add_status(listing, wanted.status)
     looked_for = listing.wanted
     if not wanted.other_traces:
-        # So have those of agents, which may be few among other traces.
-        is_indexed = not listing.by_start and wanted.status is None
-        (listing.along if is_indexed else looked_for).add("is_agent_work")
+        # These have an index, too: they may be few among other traces.
+        (listing.along if wanted.status is None else looked_for).add("is_agent_work")
     looked_for.add(
         f"{_in_run('plan_execution_record', 'agent_name = %(agent)s')}"
         f" OR {_in_run('agent_execution_record', 'agent_name = %(agent)s')}",
@@ -130,8 +128,13 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
     looked_for.add("%(tag)s = ANY(tags)", tag=_stored(wanted.tag))
     looked_for.add(
         " OR ".join(
-            _in_run(TABLES[kind], " OR ".join(f"{column} ILIKE %(q)s" for column in columns))
-            for kind, columns in SEARCHED.items()
+            (
+                *(_in_run(TABLES[kind], _mentions(columns)) for kind, columns in SEARCHED.items()),
+                _in_run(
+                    TABLES[Kind.PLAN],
+                    f"part.plan_id = run.root_plan_id AND ({_mentions(_OF_ROOT_PLAN)})",
+                ),
+            )
         ),
         q=_anywhere(wanted.q),
     )
@@ -140,11 +143,11 @@ def list_of_runs(wanted: RunFilter, project_id: int, cursor: str | None) -> List
 
 def list_of_tool_calls(wanted: ToolCallFilter, project_id: int, cursor: str | None) -> Listing:
     """Return how tool calls are listed."""
-    listing = Listing("act_tool_info", "tool_call_id", by_start=True, looked_at=5_000)
+    listing = Listing("act_tool_info", "tool_call_id", looked_at=5_000)
     listing.along.add("project_id = %(project_id)s", project_id=project_id)
     listing.along.add(NOT_DELETED)
     _add_range(listing, wanted, cursor)
-    _add_status(listing, listing.along, wanted.status)
+    _add_status(listing, wanted.status)
     listing.along.add(f"root_plan_id = %(run)s AND {ALWAYS}", run=wanted.root_plan_id)
     listing.along.add(is_text("name", "name"), name=_stored(wanted.name))
     _add_among(listing, provider_call_id=wanted.provider_call_id)
@@ -171,7 +174,7 @@ async def read_page(
     query = f"SELECT {columns} {listing.rows} LIMIT %(limit)s"
     if listing.wanted.conditions:
         query = f"""SELECT {columns} FROM (
-            SELECT *, {listing.moment} AS at {listing.rows} LIMIT {listing.looked_at}
+            SELECT *, {START} AS at {listing.rows} LIMIT {listing.looked_at}
         ) AS {listing.table} WHERE {listing.wanted}
         ORDER BY at DESC, {listing.id_field} DESC LIMIT %(limit)s"""
         if await is_spread_by(connection):  # which looks below the runs where these are
@@ -179,20 +182,23 @@ async def read_page(
             WHERE (root_plan_id, {listing.id_field}) IN (
                 SELECT root_plan_id, {listing.id_field} {listing.rows} LIMIT {listing.looked_at}
             ) AND {listing.wanted}
-            ORDER BY {listing.moment} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
+            ORDER BY {START} DESC, {listing.id_field} DESC LIMIT %(limit)s"""
     items = await select(connection, kind, query, {**listing.values, "limit": limit + 1})
     if len(items) > limit:
         last = items[limit - 1]
-        edge = Cursor(moment_of(last, listing.by_start), getattr(last, listing.id_field))
+        edge = Cursor(moment_of(last), getattr(last, listing.id_field))
         return Page(items[:limit], edge.encode())
     if listing.wanted.conditions:
-        last_looked_at = f"""SELECT {listing.moment}, {listing.id_field} {listing.rows}
+        last_looked_at = f"""SELECT {START}, {listing.id_field} {listing.rows}
             LIMIT 1 OFFSET {listing.looked_at - 1}"""
         cursor = await connection.execute(last_looked_at, listing.gone_along)
         if row := await cursor.fetchone():
             edge = Cursor(*row)
             return Page(items, edge.encode(), searched_back_to=edge.moment)
     return Page(items, None)
+
+
+_OF_ROOT_PLAN = [f"left({text}, {SEARCHED_CHARACTERS})" for text in SEARCHED_OF_ROOT_PLAN]
 
 
 def _in_run(table: str, condition: str) -> str:
@@ -202,6 +208,10 @@ def _in_run(table: str, condition: str) -> str:
         # Keeps the planner from reading the whole table once, instead of each run.
         " OFFSET 0)"
     )
+
+
+def _mentions(columns: Sequence[str]) -> str:
+    return " OR ".join(f"{column} ILIKE %(q)s" for column in columns)
 
 
 def _stored(text: str | None) -> str | None:
@@ -225,17 +235,12 @@ def _add_among(listing: Listing, **texts: str | None) -> None:
         )
 
 
-def _add_status(listing: Listing, indexed: Where, shown: str | None) -> None:
-    """Narrow a list to what is shown with a status.
-
-    Args:
-        listing: The list.
-        indexed: Gets what has an index.
-        shown: The status; None: all.
-    """
+def _add_status(listing: Listing, shown: str | None) -> None:
+    """Narrow a list to what is shown with a status; None: all."""
     check_status(shown)
     if shown is None:
         return
+    indexed = listing.along
     is_abandoned = f"{abandoned_at(listing.table)} IS NOT NULL"
     if shown == Status.FAILED:
         indexed.add(IS_FAILED)
@@ -255,7 +260,7 @@ def _add_range(listing: Listing, wanted: RunFilter | ToolCallFilter, cursor: str
     if cursor is not None:
         after = Cursor.decode(cursor)
         listing.along.add(
-            f"({listing.moment}, {listing.id_field}) < (%(after_moment)s, %(after_id)s)",
+            f"({START}, {listing.id_field}) < (%(after_moment)s, %(after_id)s)",
             after_moment=after.moment,
             after_id=after.record_id,
         )

@@ -127,6 +127,11 @@ def _by_run(table: str) -> Index:
     return Index(f"{table}_by_run", *columns, postgresql_where=text(ALWAYS))
 
 
+def _failed_by_run(table: str) -> Index:
+    """Index the failed rows of each run: the list of runs shows where failures began."""
+    return Index(f"{table}_failed_by_run", "root_plan_id", postgresql_where=text(IS_FAILED))
+
+
 def _by(table: str, column: str, *, partly: bool = False) -> Index:
     """Index a link, for the descent, and for the check when its target goes."""
     where = text(f"{column} IS NOT NULL") if partly else None
@@ -190,14 +195,12 @@ class RunTable(_Stored, Run, table=True):
         ),
         CheckConstraint("source IN ('events', 'spans')", name="run_has_one_source"),
         _along("run_by_recorded_at", "root_plan_id", "recorded_at", RUN_NOT_DELETED),
-        _along(
-            "run_of_agents", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND is_agent_work"
-        ),
+        _along("run_of_agents", "root_plan_id", START, f"{RUN_NOT_DELETED} AND is_agent_work"),
         _along("run_by_start", "root_plan_id", START, RUN_NOT_DELETED),
         # Behind a policy a status can be a condition of an index, and no column: to compare
         # enumerations is not leakproof.
-        _along("run_open", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
-        _along("run_failed", "root_plan_id", "recorded_at", f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
+        _along("run_open", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {IS_OPEN}"),
+        _along("run_failed", "root_plan_id", START, f"{RUN_NOT_DELETED} AND {IS_FAILED}"),
         _by_text("run", "session_id"),
         _by_text("run", "subject", "root_plan_id"),
         Index("run_to_settle", "settle_at", postgresql_where=text("settle_at IS NOT NULL")),
@@ -281,6 +284,7 @@ class PlanTable(_Projectable, PlanExecutionRecord, table=True):  # type: ignore[
         # Without a condition, for the check when an old tombstone goes. Led by the run alone it is
         # never as good as the primary key.
         Index("plan_execution_record_by_run", "root_plan_id", "revision"),
+        _failed_by_run("plan_execution_record"),
         _by("plan_execution_record", "parent_plan_id", partly=True),
         _by("plan_execution_record", "tool_call_id", partly=True),
         _by("plan_execution_record", "opened_by_step_id", partly=True),
@@ -305,6 +309,7 @@ class StepTable(_Projectable, AgentExecutionRecord, table=True):
         CheckConstraint("status = 'unknown' OR plan_id IS NOT NULL", name="step_has_links"),
         CheckConstraint("position >= 0", name="step_has_counts"),
         _by_run("agent_execution_record"),
+        _failed_by_run("agent_execution_record"),
         _by("agent_execution_record", "plan_id"),
     )
 
@@ -324,6 +329,7 @@ class ThinkActTable(_Projectable, ThinkActRecord, table=True):
             name="think_act_has_counts",
         ),
         _by_run("think_act_record"),
+        _failed_by_run("think_act_record"),
         _by("think_act_record", "step_id"),
     )
 
@@ -346,6 +352,7 @@ class ToolCallTable(_Projectable, ActToolInfo, table=True):  # type: ignore[misc
         ),
         CheckConstraint("position >= 0 AND attempt >= 1", name="tool_call_has_counts"),
         _by_run("act_tool_info"),
+        _failed_by_run("act_tool_info"),
         _by("act_tool_info", "step_id"),
         _by("act_tool_info", "think_act_id", partly=True),
         _by("act_tool_info", "parent_tool_call_id", partly=True),

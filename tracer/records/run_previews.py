@@ -1,0 +1,116 @@
+"""A run as the list of runs shows it: what was asked and answered, and where it failed or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from pydantic import BaseModel
+
+from tracer.records.record_classes import Kind, Run
+
+PREVIEW_CHARACTERS = 300
+"""How much of a question, an answer, an error or arguments the list shows."""
+
+
+class _Part(BaseModel, use_attribute_docstrings=True):
+    pass
+
+
+class RunFailure(_Part):
+    """The record in which the failure of a run began."""
+
+    kind: Kind
+    id: UUID
+    name: str | None
+    """The agent, the model or the tool."""
+    reason: str | None
+    """Which kind of ending it was."""
+    error_type: str | None
+    """The error's class or code."""
+    error_message: str | None
+    """The first 300 characters of what it says."""
+    depth: int
+    """How many agents are above it: 0 in the root agent's own work."""
+
+
+class OpenCall(_Part):
+    """The tool call or model call that a run waits for."""
+
+    kind: Kind
+    """`toolCall` or `thinkAct`."""
+    id: UUID
+    name: str | None
+    """The tool or the model."""
+    arguments: str | None
+    """The first 300 characters of a tool call's arguments."""
+    started_at: datetime | None
+
+
+class RunPreview(Run):
+    """A run as a row of the run list."""
+
+    request: str | None = None
+    """The first 300 characters of the question."""
+    answer: str | None = None
+    """The first 300 characters of the answer."""
+    sub_agents: int = 0
+    """How many plans are below the root plan."""
+    failures: int = 0
+    """How many failures there were. A failure that made the records above it fail counts once."""
+    handled_failures: int = 0
+    """How many of them did not make the run fail."""
+    failure: RunFailure | None = None
+    """The origin that made a failed run fail: the deepest one, and of several the earliest."""
+    open_call: OpenCall | None = None
+    """Of a run that has not ended, the longest open call without an agent below it."""
+    seen_at: datetime | None = None
+    """Of a run that has not ended, the last heartbeat or record of a recorder."""
+
+
+class NotableRecord(NamedTuple):
+    """A failed or a running record of a run."""
+
+    root_plan_id: UUID
+    kind: Kind
+    record_id: UUID
+    has_failed: bool
+    name: str | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    reason: str | None
+    error_type: str | None
+    error_message: str | None
+    arguments: str | None
+    tool_call: UUID | None
+    think_act: UUID | None
+    step: UUID | None
+    plan: UUID | None
+    """What it hangs under, by the kind of record."""
+
+
+class RunTexts(NamedTuple):
+    """What the records of a run say of it as a whole."""
+
+    request: str | None
+    answer: str | None
+    sub_agents: int
+
+
+def open_call(records: Iterable[NotableRecord]) -> NotableRecord | None:
+    """Return the running call of a run that started first and has no running record below it."""
+    running = [each for each in records if not each.has_failed]
+    occupied = {each.tool_call for each in running}
+    waiting = [
+        each
+        for each in running
+        if each.kind in (Kind.THINK_ACT, Kind.TOOL_CALL) and each.record_id not in occupied
+    ]
+    return min(waiting, key=_start, default=None)
+
+
+def _start(record: NotableRecord) -> tuple[bool, float, str]:
+    at = record.started_at
+    return at is None, 0.0 if at is None else at.timestamp(), str(record.record_id)
