@@ -178,7 +178,7 @@ def test_absent_content_is_absent() -> None:
         *(each["thought"] for each in seen.rounds.values()),
     ]
     assert {*texts} == {None}
-    assert {plan["title"] for plan in seen.plans.values()} == {"claude_code", "general-purpose"}
+    assert {plan["title"] for plan in seen.plans.values()} == {None}
 
 
 @pytest.mark.parametrize("name", NAMES)
