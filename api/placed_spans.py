@@ -31,14 +31,18 @@ SpanOrder = tuple[int, bytes]
 class PlacedSpans:
     """The spans of a run, by their start, with their places."""
 
-    def __init__(self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows) -> None:
+    def __init__(
+        self, spans: Sequence[Span], logs: Sequence[LogRecord], rows: TreeRows, removed: int
+    ) -> None:
         """Find the places. It takes a while, and belongs into a thread.
 
         Args:
             spans: All spans of the run, by (start, span id).
             logs: All log records of the run.
             rows: The run's records.
+            removed: How many spans were removed from it.
         """
+        self.removed = removed
         self.places = places_of(spans, _ids_of(rows), logs)
         self._all = [span.order for span in spans]
         self._ids = {span.span_id for span in spans}
@@ -100,7 +104,7 @@ class KnownPlaces:
         spans = await reader.read_spans(root_plan_id)
         logs = await reader.read_logs(root_plan_id) if spans else []
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
-        placed = await asyncio.to_thread(PlacedSpans, spans, logs, rows)
+        placed = await asyncio.to_thread(PlacedSpans, spans, logs, rows, revision.removed_spans)
         if is_complete and len(placed) < self._kept.maxsize:
             self._kept[state] = placed
         return placed

@@ -80,6 +80,8 @@ class Parts:
     """What the reaper looks after; it counts."""
     pruner: Pruner | None = None
     """Deletes what projects do not keep; it counts."""
+    span_packer: SpanPacker | None = None
+    """Packs spans and removes those that projects do not keep; it counts."""
     rollup_job: RollupJob | None = None
     """Sums up old hours of tool calls; it counts."""
     projections: ProjectionCounts | None = None
@@ -179,7 +181,7 @@ async def parts(
             Reaper(leases, terms) as reaper,
             Pruner(pool, stores.notify.written) as pruner,
             RollupJob(pool) as rollup_job,
-            SpanPacker(pool),
+            SpanPacker(pool) as span_packer,
             Reprojector(pool),
             application_launcher(
                 settings,
@@ -203,6 +205,7 @@ async def parts(
                 reaper=reaper,
                 leases=leases,
                 pruner=pruner,
+                span_packer=span_packer,
                 rollup_job=rollup_job,
                 projections=projections,
                 backlog=backlog,

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from tracer import assembly
 from tracer.cli.terminal import AsJson, carry_out, said
 from tracer.errors import BadRequest
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.settings import Settings
 from tracer.storage.postgres.projects.projects import Changes
@@ -35,11 +35,13 @@ def list_projects(as_json: AsJson = False) -> None:
             shown = [{"name": name, **_shown(each)} for name, each in kept.items()]
             typer.echo(orjson.dumps(shown).decode())
             return
-        headings = ("name", "keep days", "keep runs", "payloads")
+        headings = ("name", "keep days", "keep runs", "payloads", "keep spans")
         table = Table(*(Column(each, no_wrap=True) for each in headings), box=None)
         for name, each in kept.items():
             limits = (each.keep_days, each.keep_runs)
-            table.add_row(name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads)
+            table.add_row(
+                name, *(str(limit or _FOR_EVER) for limit in limits), each.payloads, each.keep_spans
+            )
         Console(markup=False, width=400).print(table)
 
     carry_out(run)
@@ -59,6 +61,10 @@ def set_project(
     payloads: Annotated[
         PayloadPolicy | None, typer.Option(help="What to keep of arguments, results and the like.")
     ] = None,
+    keep_spans: Annotated[
+        KeptSpans | None,
+        typer.Option(help="Which spans to keep of quiet runs: all, or those of agent work."),
+    ] = None,
 ) -> None:
     """Change what a project keeps. What is not named stays as it is."""
 
@@ -70,6 +76,8 @@ def set_project(
             changes["keep_runs"] = _limit(keep_runs)
         if payloads is not None:
             changes["payloads"] = payloads
+        if keep_spans is not None:
+            changes["keep_spans"] = keep_spans
         async with (
             assembly.database(settings) as url,
             assembly.project_settings(url, name) as found,
@@ -93,10 +101,13 @@ def _shown(settings: ProjectSettings) -> dict[str, object]:
         "keepDays": settings.keep_days,
         "keepRuns": settings.keep_runs,
         "payloads": settings.payloads,
+        "keepSpans": settings.keep_spans,
     }
 
 
 def _in_words(settings: ProjectSettings) -> str:
     days = "for ever" if settings.keep_days is None else f"for {settings.keep_days} days"
     runs = "" if settings.keep_runs is None else f", {settings.keep_runs} at most"
-    return f"runs are kept {days}{runs}; payloads: {settings.payloads}."
+    return (
+        f"runs are kept {days}{runs}; payloads: {settings.payloads}; spans: {settings.keep_spans}."
+    )

@@ -92,6 +92,15 @@ def _of_jobs(parts: Parts) -> Iterator[Metric]:
         yield Counter("tracer_pruned_runs", "Runs deleted after their retention.", done.runs)
         pruned = done.records + done.spans
         yield Counter("tracer_pruned_records", "Records and spans of those.", pruned)
+    if (packer := parts.span_packer) is not None:
+        yield Counter(
+            "tracer_removed_spans",
+            "Spans removed from projects that keep those of agent work only.",
+            packer.removed_spans,
+        )
+        yield Counter(
+            "tracer_removed_runs", "Runs of these projects removed whole.", packer.removed_runs
+        )
     if (job := parts.rollup_job) is not None:
         yield Counter(
             "tracer_summed_stretches",

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field
 
 from api.keys.schemas import ClosedSchema
+from tracer.records.project_settings import KeptSpans
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.projects.projects import Changes
 
@@ -20,7 +21,15 @@ class ProjectSchema(ClosedSchema):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"name": "ward", "keepDays": 90, "keepRuns": None, "payloads": "preview"}]
+            "examples": [
+                {
+                    "name": "ward",
+                    "keepDays": 90,
+                    "keepRuns": None,
+                    "payloads": "preview",
+                    "keepSpans": "all",
+                }
+            ]
         }
     )
 
@@ -31,6 +40,8 @@ class ProjectSchema(ClosedSchema):
     """Of more runs than that, the oldest are deleted; null: however many there are."""
     payloads: PayloadPolicy
     """What is kept of payloads: all, their beginnings and sizes, or their sizes alone."""
+    keep_spans: KeptSpans
+    """Which spans are kept of a run that has been quiet: all, or those of agent work."""
 
 
 class ProjectChange(ClosedSchema):
@@ -46,6 +57,9 @@ class ProjectChange(ClosedSchema):
     """Delete the oldest of more runs than that."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """What to keep of payloads that are recorded from now on."""
+    keep_spans: KeptSpans = KeptSpans.ALL
+    """`agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
+    have been quiet for ten minutes, and traces without agent work. They cannot be restored."""
 
     def changes(self) -> Changes:
         """Return the settings that the request names."""

@@ -191,6 +191,8 @@ class SpanPage(PageSchema[SpanSchema]):
     that name no span that is there. At most 1,000."""
     logs_left_out: int
     """How many more there are."""
+    removed_spans: int
+    """How many spans of the run were removed because the project keeps those of agent work only."""
 
 
 def _text(text: str) -> str:

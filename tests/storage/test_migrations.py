@@ -372,6 +372,7 @@ def catalog(database_url: str) -> Catalog:
 def test_the_schema_is_fit_for_citus(catalog: Catalog) -> None:
     assert {row[0] for row in catalog["tables"]} == RECORD_TABLES | SHARED_TABLES | {
         "otel_block",
+        "otel_session",
         "otel_span",
         "pending_run",
         "removed_record",
@@ -396,7 +397,7 @@ def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Cat
     references = [
         row for row in catalog["constraints"] if row[2] == "f" and row[0] not in SHARED_TABLES
     ]
-    assert len(references) == 15
+    assert len(references) == 16
     for table, name, _, can_wait, waits, is_valid, definition in references:
         assert (can_wait, waits, is_valid) == (True, True, True), (table, name)
         assert str(definition).count("(project_id, root_plan_id") == 2 or str(definition).count(
@@ -406,7 +407,7 @@ def test_every_reference_stays_in_its_run_and_is_checked_at_the_end(catalog: Cat
 
 def test_every_table_of_projects_is_behind_the_wall(catalog: Catalog) -> None:
     of_projects = {row[0] for row in catalog["columns"] if row[1] == "project_id"}
-    assert len(of_projects) == 17
+    assert len(of_projects) == 18
     assert {row[0] for row in catalog["policies"] if row[3] == POLICY} == of_projects
     assert {row[1] for row in catalog["policies"]} == {True}
 

@@ -52,6 +52,8 @@ class Revision:
     """When the run was first stored: in another database the numbers begin anew."""
     span_bytes: int = field(default=0, compare=False)
     """The bytes of the run's spans. It grows with spans that change no record, too. 0 in trees."""
+    removed_spans: int = field(default=0, compare=False)
+    """How many spans were removed because the project keeps those of agent work only."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tracer.redaction.payloads import PayloadPolicy
+
+
+class KeptSpans(StrEnum):
+    """Which spans and traces a project keeps once a run has been quiet."""
+
+    ALL = "all"
+    AGENT = "agent"
+    """Those of agents, models and tools, and the spans above them."""
 
 
 @dataclass(frozen=True)
@@ -17,3 +26,4 @@ class ProjectSettings:
     """Of more runs than that, the oldest are pruned; None: however many there are."""
     payloads: PayloadPolicy = PayloadPolicy.KEEP
     """What is kept of payloads that are recorded from now on."""
+    keep_spans: KeptSpans = KeptSpans.ALL

@@ -32,6 +32,8 @@ class Item:
     """With its resource and scope, as a serialized `ResourceSpans` or `ResourceLogs`."""
     recorded_at: datetime
     """When it arrived first."""
+    span_id: bytes | None = None
+    """Of a span: its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,17 @@ def merge_messages(messages: Iterable[tuple[bytes, datetime]]) -> list[Item]:
             logs.setdefault(record.sent, (record, recorded_at))
     spans = sorted(newest.values(), key=lambda span: span.order)
     return [
-        *(Item(1, span.body, arrivals[span.span_id]) for span in spans),
+        *(Item(1, span.body, arrivals[span.span_id], span.span_id) for span in spans),
         *(
             Item(LOGS_FIELD, record.sent, recorded_at)
             for record, recorded_at in sorted(logs.values(), key=lambda each: each[0].order)
         ),
     ]
+
+
+def message_with(items: Iterable[Item]) -> bytes:
+    """Return items as a stored message."""
+    return b"".join([bytes_field(item.field, item.body) for item in items])
 
 
 @dataclass(slots=True)

@@ -1088,6 +1088,12 @@ export interface components {
             status: "ok";
         };
         /**
+         * KeptSpans
+         * @description Which spans and traces a project keeps once a run has been quiet.
+         * @enum {string}
+         */
+        KeptSpans: "all" | "agent";
+        /**
          * KeyList
          * @description The keys of the project.
          */
@@ -1973,12 +1979,19 @@ export interface components {
              * @default keep
              */
             payloads: components["schemas"]["PayloadPolicy"];
+            /**
+             * @description `agent`: remove spans that are neither agent, model nor tool work nor above it from runs that
+             *     have been quiet for ten minutes, and traces without agent work. They cannot be restored.
+             * @default all
+             */
+            keepSpans: components["schemas"]["KeptSpans"];
         };
         /**
          * ProjectSchema
          * @description The caller's project, and what it keeps.
          * @example {
          *       "keepDays": 90,
+         *       "keepSpans": "all",
          *       "name": "ward",
          *       "payloads": "preview"
          *     }
@@ -1998,6 +2011,8 @@ export interface components {
             keepRuns: number | null;
             /** @description What is kept of payloads: all, their beginnings and sizes, or their sizes alone. */
             payloads: components["schemas"]["PayloadPolicy"];
+            /** @description Which spans are kept of a run that has been quiet: all, or those of agent work. */
+            keepSpans: components["schemas"]["KeptSpans"];
         };
         /**
          * Readiness
@@ -2792,6 +2807,11 @@ export interface components {
              * @description How many more there are.
              */
             logsLeftOut: number;
+            /**
+             * Removedspans
+             * @description How many spans of the run were removed because the project keeps those of agent work only.
+             */
+            removedSpans: number;
         };
         /**
          * SpanRecord

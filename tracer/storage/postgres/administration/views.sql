@@ -65,7 +65,8 @@ SELECT
     run.failures,
     run.cancel_requested_at,
     run.source,
-    run.is_agent_work
+    run.is_agent_work,
+    run.removed_spans
 FROM run WHERE run.deleted_at IS NULL;
 COMMENT ON VIEW trace.runs IS 'Runs: one row for each root plan, with totals over everything below it.';
 COMMENT ON COLUMN trace.runs.project_id IS 'The project that the record belongs to.';
@@ -96,6 +97,7 @@ COMMENT ON COLUMN trace.runs.failures IS 'Think-acts and tool calls that ended `
 COMMENT ON COLUMN trace.runs.cancel_requested_at IS 'When somebody asked for the run to be cancelled.';
 COMMENT ON COLUMN trace.runs.source IS 'Where the records come from: `events`, or `spans` that they are projected from.';
 COMMENT ON COLUMN trace.runs.is_agent_work IS 'False for a trace without any agent, model or tool: it is listed only on request.';
+COMMENT ON COLUMN trace.runs.removed_spans IS 'How many of its spans were removed because its project keeps those of agent work only.';
 
 CREATE VIEW trace.plans WITH (security_invoker) AS
 SELECT

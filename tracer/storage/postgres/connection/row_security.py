@@ -39,7 +39,7 @@ _RIGHTS = {
         "SELECT (key_id, project_id, name, scopes, created_at, last_used_at, revoked_at),"
         " INSERT, UPDATE (revoked_at)"
     ),
-    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, summed_at)",
+    "project": "SELECT, UPDATE (keep_days, keep_runs, payloads, keep_spans, summed_at)",
 }
 """What the role may do where that is less than reading and writing rows."""
 

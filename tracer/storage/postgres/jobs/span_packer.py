@@ -9,6 +9,7 @@ from tracer.clock import Clock
 from tracer.storage.postgres.connection.pool import Pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.periodic_job import Looker, look_after_each, rested
+from tracer.storage.postgres.projects.projects import SettingsOfProject
 from tracer.storage.postgres.spans.packing import SpanPacking
 
 LOOK_SECONDS = 60.0
@@ -33,6 +34,10 @@ class SpanPacker(Looker):
         super().__init__(look_seconds)
         self._pool = pool
         self._clock = clock
+        self.removed_spans = 0
+        """How many spans were removed from projects that keep those of agent work only."""
+        self.removed_runs = 0
+        """How many runs of these projects were removed whole."""
 
     async def look(self) -> None:
         """Pack and merge all runs that can be, and rest after each as long as it took.
@@ -43,9 +48,12 @@ class SpanPacker(Looker):
         await look_after_each(self._pool, self._look_after, "spans_of_project_not_packed")
 
     async def _look_after(self, project: ProjectPool) -> None:
-        packing = SpanPacking(project, self._clock)
+        settings = await SettingsOfProject(project).read()
+        packing = SpanPacking(project, self._clock, keep=settings.keep_spans)
         began = time.monotonic()
         for work in (packing.merge(), packing.pack()):
             async with aclosing(work) as runs:
                 async for _ in runs:
                     began = await rested(began)
+        self.removed_spans += packing.removed_spans
+        self.removed_runs += packing.removed_runs

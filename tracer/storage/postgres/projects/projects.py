@@ -14,7 +14,7 @@ from psycopg.errors import CheckViolation, NumericValueOutOfRange
 from tracer.clock import utc_now
 from tracer.errors import BadRequest, ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT, DEFAULT_PROJECT_ID
-from tracer.records.project_settings import ProjectSettings
+from tracer.records.project_settings import KeptSpans, ProjectSettings
 from tracer.redaction.payloads import PayloadPolicy
 from tracer.storage.postgres.connection.pool import Pool, PoolConnection, borrowed, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project
@@ -76,6 +76,7 @@ class Changes(TypedDict, total=False):
     keep_days: int | None
     keep_runs: int | None
     payloads: PayloadPolicy
+    keep_spans: KeptSpans
 
 
 class SettingsOfProject:
@@ -137,8 +138,8 @@ class SettingsOfProject:
         row = await cursor.fetchone()
         if row is None:
             return ProjectSettings()
-        keep_days, keep_runs, payloads = row
-        return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads))
+        keep_days, keep_runs, payloads, keep_spans = row
+        return ProjectSettings(keep_days, keep_runs, PayloadPolicy(payloads), KeptSpans(keep_spans))
 
     def _remembered(self, settings: ProjectSettings) -> ProjectSettings:
         self._known = (time.monotonic() + self._known_seconds, settings)
@@ -150,7 +151,8 @@ INSERT INTO project (project_id, name, created_at)
 SELECT max(project_id) + 1, %(name)s, %(now)s FROM project
 ON CONFLICT ON CONSTRAINT project_has_its_own_name DO NOTHING"""
 
-_SETTINGS = "SELECT keep_days, keep_runs, payloads FROM project WHERE project_id = %s"
+_SETTINGS = "SELECT keep_days, keep_runs, payloads, keep_spans FROM project WHERE project_id = %s"
 
 _CHANGE = """
-UPDATE project SET (keep_days, keep_runs, payloads) = (%s, %s, %s) WHERE project_id = %s"""
+UPDATE project SET (keep_days, keep_runs, payloads, keep_spans) = (%s, %s, %s, %s)
+WHERE project_id = %s"""

@@ -42,6 +42,7 @@ class ProjectRow(TableRow, table=True):
         CheckConstraint(
             "payloads IN ('keep', 'preview', 'drop')", name="project_has_a_payload_policy"
         ),
+        CheckConstraint("keep_spans IN ('all', 'agent')", name="project_keeps_spans"),
     )
 
     # No sequence: who makes one takes the next number, under a lock.
@@ -57,6 +58,8 @@ class ProjectRow(TableRow, table=True):
     """Of more runs than that, the oldest are pruned; null: however many there are."""
     payloads: str = Field(sa_column_kwargs={"server_default": "keep"})
     """What is kept of payloads that are recorded: `keep`, `preview` or `drop`."""
+    keep_spans: str = Field(sa_column_kwargs={"server_default": "all"})
+    """Which spans are kept of a run that has been quiet: `all`, or those of `agent` work."""
     summed_at: datetime | None = None
     """The roll-ups of tool statistics contain all changes that were committed before this time;
     null if no pass of the job has ended yet."""

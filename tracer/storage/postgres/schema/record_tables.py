@@ -54,6 +54,7 @@ from tracer.storage.postgres.schema.run_tables import (
     PendingRunRow,
     RemovedRecordRow,
     RunGroupRow,
+    SessionRow,
     ToolHourRow,
 )
 
@@ -241,6 +242,8 @@ class RunTable(_Stored, Run, table=True):
     """The uncompressed size of its blocks in bytes, without those that are pending."""
     settle_at: datetime | None = None
     """When to merge its blocks; null if there is nothing to merge."""
+    removed_spans: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
+    """How many of its spans were removed because its project keeps those of agent work only."""
     summed_revision: Int64 = Field(default=0, sa_column_kwargs={"server_default": text("0")})
     """The revision that `run_group` contains."""
     is_summed: bool = Field(
@@ -443,6 +446,7 @@ for _row_class in (
     BlockRow,
     PendingRunRow,
     RemovedRecordRow,
+    SessionRow,
     SessionStateRow,
     RecorderLeaseRow,
     RecorderRunRow,

@@ -3,7 +3,9 @@
 *Packing* moves the rows of `otel_span`, which programs before migration 0015 wrote, into blocks.
 *Merging* combines the blocks of a run that has been quiet, and keeps one version of each span.
 Both work on one run in a transaction, under the run's advisory lock and the lock of its row.
-Readers see the same spans before and after, so neither raises the revision of the run.
+Readers see the same spans before and after, so neither raises the revision of the run. If a project
+keeps the spans of agent work only, merging also *thins* the run: it removes the other spans, or the
+whole run if it is no agent work. Its records stay as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +22,11 @@ from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import UnreadableBlock, unpack_block
 from tracer.otel.otlp.repacking import Block, Item, blocks_with, merge_messages
+from tracer.otel.projection.thinning import thinned
+from tracer.records.project_settings import KeptSpans
 from tracer.storage.postgres.connection.pool import PoolConnection, store_errors
 from tracer.storage.postgres.connection.project_session import ProjectPool, in_project, reading
+from tracer.storage.postgres.schema.record_tables import METADATA
 from tracer.storage.postgres.spans.blocks import (
     BLOCK_BYTES,
     CLAIM_RUN,
@@ -97,6 +102,34 @@ UPDATE run SET settle_at = NULL, span_bytes = (
     WHERE project_id = %(project_id)s AND root_plan_id = %(run)s)
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 
+THINNED_BYTES = PART_BYTES // 4
+"""A larger run, uncompressed, keeps all spans: thinning projects it, in the server's process."""
+
+# A run whose projection failed keeps all spans: nothing is known of them.
+_MAY_BE_THINNED = """
+SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
+    AND source = 'spans' AND projected > 0 AND projection_error IS NULL"""
+
+_SESSIONS = """
+SELECT session_run_id FROM otel_session
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
+_BLOCKS_OF_RUNS = """
+SELECT body FROM otel_block WHERE project_id = %(project_id)s AND root_plan_id = ANY(%(runs)s)
+ORDER BY root_plan_id, recorded_at, key"""
+
+_NOTE_REMOVED = """
+UPDATE run SET removed_spans = removed_spans + %(removed)s
+WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
+
+# The foreign keys are deferred, so the order is irrelevant.
+_DELETE_RUN = tuple(
+    f"DELETE FROM {table.name} WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"
+    for table in reversed(METADATA.sorted_tables)
+    if "root_plan_id" in table.columns
+)
+"""Delete a run without a tombstone: spans of its trace that arrive later are accepted."""
+
 _GIVE_UP = """
 UPDATE run SET settle_at = NULL
 WHERE project_id = %(project_id)s AND root_plan_id = %(run)s AND settle_at IS NOT NULL"""
@@ -115,6 +148,7 @@ class SpanPacking:
         clock: Clock | None = None,
         block_bytes: int = BLOCK_BYTES,
         part_bytes: int = PART_BYTES,
+        keep: KeptSpans = KeptSpans.ALL,
     ) -> None:
         """Connect to the database.
 
@@ -123,7 +157,13 @@ class SpanPacking:
             clock: Says which runs are due to be merged; None: the database's own clock.
             block_bytes: The largest uncompressed size of a block.
             part_bytes: How many uncompressed bytes of a run are merged at once.
+            keep: Which spans the project keeps of runs that are merged.
         """
+        self._keep = keep
+        self.removed_spans = 0
+        """How many spans it has removed, those of removed runs included."""
+        self.removed_runs = 0
+        """How many runs it has removed because they were no agent work."""
         self._project = project
         self._clock = clock
         self._block_bytes = block_bytes
@@ -204,6 +244,14 @@ class SpanPacking:
             if not await _is_found(connection, _IS_MERGEABLE, given):
                 return False
             sizes = await _fetched(connection, _BLOCK_SIZES, given)
+            if (
+                self._keep is KeptSpans.AGENT
+                and sum(size for _, size in sizes) <= THINNED_BYTES
+                and await _is_found(connection, _MAY_BE_THINNED, given)
+            ):
+                await self._thin(connection, {**given, "keys": [key for key, _ in sizes]})
+                await connection.execute(_SETTLED, given)
+                return True
             for keys in _parts(sizes, self._part_bytes):
                 await self._merge_blocks(connection, {**given, "keys": keys})
             await connection.execute(_SETTLED, given)
@@ -213,6 +261,30 @@ class SpanPacking:
         found = await _fetched(connection, _BLOCKS_BY_KEY, given)
         old = [(body, recorded_at) for _, body, recorded_at in found]
         blocks = await asyncio.to_thread(_merged, old, self._block_bytes)
+        await self._replace(connection, given, blocks)
+
+    async def _thin(self, connection: PoolConnection, given: dict[str, Any]) -> None:
+        """Merge the blocks of a run without spans that are no agent work, or remove the run."""
+        found = await _fetched(connection, _BLOCKS_BY_KEY, given)
+        old = [(body, recorded_at) for _, body, recorded_at in found]
+        named = {"runs": [run_id for (run_id,) in await _fetched(connection, _SESSIONS, given)]}
+        of_sessions = [
+            body for (body,) in await _fetched(connection, _BLOCKS_OF_RUNS, {**given, **named})
+        ]
+        blocks, removed = await asyncio.to_thread(_thinned, old, of_sessions, self._block_bytes)
+        if blocks:
+            await self._replace(connection, given, blocks)
+            await connection.execute(_NOTE_REMOVED, {**given, "removed": removed})
+        else:
+            for statement in _DELETE_RUN:
+                await connection.execute(statement, given)
+            self.removed_runs += 1
+        self.removed_spans += removed
+
+    async def _replace(
+        self, connection: PoolConnection, given: dict[str, Any], blocks: list[Block]
+    ) -> None:
+        """Store blocks instead of those with the keys in `given`."""
         before, after = set(given["keys"]), {block.key for block in blocks}
         if before != after:
             await connection.execute(_DELETE_BLOCKS, {**given, "keys": list(before - after)})
@@ -277,6 +349,23 @@ def _blocks(items: Iterable[Item], max_bytes: int) -> list[Block]:
 def _merged(blocks: Iterable[tuple[bytes, datetime]], max_bytes: int) -> list[Block]:
     messages = ((unpack_block(body), recorded_at) for body, recorded_at in blocks)
     return _blocks(merge_messages(messages), max_bytes)
+
+
+def _thinned(
+    blocks: Iterable[tuple[bytes, datetime]], of_sessions: Iterable[bytes], max_bytes: int
+) -> tuple[list[Block], int]:
+    """Return the blocks of a thinned run, and how many spans it lost; none if it is to be removed.
+
+    A run whose projection fails keeps all spans.
+    """
+    items = merge_messages((unpack_block(body), recorded_at) for body, recorded_at in blocks)
+    try:
+        kept = thinned(items, [unpack_block(body) for body in of_sessions])
+    except Exception as error:  # whatever a dialect raises
+        log.warning("run_not_thinned", error=type(error).__name__)
+        kept = items
+    left = [] if kept is None else _blocks(kept, max_bytes)
+    return left, len(items) - len(kept or ())
 
 
 def _parts(sizes: Sequence[tuple[Any, ...]], most: int) -> list[list[bytes]]:

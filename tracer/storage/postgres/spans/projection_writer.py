@@ -73,6 +73,8 @@ class StoredSpans:
 
     projected: int = 0
     """The run's, before."""
+    is_thinned: bool = False
+    """Whether its project keeps the spans of agent work only."""
     messages: list[bytes] = field(default_factory=list)
     arrivals: list[datetime] = field(default_factory=list)
     """When each message arrived; ascending."""
@@ -127,9 +129,9 @@ def _packed(kind: Kind, row: Row) -> tuple[bytes, int]:
 
 
 def _settle_seconds(stored: StoredSpans, spans: int) -> float | None:
-    """Return in how many seconds the blocks of a run are to be merged; None: they need not be."""
+    """Return in how many seconds to merge or thin the blocks of a run; None: not at all."""
     if len(stored.messages) < 2:
-        return None
+        return SETTLE_SECONDS if stored.is_thinned else None
     return 0.0 if stored.spans > 2 * spans else SETTLE_SECONDS
 
 

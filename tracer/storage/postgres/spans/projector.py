@@ -364,9 +364,11 @@ class Projector:
             return found
         # In one snapshot: `tracer pack-spans` moves spans from one table to the other.
         with self._session.in_project(project_id, _ONE_SNAPSHOT):
-            for run_id, projected, version in self._session.ask(sql.READ_RUNS, project_id, runs):
+            for run_id, projected, version, is_thinned in self._session.ask(
+                sql.READ_RUNS, project_id, runs
+            ):
                 if version <= PROJECTION_VERSION:
-                    found[run_id] = StoredSpans(projected)
+                    found[run_id] = StoredSpans(projected, is_thinned)
             self._read_spans(project_id, found)
             named: dict[UUID, list[UUID]] = {}
             for run_id, session in self._session.ask(sql.READ_SESSIONS, project_id, list(found)):

@@ -1,0 +1,64 @@
+"""Thinning a run: removing the spans that its records do not need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracer.otel.dialects.reading import WRAPPER
+from tracer.otel.otlp.repacking import Item, message_with
+from tracer.otel.projection.interpret import RunSpans, read_run
+from tracer.otel.projection.project import RUN_FIELDS, ProjectedRun, project_run
+
+_IS_AGENT_WORK = RUN_FIELDS.index("is_agent_work")
+
+
+def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequence[Item] | None:
+    """Return the items of a run without the spans that are no agent work.
+
+    Spans of agents, models and tools stay, and so do the spans above them and all log records. The
+    result has the same projection: where it would differ, more spans stay.
+
+    Args:
+        items: The run's spans and log records.
+        of_sessions: The messages of the runs of its sessions.
+
+    Returns:
+        None if the run has no agent work at all, and is not the run of a session.
+    """
+    whole = [message_with(items)]
+    before = project_run(whole, of_sessions)
+    if before.is_of_session:
+        return items
+    if not before.run[_IS_AGENT_WORK]:
+        return None
+    run = read_run(whole, of_sessions)
+    needed = _needed(run)
+    for kept in (needed, needed | _framing(run)):
+        fewer = [item for item in items if item.span_id is None or item.span_id in kept]
+        if len(fewer) == len(items):
+            break
+        if _is_same(before, project_run([message_with(fewer)], of_sessions)):
+            return fewer
+    return items
+
+
+def _needed(run: RunSpans) -> set[bytes]:
+    """Return the ids of the spans that a convention knows, and of those above them."""
+    found = {*run.announced, *run.announced.values()}
+    for span in run.spans:
+        # A wrapper that tells a conversation or a subject is needed, too.
+        at = span if span.reading != WRAPPER else None
+        while at is not None and at.span_id not in found:
+            found.add(at.span_id)
+            at = at.parent
+    return found
+
+
+def _framing(run: RunSpans) -> set[bytes]:
+    """Return the ids of the spans that a run without a single root agent takes its frame from."""
+    tops = {span.span_id for span in run.spans if span.parent is None}
+    return tops | {run.spans[0].span_id, max(run.spans, key=lambda span: span.end).span_id}
+
+
+def _is_same(one: ProjectedRun, other: ProjectedRun) -> bool:
+    return (one.run, one.rows, one.sessions) == (other.run, other.rows, other.sessions)
