@@ -103,7 +103,7 @@ class PlanFields(_Fields):
     agent_name: str | None
     """The agent that the plan was given to."""
     follows_provider_call_id: str | None
-    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
+    """The provider's id of the call whose end it follows; that call is in another run."""
     template: str | None
     """The plan template that it was made from."""
     template_version: str | None

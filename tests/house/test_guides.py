@@ -42,7 +42,11 @@ GUIDES = (
     "migrating-tools.md",
     "seeds.md",
     "recording.md",
-    *sorted(f"frameworks/{page.name}" for page in (DOCS / "frameworks").glob("*.md")),
+    *sorted(
+        f"frameworks/{page.name}"
+        for page in (DOCS / "frameworks").glob("*.md")
+        if page.name != "coding-agents.md"  # settings of programs, no code
+    ),
 )
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -191,7 +191,7 @@ class PlanStarted(_Event):
     agent_name: Words | None = None
     """The agent that the plan is given to."""
     follows_provider_call_id: Words | None = None
-    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
+    """The provider's id of the call whose end it follows; that call is in another run."""
     template: Words | None = None
     template_version: Words | None = None
     steps: Several[PlannedStep] = ()

@@ -180,7 +180,7 @@ class PlanExecutionRecord(Record, Outcome, Inferred):
     agent_name: Annotated[str | None, Merge.GREATEST] = None
     """The agent that the plan was given to."""
     follows_provider_call_id: Annotated[str | None, Merge.GREATEST] = None
-    """The provider's id of the call, of an earlier run of the session, whose end it follows."""
+    """The provider's id of the call whose end it follows; that call is in another run."""
     template: Annotated[str | None, Merge.GREATEST] = None
     """The plan template that it was made from."""
     template_version: Annotated[str | None, Merge.GREATEST] = None

@@ -113,7 +113,7 @@ def true_tokens(truth: dict[str, Any]) -> tuple[int, int]:
 @pytest.mark.parametrize("name", NAMES)
 def test_agents_openers_calls_and_tokens_are_those_of_the_truth(name: str) -> None:
     seen, truth = Seen(messages_of(name)), truth_run(name)
-    # A program that is told to end does not send its last model call.
+    # After SIGTERM the program does not send its last model call.
     is_cut_off = "terminated" in name
 
     for agent in truth["sub_agents"]:
@@ -162,7 +162,7 @@ def test_contents_of_finished_work_are_those_of_the_truth(name: str) -> None:
         if true["name"] == "Agent" and call["result"] is not None:
             assert true["result"].startswith(call["result"])
         if true["status"] == "failed":
-            assert call["error_message"]
+            assert call["error_message"] or call["reason"] == Reason.DENIED
     for agent in truth["sub_agents"]:
         plan = seen.plans[seen.plan_of_agent[agent["agent_id"]]]
         assert plan["user_request"] == agent["opened_by"]["arguments"]["prompt"]
@@ -254,7 +254,7 @@ def test_log_records_alone_give_calls_content_and_tokens(name: str) -> None:
     assert wrong_links(seen, truth) == []
     calls = {call["provider_call_id"]: call for call in seen.calls.values()}
     for true in truth["tool_calls"]:
-        if true["name"] != NEVER_SENT:
+        if true["name"] != NEVER_SENT and "denied" not in name:  # no event of a denied call
             call = calls[true["provider_call_id"]]
             if name in WITH_CONTENT and name in FINISHED:
                 assert json.loads(call["arguments"]) == true["arguments"]
@@ -273,7 +273,7 @@ def test_open_agents_of_a_killed_session_are_inferred_and_marked() -> None:
         assert opener["inferred"] is True
 
 
-def test_open_work_of_a_session_that_was_told_to_end_is_interrupted() -> None:
+def test_open_work_is_interrupted_after_sigterm() -> None:
     seen = Seen(messages_of("claude-code-terminated-content-on"))
 
     assert {(plan["status"], plan["reason"]) for plan in seen.plans.values()} == {
@@ -282,6 +282,15 @@ def test_open_work_of_a_session_that_was_told_to_end_is_interrupted() -> None:
     endings = {call["arguments"]: call["status"] for call in seen.calls.values()}
     assert sorted(endings.values()) == [Status.CANCELLED, Status.CANCELLED, Status.SUCCEEDED]
     assert {plan["summary"] for plan in seen.plans.values()} == {None}
+
+
+def test_a_call_that_was_not_permitted_is_denied() -> None:
+    seen = Seen(messages_of("claude-code-denied-content-on"))
+
+    assert {call["name"]: (call["status"], call["reason"]) for call in seen.calls.values()} == {
+        "Bash": (Status.FAILED, Reason.DENIED),
+        "Read": (Status.SUCCEEDED, None),
+    }
 
 
 def test_a_background_agent_outlives_the_interaction() -> None:

@@ -183,7 +183,7 @@ def _without_heading(text: str) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text; None for nothing, for what is no text and for what was not logged."""
+    """Return a text; None if the value is empty, no text, or replaced because it is not logged."""
     return value if isinstance(value, str) and value not in ("", _REDACTED) else None
 
 
@@ -208,7 +208,7 @@ def _id(kind: str, *parts: bytes | str | None) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A tool call: what has arrived of it."""
+    """A tool call: its spans and log events, as far as they have arrived."""
 
     span_id: bytes
     """The id that its `tool` span has or will have, wherever that can be known."""
@@ -218,7 +218,7 @@ class _Call:
     decision: LogRecord | None = None
     result: LogRecord | None = None
     chosen: Chosen | None = None
-    """What the model's answer asked for, if raw bodies are logged."""
+    """The request in the model's answer, if raw bodies are logged."""
     span: SlimSpan | None = None
     """Its `tool` span, or one that is made."""
     caller: bytes | None = None
@@ -232,7 +232,7 @@ class _Call:
     end: int = 0
     """When it ended; 0 if that has not arrived."""
     error: str | None = None
-    """What failed; None if it did not fail."""
+    """The error text; None if it did not fail."""
 
     def settle(self) -> None:
         """Set what follows from its parts, when all of them are known."""
@@ -250,6 +250,8 @@ class _Call:
             self.end = ends[0]
         elif self.result is not None:
             self.end = self.result.time
+        elif self.is_denied and self.wait is not None:
+            self.end = self.wait.end
         self.error = self._error()
         if self.tool is not None:
             self.caller = self.tool.parent_span_id
@@ -269,7 +271,6 @@ class _Call:
         if execution is not None and (
             execution.status_code == STATUS_ERROR or execution.attributes.get("success") is False
         ):
-            # The log event has no more than this, but its text may have come alone.
             return self.says("error") or execution.status_message or self.says("error_type") or ""
         if self.result is not None and self.result.attributes.get("success") in ("false", False):
             return self.says("error", "error_type") or ""
@@ -291,7 +292,9 @@ class _Call:
 
     @property
     def is_denied(self) -> bool:
-        return self.decision is not None and self.decision.attributes.get("decision") == "reject"
+        """Whether it was not permitted. There is no event of the decision then."""
+        decisions = (self.wait, self.decision)
+        return any(each and each.attributes.get("decision") == "reject" for each in decisions)
 
     @property
     def may_have_opened(self) -> bool:
@@ -299,7 +302,7 @@ class _Call:
         return self.name in _OPENERS and self.execution is None and not self.is_denied
 
     def arguments(self) -> str | None:
-        """Return its arguments, in full if its end or the model's answer has come."""
+        """Return its arguments, in full if its result or the model's answer has arrived."""
         whole = _text(self.result.attributes.get("tool_input")) if self.result else None
         if whole is not None or self.requested is not None:
             return whole or self.requested
@@ -323,7 +326,7 @@ class _Segment:
     last: int
     """When the last of its work began."""
     has_spans: bool = False
-    """Whether any of it has come as a span: only spans name the agent above."""
+    """Whether any of it is a span: only spans name the agent above."""
     parent_agent: str | None = None
     call: _Call | None = None
     is_inferred: bool = False
@@ -333,7 +336,7 @@ class _Segment:
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """A sub-agent, or the agent of an interaction: what is needed to tell what it can have done."""
+    """A sub-agent, or the main agent of an interaction, with its work."""
 
     span: SlimSpan
     segments: list[_Segment] = field(default_factory=list)
@@ -446,10 +449,10 @@ class _Completion:
         self._end_agents()
         self._place_calls()
         self._infer_callers()
+        self._link_waiting()
         self._complete_calls()
         self._mark_interrupted()
         self._complete_agents()
-        self._link_waiting()
         self._cut_circles()
         return sorted([*self._spans, *self._made.values()], key=lambda span: span.order)
 
@@ -461,7 +464,7 @@ class _Completion:
     # --- Calls -----------------------------------------------------------------------------------
 
     def _read_bodies(self) -> None:
-        """Read what each answer asked for, from its raw body."""
+        """Read the calls that each answer requested, from its raw body."""
         self._chosen: dict[tuple[str | None, bytes | None], tuple[Chosen, ...]] = {}
         self._requested: dict[str, list[tuple[Chosen, bytes | None]]] = {}
         for record in self._events.bodies:
@@ -584,7 +587,7 @@ class _Completion:
             span_id = _id("interaction", earliest[1])
             starts[span_id], sessions[span_id] = earliest
         if len(starts) == 1 and earliest is not None:
-            # No call opened it, so it began before all that has come.
+            # No call opened it, so it began before everything that has arrived.
             starts = dict.fromkeys(starts, max(earliest[0] - 1, 0))
         for span_id, start in starts.items():
             if span_id in self._by_id or span_id in self._calls:
@@ -695,7 +698,7 @@ class _Completion:
                 self._mains[span.parent_span_id].requests.append(span)
 
     def _unnamed(self, below: bytes, start: int, conversation: str | None) -> _Agent:
-        """Return the agent whose log events alone have come: they name the execution above it."""
+        """Return the agent of log events, which name the execution above it."""
         return self._segment(below, _id("execution", below), None, start, conversation).agent
 
     def _segment(
@@ -728,7 +731,7 @@ class _Completion:
         return call is not None and call.tool is not None and _agent_id(call.tool) == agent_id
 
     def _call_above(self, span_id: bytes | None) -> _Call | None:
-        """Return the nearest call at or above a span; None if there is none, or it is not known."""
+        """Return the nearest call at or above a span; None if no call is known there."""
         for _ in range(_MOST_LEVELS):
             if span_id is None:
                 return None
@@ -840,7 +843,7 @@ class _Completion:
         for segment, pool in pools.items():
             if len(pool) == 1:
                 (call,) = pool
-                # Log events do not tell which agent was continued.
+                # Log events do not name the agent that was continued.
                 is_known = segment.has_spans or call.name != _CONTINUES
                 if is_known and not call.segments:
                     segment.call, segment.is_inferred = call, True
@@ -927,7 +930,7 @@ class _Completion:
         if latest < 0:
             return True
         if latest + 1 < len(unit.requests) and unit.requests[latest + 1].start <= horizon:
-            return False  # it went on, so all its calls had ended
+            return False  # its next request needed the results of all its calls
         request = unit.requests[latest]
         if not request.end or request.end >= at:
             waited = _number(request.attributes.get("ttft_ms")) or 0
@@ -1010,7 +1013,7 @@ class _Completion:
             span = call.span
             if span is None:
                 continue
-            reading = span.reading._replace(arguments=call.arguments())
+            reading = span.reading._replace(arguments=call.arguments(), is_denied=call.is_denied)
             if call.error is not None:
                 span.status_code, span.status_message = STATUS_ERROR, call.error
             elif reading.result is None and call.end and call.segments:
@@ -1075,9 +1078,9 @@ class _Completion:
             span.reading = reading
 
     def _mark_interrupted(self) -> None:
-        """End what is open below an interaction that has ended: its process was told to end.
+        """End open work below an interaction that has ended: the process received SIGTERM.
 
-        Background agents go on after the interaction.
+        Background agents may outlive the interaction.
         """
         if len(self._mains) != 1:
             return
@@ -1158,7 +1161,7 @@ class _Pairing:
         Args:
             call_id: The provider's id.
             time: When the call had begun, in nanoseconds since 1970.
-            caller: What the caller's work is below, if that is known.
+            caller: The id of the span that the caller's work is below, if it is known.
         """
         calls = self._calls.get(call_id, [])
         fits = [

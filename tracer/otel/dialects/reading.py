@@ -68,6 +68,8 @@ class Reading(NamedTuple):
     result: str | None = None
     tool_failed: bool = False
     """Whether the tool's answer says so itself, whatever the span's status."""
+    is_denied: bool = False
+    """Whether the user or a rule did not permit the tool call."""
     node: str | None = None
     """The agent's place in the graph of agents, as the emitter names it."""
     node_above: str | None = None

@@ -635,7 +635,8 @@ class _Projection:
             call_id = call_id or requested.call_id
             if requested.arguments is not None and needs_requested(arguments):
                 arguments = requested.arguments
-        lifecycle = _lifecycle(span, Reason.TOOL_ERROR, reading.tool_failed)
+        failure = Reason.DENIED if reading.is_denied else Reason.TOOL_ERROR
+        lifecycle = _lifecycle(span, failure, reading.tool_failed or reading.is_denied)
         result = stored(reading.result)
         if lifecycle[1] is Status.FAILED:
             self._failures += 1

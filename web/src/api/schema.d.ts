@@ -1559,7 +1559,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @description The provider's id of the call whose end it follows; that call is in another run.
              */
             followsProviderCallId: string | null;
             /**
@@ -1749,7 +1749,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @description The provider's id of the call whose end it follows; that call is in another run.
              */
             followsProviderCallId: string | null;
             /**
@@ -1920,7 +1920,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @description The provider's id of the call whose end it follows; that call is in another run.
              */
             followsProviderCallId: string | null;
             /**
@@ -4280,7 +4280,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @description The provider's id of the call whose end it follows; that call is in another run.
              * @default null
              */
             followsProviderCallId: string | null;
@@ -4908,7 +4908,7 @@ export interface components {
             agentName: string | null;
             /**
              * Followsprovidercallid
-             * @description The provider's id of the call, of an earlier run of the session, whose end it follows.
+             * @description The provider's id of the call whose end it follows; that call is in another run.
              */
             followsProviderCallId: string | null;
             /**

@@ -174,7 +174,7 @@ COMMENT ON COLUMN trace.plans.inferred IS 'Whether what it hangs under was recon
 COMMENT ON COLUMN trace.plans.inferred_from IS 'The evidence that it was reconstructed from.';
 COMMENT ON COLUMN trace.plans.session_id IS 'The conversation that the run belongs to.';
 COMMENT ON COLUMN trace.plans.subject IS 'Whom the run is about: the person whose data it holds.';
-COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider''s id of the call, of an earlier run of the session, whose end it follows.';
+COMMENT ON COLUMN trace.plans.follows_provider_call_id IS 'The provider''s id of the call whose end it follows; that call is in another run.';
 
 CREATE VIEW trace.sub_plans WITH (security_invoker) AS
 SELECT
@@ -270,7 +270,7 @@ COMMENT ON COLUMN trace.sub_plans.tool_arguments IS 'The arguments of that call,
 COMMENT ON COLUMN trace.sub_plans.tool_status IS 'How far that call has come, as it is shown.';
 COMMENT ON COLUMN trace.sub_plans.tool_duration_ms IS 'How long that call took, in milliseconds.';
 COMMENT ON COLUMN trace.sub_plans.opener_agent_name IS 'The agent that made the call, or handed off.';
-COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider''s id of the call, of an earlier run of the session, whose end it follows.';
+COMMENT ON COLUMN trace.sub_plans.follows_provider_call_id IS 'The provider''s id of the call whose end it follows; that call is in another run.';
 
 CREATE VIEW trace.steps WITH (security_invoker) AS
 SELECT
