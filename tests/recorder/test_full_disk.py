@@ -68,7 +68,7 @@ async def test_spool_that_reached_its_bound_can_be_emptied(
     kept = []
     for _ in range(300):
         title = "x" * sizes.choice([10, 100, 1000, 3000, 20_000])
-        kept += (await spool.append([plan_started(recorder, title)])).kept
+        kept += (await spool.append([plan_started(recorder, title)])).ids
     sizes.shuffle(kept)
     for spool_id in kept:
         assert await spool.remove([spool_id]) == 1

@@ -44,7 +44,7 @@ async def test_a_late_write_whose_events_were_drained_meanwhile_counts_once(
     counts = RecorderCounts()
     drainer = Drainer(store, spool, counts)
     events = plans_started(Recorder(store, spool), 3)
-    kept = (await spool.append(events)).kept
+    kept = (await spool.append(events)).ids
     late = asyncio.create_task(store.write(events))
     await drainer.drain_batch()
     drainer.store_failed(LateWrite(late, events, kept))

@@ -66,7 +66,7 @@ async def test_events_come_back_exactly_and_in_their_order(
 async def test_what_is_removed_is_gone_and_its_ids_are_never_used_again(
     recorder: Recorder, spool: Spool
 ) -> None:
-    first = (await spool.append(plans_started(recorder, 2))).kept
+    first = (await spool.append(plans_started(recorder, 2))).ids
     await spool.remove(first)
     event = plan_started(recorder)
     await spool.append([event])
@@ -99,7 +99,7 @@ async def test_only_its_owner_can_read_it(
 async def test_what_was_drained_leaves_nothing_in_the_file(
     recorder: Recorder, spool: Spool, spool_path: Path
 ) -> None:
-    kept = (await spool.append([plan_started(recorder, title="hypertension" * 5000)])).kept
+    kept = (await spool.append([plan_started(recorder, title="hypertension" * 5000)])).ids
     await spool.remove(kept)
     await spool.close()
 
@@ -116,8 +116,8 @@ async def test_a_full_spool_keeps_what_fits_and_names_the_rest(
     large = plan_started(recorder, title="x" * 300_000)
     appended = await spool.append([*small[:5], large, *small[5:]])
 
-    assert len(appended.kept) == 10
-    assert [event for event, _ in appended.left_out] == [large]
+    assert len(appended.ids) == 10
+    assert [event for event, _ in appended.rejected] == [large]
     assert await held(spool) == small
 
 
@@ -127,10 +127,10 @@ async def test_a_full_spool_has_room_again_once_it_is_drained(
     spool = Spool(spool_path, max_bytes=200_000)
     for _ in range(20):
         appended = await spool.append([plan_started(recorder, title="x" * 20_000)])
-    assert appended.left_out
+    assert appended.rejected
     await spool.remove([spool_id for spool_id, _ in await spool.oldest(100)])
 
-    assert (await spool.append([plan_started(recorder, title="x" * 100_000)])).left_out == []
+    assert (await spool.append([plan_started(recorder, title="x" * 100_000)])).rejected == []
     await spool.close()
     assert len(content(spool_path)) <= 200_000
 
@@ -159,7 +159,7 @@ async def test_an_event_that_cannot_be_written_down_is_left_out_alone(
     object.__setattr__(bad, "title", "\ud800")  # as no validation would let it
     appended = await spool.append([bad, good])
 
-    assert [event for event, _ in appended.left_out] == [bad]
+    assert [event for event, _ in appended.rejected] == [bad]
     assert await held(spool) == [good]
 
 

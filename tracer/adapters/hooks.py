@@ -12,7 +12,7 @@ import wrapt
 from tracer.client.block import Work
 from tracer.client.work import ToolCall
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_place
+from tracer.recorder.counts import error_location
 from tracer.records.prices import TokenUsage, cost_of
 
 log = get_logger(__name__)
@@ -41,7 +41,7 @@ class unharmed:  # noqa: N801 - read as the sentence that it is
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        log.error("adapter_failed", hook=self._hook, error=error_place(error))
+        log.error("adapter_failed", hook=self._hook, error=error_location(error))
         return True
 
 

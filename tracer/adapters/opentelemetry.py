@@ -30,7 +30,7 @@ from tracer.client.connection import Connection
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
-from tracer.recorder.counts import error_place
+from tracer.recorder.counts import error_location
 from tracer.recorder.outage import STORE_AWAY
 from tracer.recorder.recorder import CLOSING_SECONDS
 from tracer.store import TraceWriter
@@ -108,7 +108,7 @@ class TracerSpanProcessor(SpanProcessor):
                     self._starts[context.trace_id, context.span_id] = span
                     self._arrived()
         except Exception as error:
-            log.error("span_not_taken", error=error_place(error))
+            log.error("span_not_taken", error=error_location(error))
 
     def on_end(self, span: ReadableSpan) -> None:
         """Take note of a span that has ended; if its start still waits, that is not sent."""
@@ -120,7 +120,7 @@ class TracerSpanProcessor(SpanProcessor):
                     self._ends.append(span)
                     self._arrived()
         except Exception as error:
-            log.error("span_not_taken", error=error_place(error))
+            log.error("span_not_taken", error=error_location(error))
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Wait until the spans taken before are in the store, and return whether they are."""
@@ -254,7 +254,7 @@ class TracerSpanProcessor(SpanProcessor):
                 log.error("spans_dropped", spans=len(taken) - begin)
                 raise
             except Exception as error:
-                log.error("spans_dropped", spans=len(batch), error=error_place(error))
+                log.error("spans_dropped", spans=len(batch), error=error_location(error))
 
 
 def _has_ended_since(span: ReadableSpan) -> bool:
@@ -267,7 +267,7 @@ def _encoded(spans: Iterable[ReadableSpan]) -> list[TraceSpans]:
         decoded = decode_protobuf(encode_spans(wanted).SerializeToString())
     except Exception as error:
         if len(wanted) == 1:
-            log.error("span_not_encoded", error=error_place(error))
+            log.error("span_not_encoded", error=error_location(error))
             return []
         return [each for span in wanted for each in _encoded([span])]
     for refused in decoded.refused:

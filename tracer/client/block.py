@@ -32,7 +32,7 @@ from pydantic.alias_generators import to_snake
 from tracer.client.connection import DONE, Connection
 from tracer.errors import LineageError, ToolError
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_place
+from tracer.recorder.counts import error_location
 from tracer.records.events import EndingStatus, ErrorInfo, Event
 from tracer.records.status import Reason, Status
 from tracer.tools.definition.results import error_info, result_text
@@ -136,7 +136,7 @@ def current_work(connection: Connection | None = None) -> Work | None:
         try:
             found = find()
         except Exception as error:
-            log.error("current_work_not_found", error=error_place(error))
+            log.error("current_work_not_found", error=error_location(error))
             continue
         if found is not None and connection in (None, found.connection):
             work = inner(found, work)
@@ -369,4 +369,4 @@ class Work:
         try:
             self._durable = self.connection.record(*events())
         except Exception as error:
-            log.error("event_not_made", work=type(self).__name__, error=error_place(error))
+            log.error("event_not_made", work=type(self).__name__, error=error_location(error))

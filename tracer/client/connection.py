@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from tracer.client.recorder_thread import MAX_QUEUED, OpenSpool, OpenWriter, RecorderThread
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts, error_place
+from tracer.recorder.counts import RecorderCounts, error_location
 from tracer.recorder.recorder import CLOSING_SECONDS, Stamp
 from tracer.records.events import Event
 from tracer.records.ids import IdSource, new_id
@@ -165,7 +165,7 @@ class Connection:
             self._threads.append(self._start())
         except Exception as error:
             # At the end of the interpreter, for example, no thread can be started any more.
-            log.error("recorder_not_started", error=error_place(error))
+            log.error("recorder_not_started", error=error_location(error))
             self._is_closed = True
             self._threads[-1].begin_to_close()
 

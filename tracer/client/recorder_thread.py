@@ -20,7 +20,7 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 
 from tracer.clock import Clock
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_place, ids_of
+from tracer.recorder.counts import error_location, ids_of
 from tracer.recorder.recorder import BATCH_EVENTS, CLOSING_SECONDS, Recorder
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
@@ -209,7 +209,7 @@ class RecorderThread:
                 asyncio.run(self._serve(ready))
         except BaseException as error:
             if ready.done():
-                log.error("recorder_thread_failed", error=error_place(error))
+                log.error("recorder_thread_failed", error=error_location(error))
             else:
                 ready.set_exception(error)
         finally:

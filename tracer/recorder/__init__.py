@@ -1,1 +1,1 @@
-"""Events as they happen: durable before the agent goes on, whatever the store does."""
+"""The recorder: makes events durable before the agent continues, even if the store fails."""

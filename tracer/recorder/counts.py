@@ -1,4 +1,4 @@
-"""What became of the recorded events, as figures and as ids for the log."""
+"""The outcomes of recorded events: counts for metrics, and ids for the log."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ log = get_logger(__name__)
 
 @dataclass
 class RecorderCounts:
-    """What became of a recorder's events since it was made."""
+    """The outcomes of a recorder's events since it was created."""
 
     stored: int = 0
-    """Events that the store took, directly or from the spool."""
+    """Events that the store accepted, directly or from the spool."""
     refused: int = 0
-    """Events that the store refused; the log has the code of each."""
+    """Events that the store rejected; the log has the code of each."""
     spooled: int = 0
     """Events that were fsynced to the spool."""
     drained: int = 0
-    """Events that left the spool because the store answered for them."""
+    """Events that left the spool because the store accepted or rejected them."""
     dropped: int = 0
-    """Events lost: neither store nor spool took them, or no store can; the log has their ids."""
+    """Lost events: neither store nor spool could take them. The log has their ids."""
     write_failures: int = 0
-    """Writes that the store failed, or did not answer in time."""
+    """Writes that failed or timed out."""
 
     def note_answer(self, events: Sequence[Event], answer: WriteAnswer) -> None:
-        """Count what the store answered, and log each refusal.
+        """Count the results of a write, and log each rejected event.
 
         Args:
-            events: What was written.
-            answer: What became of it.
+            events: The events that were written.
+            answer: The store's answer.
         """
         self.stored += answer.stored
         self.refused += len(answer.refused)
@@ -56,14 +56,14 @@ class RecorderCounts:
 
         Args:
             events: The lost events.
-            reason: Why, without a word of what they hold.
+            reason: The reason, which must not quote the events.
         """
         self.dropped += len(events)
         log.error("events_dropped", reason=reason, **ids_of(events))
 
 
 def ids_of(events: Sequence[Event]) -> dict[str, object]:
-    """Return log fields that say which events these are and nothing that they hold."""
+    """Return log fields that identify events, without anything of their content."""
     return {
         "events": len(events),
         "event_types": sorted({event.type for event in events}),
@@ -72,8 +72,8 @@ def ids_of(events: Sequence[Event]) -> dict[str, object]:
     }
 
 
-def error_place(error: BaseException) -> str:
-    """Return the kind of an error and where it was raised: its text may quote a payload."""
+def error_location(error: BaseException) -> str:
+    """Return an error's class and line. Not its message, which may quote a payload."""
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     frames = extract_tb(error.__traceback__)
     return f"{kind} at {frames[-1].filename}:{frames[-1].lineno}" if frames else kind

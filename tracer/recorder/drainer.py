@@ -1,4 +1,4 @@
-"""The drainer: carries spooled events to the store once it answers again."""
+"""The drainer: sends spooled events to the store once it is available again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts, error_place
+from tracer.recorder.counts import RecorderCounts, error_location
 from tracer.recorder.outage import STORE_AWAY, Outage, failure
 from tracer.recorder.spool import Spool
 from tracer.records.events import Event
@@ -21,13 +21,13 @@ from tracer.store import TraceWriter, WriteAnswer
 log = get_logger(__name__)
 
 BATCH_EVENTS = 500
-"""How many events go to the store at once."""
+"""How many events one write sends."""
 
 WRITE_SECONDS = 30.0
-"""When a write that has not answered is given up and tried again later."""
+"""The timeout of a write, which is then retried later."""
 
 ABANDONED_SECONDS = 1.0
-"""How long closing waits for cancelled writes, so that the store can clean up after them."""
+"""How many seconds closing waits for cancelled writes, so that the store can clean up."""
 
 
 class TryLater(Exception):
@@ -36,47 +36,50 @@ class TryLater(Exception):
 
 @dataclass(frozen=True)
 class LateWrite:
-    """A write that had not answered when its events were spooled."""
+    """A write that was still running when its events were spooled."""
 
     task: asyncio.Task[WriteAnswer]
     events: Sequence[Event]
     spool_ids: Sequence[UUID]
-    """Where the same events are in the spool."""
+    """The ids of the same events in the spool."""
 
 
 class Drainer:
-    """Writes what is in the spool, oldest first, with growing pauses while the store is away."""
+    """Writes the spooled events, oldest first, with a growing backoff while the store fails."""
 
     def __init__(self, writer: TraceWriter, spool: Spool, counts: RecorderCounts) -> None:
         """Connect a spool with a store.
 
         Args:
             writer: The store.
-            spool: What may hold events, a dead process's among them.
-            counts: Told what became of each event.
+            spool: The spool, which may also contain events of a dead process.
+            counts: Counts the outcome of each event.
         """
         self.store_answers = True
-        """Whether the store answered last time; while it does not, events go to the spool."""
+        """Whether the last write succeeded. If not, new events go to the spool."""
         self.outage = Outage(spool)
-        """Logs when the store is away, for the recorder and its lease, too."""
+        """Logs outages of the store, also those that recorder and heartbeat report."""
         self._writer = writer
         self._spool = spool
         self._counts = counts
         self._late: deque[LateWrite] = deque()
         self._running: asyncio.Task[None] | None = None
         self._limit = BATCH_EVENTS
+        """How many events the next write sends; 1 while looking for an event that fails."""
         self._skip = 0
+        """How many of the oldest events to skip, because the store failed on each of them."""
         self._passes = False
+        """Whether the store accepted an event behind the skipped ones."""
         self._work = asyncio.Event()
         self._work.set()
         self._closing = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._cut_short = asyncio.Event()
 
     def store_failed(self, late: LateWrite | None = None) -> None:
-        """Take note that the store failed, and that what it should have stored is spooled.
+        """Report that a write of the recorder failed, and that its events are spooled.
 
         Args:
-            late: The write, where it is still under way.
+            late: The write, if it is still running.
         """
         if late is not None:
             self._late.append(late)
@@ -84,31 +87,31 @@ class Drainer:
         self._work.set()
 
     def wake(self) -> None:
-        """Take note that there is something in the spool."""
+        """Report that there are events in the spool."""
         self._work.set()
 
     def start(self) -> None:
-        """Drain in the background whenever there is something to drain, until `finish`."""
+        """Drain in the background whenever there are events, until `finish`."""
         self._running = asyncio.create_task(self._run(), name="tracer-drainer")
 
     async def finish(self, seconds: float) -> None:
-        """Drain for the last time, for at most `seconds`; the rest stays in the spool."""
+        """Drain for at most `seconds` more, then stop. Remaining events stay in the spool."""
         self._closing.set()
         self._work.set()
         if self._running is None:
             return
-        hurry = asyncio.create_task(self._hurry.wait())
+        cut_short = asyncio.create_task(self._cut_short.wait())
         await asyncio.wait(
-            {self._running, hurry}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            {self._running, cut_short}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
-        given_up = {self._running, hurry, *(late.task for late in self._late)}
+        given_up = {self._running, cut_short, *(late.task for late in self._late)}
         for task in given_up:
             _abandon(task)
         await asyncio.wait(given_up, timeout=ABANDONED_SECONDS)
 
-    def hurry(self) -> None:
-        """Let `finish` end at once."""
-        self._hurry.set()
+    def cut_short(self) -> None:
+        """Make `finish` return at once."""
+        self._cut_short.set()
 
     async def _run(self) -> None:
         await self._report_other_spools()
@@ -118,19 +121,19 @@ class Drainer:
                 self._work.clear()
                 more = True
                 while more:
-                    more = await self._retrying()(self.drain_batch)
+                    more = await self._retry_policy()(self.drain_batch)
         except TryLater:
-            await self.outage.log_left_events()  # the recorder closes
+            await self.outage.log_left_events()  # the recorder is closing
         except Exception as error:
-            log.error("drainer_failed", error=error_place(error))
+            log.error("drainer_failed", error=error_location(error))
             self.store_answers = True
 
     async def _report_other_spools(self) -> None:
-        """Log one line if events of the same address wait that were recorded with another key."""
+        """Log a warning if events wait for the same address that were recorded with another key."""
         try:
             others = await self._spool.find_others()
         except Exception as error:
-            log.warning("spools_not_listed", error=error_place(error))
+            log.warning("spools_not_listed", error=error_location(error))
             return
         if others and (destination := self._spool.destination) is not None:
             log.warning(
@@ -143,7 +146,7 @@ class Drainer:
                 "`tracer spool send FILE` or `tracer spool discard FILE`.",
             )
 
-    def _retrying(self) -> AsyncRetrying:
+    def _retry_policy(self) -> AsyncRetrying:
         return AsyncRetrying(
             sleep=self._pause,
             stop=lambda _: self._closing.is_set(),
@@ -153,47 +156,49 @@ class Drainer:
         )
 
     async def _pause(self, seconds: float) -> None:
-        """Sleep, unless there is no time left to sleep."""
+        """Sleep, but not longer than until `finish` is called."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
     async def drain_batch(self) -> bool:
-        """Write the oldest spooled events, and return whether there may be more.
+        """Write the oldest spooled events. Return whether there may be more.
 
         Raises:
             TryLater: The store or the spool cannot be used now.
         """
         await self._settle_late()
         try:
-            held = await self._spool.oldest(self._limit, self._skip)
+            batch = await self._spool.oldest(self._limit, self._skip)
         except Exception as error:
-            log.error("spool_unreadable", error=error_place(error))
-            held, self._skip = [], 0
-        if not held:
-            passed_over, self._skip, self._passes = self._skip, 0, False
-            if passed_over:
+            log.error("spool_unreadable", error=error_location(error))
+            batch, self._skip = [], 0
+        if not batch:
+            skipped, self._skip, self._passes = self._skip, 0, False
+            if skipped:
                 raise TryLater
-            # With nothing to try the store with, the next event has to.
+            # No event is left to try the store with, so the next recorded event does that.
             self.store_answers = True
             return False
         try:
-            await self._store(held)
+            await self._store(batch)
         except TryLater:
-            # Either the store is away, or it breaks on one event, and those after it pass.
+            # Either the store is unavailable, or it fails on one event. So events are sent one at a
+            # time, and one that fails alone is skipped.
             if self._limit == 1:
                 self._skip += 1
             self._limit = 1
             raise
         if self._limit == 1 and self._skip and not self._passes:
-            # It was away: what was passed over is the oldest. Or it was not: then we know now.
+            # A later event was accepted. Retry the skipped ones once: the store may have been
+            # unavailable for them.
             self._skip, self._passes = 0, True
         else:
             self._limit = BATCH_EVENTS
         return True
 
-    async def _store(self, held: Sequence[tuple[UUID, Event | None]]) -> None:
-        events = [event for _, event in held if event is not None]
+    async def _store(self, batch: Sequence[tuple[UUID, Event | None]]) -> None:
+        events = [event for _, event in batch if event is not None]
         answer = WriteAnswer(0)
         try:
             if events:
@@ -201,20 +206,20 @@ class Drainer:
         except TryLater:
             raise
         except Exception as error:
-            if len(held) > 1:
-                for one in held:
+            if len(batch) > 1:
+                for one in batch:
                     await self._store([one])
                 return
-            self._counts.note_drop(events, error_place(error))
-            await self._forget([spool_id for spool_id, _ in held])
+            self._counts.note_drop(events, error_location(error))
+            await self._remove([spool_id for spool_id, _ in batch])
             return
         self.store_answers = self.store_answers or bool(events)
-        await self._forget([spool_id for spool_id, _ in held])
+        await self._remove([spool_id for spool_id, _ in batch])
         if events:
             await self.outage.note_answer()
         self._counts.drained += len(events)
         self._counts.note_answer(events, answer)
-        if unreadable := len(held) - len(events):
+        if unreadable := len(batch) - len(events):
             self._counts.dropped += unreadable
             log.error("events_dropped", reason="unreadable in the spool", events=unreadable)
 
@@ -226,18 +231,18 @@ class Drainer:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
             self._counts.write_failures += 1
-            # A cancellation that nobody asked for is the store's failure too.
+            # A cancellation that we did not request is a failure of the store, too.
             if isinstance(error, (*STORE_AWAY, asyncio.CancelledError)):
                 await self.outage.note_failure(error)
                 raise TryLater from error
             raise
 
-    async def _forget(self, spool_ids: Sequence[UUID]) -> int:
-        """Take events out of the spool, and return how many of them were in it."""
+    async def _remove(self, spool_ids: Sequence[UUID]) -> int:
+        """Remove events from the spool. Return how many of them were in it."""
         try:
             return await self._spool.remove(spool_ids)
         except Exception as error:
-            log.error("spool_unwritable", error=error_place(error))
+            log.error("spool_unwritable", error=error_location(error))
             raise TryLater from error
 
     async def _settle_late(self) -> None:
@@ -255,13 +260,13 @@ class Drainer:
                 continue
             self.store_answers = True
             await self.outage.note_answer()
-            if drained := await self._forget(late.spool_ids):
-                # Else they were drained before it was known that they are late, and counted.
+            if drained := await self._remove(late.spool_ids):
+                # 0 if the events were drained, and counted, before the write was reported as late.
                 self._counts.drained += drained
                 self._counts.note_answer(late.events, late.task.result())
 
 
 def _abandon(task: asyncio.Task[object]) -> None:
-    """Cancel a task, if it still runs; how it ends does not matter."""
+    """Cancel a task if it still runs, and ignore its result."""
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     task.cancel()

@@ -1,4 +1,4 @@
-"""A recorder's lease: says again and again that the recorder lives, apart from its events."""
+"""Heartbeats: renew a recorder's lease at regular intervals, independently of its events."""
 
 from __future__ import annotations
 
@@ -6,41 +6,41 @@ import asyncio
 from uuid import UUID
 
 from tracer.logs import get_logger
-from tracer.recorder.counts import error_place
+from tracer.recorder.counts import error_location
 from tracer.recorder.outage import STORE_AWAY, Outage
 from tracer.store import TraceWriter
 
 log = get_logger(__name__)
 
 ANSWER_SECONDS = 10.0
-"""How long the store may take to renew a lease."""
+"""The timeout of one renewal."""
 
 FIRST_PAUSE_SECONDS = 10.0
-"""When to try again while the store has not said how long a lease is."""
+"""The interval until the store has returned the length of a lease."""
 
 
-class LeaseKeeper:
-    """Renews a recorder's lease in its own rhythm. What fails is tried again at the next turn."""
+class Heartbeat:
+    """Renews a recorder's lease at regular intervals. A failed renewal is not retried earlier."""
 
     def __init__(self, writer: TraceWriter, recorder_id: UUID, outage: Outage) -> None:
-        """Name the store and the recorder; nothing is renewed before `begin`."""
+        """Prepare heartbeats; the first one is sent after `start`."""
         self._outage = outage
         self._writer = writer
         self._recorder_id = recorder_id
-        self._keeping: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Renew from now on: the recorder has something to live for."""
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep(), name="tracer-lease")
+    def start(self) -> None:
+        """Send heartbeats from now on, if not started already."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="tracer-lease")
 
-    async def end(self) -> None:
-        """Renew no more. What the recorder left open is judged when its lease has run out."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait({self._keeping}, timeout=ANSWER_SECONDS)
+    async def stop(self) -> None:
+        """Stop. Records that are still open are abandoned when the lease expires."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=ANSWER_SECONDS)
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         is_logged = False
         while True:
@@ -52,10 +52,10 @@ class LeaseKeeper:
                 await self._outage.note_answer(is_lease=True)
             except STORE_AWAY as error:
                 await self._outage.note_failure(error, is_lease=True)
-            except Exception as error:  # whatever it is, the agent goes on
+            except Exception as error:  # recording must never stop the agent
                 if not is_logged:
-                    log.warning("lease_not_renewed", error=error_place(error))
+                    log.warning("lease_not_renewed", error=error_location(error))
                 is_logged = True
-            # No other pause after a failure: so recorders that lost a server together do not come
-            # back together.
+            # The interval stays the same after a failure, so that recorders that lost a server at
+            # the same time do not all return at the same time.
             await asyncio.sleep(pause)

@@ -17,26 +17,26 @@ STORE_AWAY = (StoreUnavailable, SchemaOutOfDate, OSError)
 
 
 def failure(task: asyncio.Task[WriteAnswer]) -> BaseException | None:
-    """Return what a finished write ended with instead of an answer."""
+    """Return the error of a finished write; None if it succeeded."""
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 class Outage:
     """The state of one recorder's store.
 
-    The recorder, the drainer and the lease report failures and answers here, so that an outage is
-    logged once.
+    The recorder, the drainer and the heartbeat report failures and answers here, so that an outage
+    is logged once.
     """
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._problems: set[str] = set()
-        """The problems that were logged in this outage; empty if the store is available."""
-        self._began = 0.0
+        """The problems logged in this outage; empty if the store is available."""
+        self._started = 0.0
         self._has_write_failed = False
 
     async def note_failure(self, error: BaseException, *, is_lease: bool = False) -> None:
-        """Take note that the store failed, and log it at the start of an outage.
+        """Report that the store failed. Log it at the start of an outage.
 
         Log again if the problem of a write changes, once for each problem.
         """
@@ -44,21 +44,21 @@ class Outage:
         is_new = not self._problems
         if not is_new and (is_lease or problem in self._problems):
             return
-        # Before the first await: a lease and a write may fail at the same time.
+        # Before the first await, because a heartbeat and a write may fail at the same time.
         self._problems.add(problem)
         self._has_write_failed = self._has_write_failed or not is_lease
         if is_new:
-            self._began = asyncio.get_running_loop().time()
+            self._started = asyncio.get_running_loop().time()
         log.warning(
             "store_unavailable",
-            **self._place(address),
+            **self._address(address),
             problem=problem,
             what_to_do=what_to_do,
             **await self._waiting(),
         )
 
     async def note_answer(self, *, is_lease: bool = False) -> None:
-        """Take note that the store answered, and log it at the end of an outage.
+        """Report that the store answered. Log it at the end of an outage.
 
         A renewed lease does not end an outage in which writes failed.
         """
@@ -66,26 +66,26 @@ class Outage:
             return
         self._problems.clear()
         self._has_write_failed = False
-        seconds = round(asyncio.get_running_loop().time() - self._began, 1)
+        seconds = round(asyncio.get_running_loop().time() - self._started, 1)
         log.warning(
             "store_available_again",
-            **self._place(),
+            **self._address(),
             after_seconds=seconds,
             what_to_do="Nothing: the waiting events are being sent.",
             **await self._waiting(),
         )
 
     async def log_left_events(self) -> None:
-        """Log that the recorder ends and events stay in the spool."""
+        """Log that the recorder ends while events are still in the spool."""
         log.info(
             "events_left_in_spool",
-            **self._place(),
+            **self._address(),
             **await self._waiting(),
             what_to_do="Nothing: the next program with the same TRACER_HOME, address and key "
             "sends them.",
         )
 
-    def _place(self, address: str | None = None) -> dict[str, object]:
+    def _address(self, address: str | None = None) -> dict[str, object]:
         if self._spool.destination is not None:
             address = self._spool.destination.address
         return {} if address is None else {"address": address}
@@ -93,13 +93,13 @@ class Outage:
     async def _waiting(self) -> dict[str, object]:
         try:
             events: int | None = await self._spool.count()
-        except Exception:  # the spool's own failures are logged where events are put into it
+        except Exception:  # failures of the spool are logged by `append`
             events = None
         return {"waiting_events": events, "waiting_in": str(self._spool.path)}
 
 
 def _describe(error: BaseException) -> tuple[str, str, str | None]:
-    """Return what happened, what to do about it, and the store's address if the error has it."""
+    """Return the problem, the remedy, and the store's address if the error has it."""
     match error:
         case StoreUnavailable():
             return error.problem, error.what_to_do, error.address

@@ -1,9 +1,9 @@
-"""The recorder: makes events durable before the agent goes on.
+"""The recorder: makes events durable before the agent continues.
 
-All events go through one queue and one task. While a write is under way, what is recorded
-meanwhile gathers, and goes together in the next one (group commit). When the store fails or is
-slow, the same task puts the events into the spool instead, and the drainer brings them to the
-store later. Events are idempotent and order-free, so writing one twice does no harm.
+All events pass through one queue and one task. While a write runs, new events wait in the queue;
+the next write sends them together (group commit). If the store fails or is slow, the same task puts
+the events into the spool, from where the drainer sends them later. Events are idempotent and
+independent of order, so writing an event twice does no harm.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from uuid import UUID
 
 from tracer.clock import Clock, utc_now
 from tracer.logs import get_logger
-from tracer.recorder.counts import RecorderCounts, error_place
+from tracer.recorder.counts import RecorderCounts, error_location
 from tracer.recorder.drainer import Drainer, LateWrite
-from tracer.recorder.heartbeat import LeaseKeeper
+from tracer.recorder.heartbeat import Heartbeat
 from tracer.recorder.outage import STORE_AWAY, failure
 from tracer.recorder.spool import Spool, SpoolFull
 from tracer.records.events import Event
@@ -33,41 +33,41 @@ from tracer.store import TraceWriter
 log = get_logger(__name__)
 
 PATIENCE_SECONDS = 0.25
-"""How long an event waits for the store before it is spooled, unless told otherwise."""
+"""How many seconds an event waits for the store before it is spooled, by default."""
 
 BATCH_EVENTS = 1000
-"""How many events go to the store at once; those of one call are not divided."""
+"""How many events one write sends; the events of one call are never divided."""
 
 CLOSING_SECONDS = 5.0
-"""How long closing tries to send the spooled events to the store, by default."""
+"""How many seconds closing tries to send the spooled events, by default."""
 
 
 class Stamp(TypedDict):
-    """What a recorder puts on each of its events."""
+    """The fields that a recorder sets on each of its events."""
 
     at: datetime
     recorder_id: UUID
 
 
 @dataclass(frozen=True, eq=False)
-class _Waiting:
-    """The events of one `record` call, and whom to tell when they are durable."""
+class _PendingCall:
+    """One call of `record` that waits until its events are durable."""
 
     events: tuple[Event, ...]
     since: float
     durable: asyncio.Future[None]
 
-    def tell(self) -> None:
-        """Let the call return, if it still waits: its task may have been cancelled."""
+    def resolve(self) -> None:
+        """Let the call return. Its task may have been cancelled meanwhile."""
         if not self.durable.done():
             self.durable.set_result(None)
 
 
 class Recorder:
-    """Records events as they happen; never in the way of what it records.
+    """Records events as they happen, and never disturbs the recorded program.
 
-    Use it as an async context manager, from one event loop. Outside of that, events go to the
-    spool, for the next recorder to drain.
+    Use it as an async context manager, from one event loop. Outside of it, events go to the spool,
+    for the next recorder to drain.
     """
 
     def __init__(
@@ -81,17 +81,18 @@ class Recorder:
         closing_seconds: float = CLOSING_SECONDS,
         redaction: Redaction | None = None,
     ) -> None:
-        """Connect a store and the spool that stands in for it.
+        """Connect a store with a spool.
 
         Args:
             writer: The store.
-            spool: Where events wait that the store does not take; closed with the recorder.
-            clock: Tells when an event happened.
+            spool: Holds the events that the store does not accept in time. Closed with the
+                recorder.
+            clock: The source of event times.
             ids: Mints the recorder's id.
-            patience: How many seconds an event waits for the store before it is spooled; None:
+            patience: How many seconds an event waits for the store before it is spooled. None:
                 `PATIENCE_SECONDS`.
-            closing_seconds: How many seconds closing tries to send the spooled events to the store.
-            redaction: What masks secrets, before anything is spooled or sent; None: the standard.
+            closing_seconds: How many seconds closing tries to send the spooled events.
+            redaction: Masks secrets before events are spooled or sent. None: the standard rules.
         """
         self.recorder_id = ids()
         self.clock = clock
@@ -102,15 +103,15 @@ class Recorder:
         self._closing_seconds = closing_seconds
         self.redaction = redaction or standard_redaction()
         self._drainer = Drainer(writer, spool, self.counts)
-        self._lease = LeaseKeeper(writer, self.recorder_id, self._drainer.outage)
-        self._queue: deque[_Waiting] = deque()
+        self._heartbeat = Heartbeat(writer, self.recorder_id, self._drainer.outage)
+        self._queue: deque[_PendingCall] = deque()
         self._changed = asyncio.Event()
         self._is_open = False
         self._writing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._drainer = Drainer(self._writer, self.spool, self.counts)
-        self._lease = LeaseKeeper(self._writer, self.recorder_id, self._drainer.outage)
+        self._heartbeat = Heartbeat(self._writer, self.recorder_id, self._drainer.outage)
         self._changed = asyncio.Event()
         self._is_open = True
         self._writing = asyncio.create_task(self._write_queue(), name="tracer-recorder")
@@ -123,9 +124,9 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Write what waits and drain for a while; what is left stays in the spool.
+        """Write the queued events and drain for a while. Remaining events stay in the spool.
 
-        Raises nothing but a cancellation, which cuts the draining short and loses nothing.
+        Raises only `CancelledError`: a cancellation cuts draining short, but loses nothing.
         """
         closing = asyncio.create_task(self._close(), name="tracer-recorder-closing")
         cancellation = None
@@ -134,38 +135,38 @@ class Recorder:
                 await asyncio.wait({closing})
             except asyncio.CancelledError as interruption:
                 cancellation = interruption
-                self._drainer.hurry()
+                self._drainer.cut_short()
         if cancellation is not None:
             raise cancellation
 
     def stamp(self) -> Stamp:
-        """Return what every event of this recorder starts with: the time and the recorder's id."""
+        """Return the time and the recorder's id, for an event that happens now."""
         return {"at": self.clock(), "recorder_id": self.recorder_id}
 
     async def record(self, *events: Event) -> None:
-        """Make events durable: committed, or fsynced to the spool when the store does not answer.
+        """Make events durable: committed, or fsynced to the spool if the store does not answer.
 
-        Never raises, whatever store and disk do: what cannot be kept is logged with its ids and
-        counted. When the caller is cancelled, its events are recorded all the same.
+        Never raises, even if store and disk fail: events that cannot be stored are logged with
+        their ids, and counted. If the caller is cancelled, its events are recorded nevertheless.
 
         Args:
-            events: What happened; several are written together.
+            events: The events, which are written together.
         """
         if not events:
             return
         try:
             events = tuple(redacted_events(events, self.redaction))
         except Exception as error:
-            self.counts.note_drop(events, f"masking failed: {error_place(error)}")
+            self.counts.note_drop(events, f"masking failed: {error_location(error)}")
             return
         if not self._is_open:
-            await self._keep(events)
+            await self._spool_events(events)
             return
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(events, loop.time(), loop.create_future())
-        self._queue.append(waiting)
+        call = _PendingCall(events, loop.time(), loop.create_future())
+        self._queue.append(call)
         self._changed.set()
-        await waiting.durable
+        await call.durable
 
     async def _close(self) -> None:
         self._is_open = False
@@ -173,52 +174,52 @@ class Recorder:
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await self._drainer.finish(self._closing_seconds)
-        await self._lease.end()
+        await self._heartbeat.stop()
         try:
             await self.spool.close()
         except Exception as error:
-            log.error("spool_close_failed", error=error_place(error))
+            log.error("spool_close_failed", error=error_location(error))
         log.info("recorder_closed", recorder_id=str(self.recorder_id), **asdict(self.counts))
 
     async def _write_queue(self) -> None:
         try:
             while batch := await self._next_batch():
                 await self._make_durable(batch)
-                for waiting in batch:
+                for call in batch:
                     self._queue.popleft()
-                    waiting.tell()
-                self._lease.begin()
+                    call.resolve()
+                self._heartbeat.start()
         except Exception as error:
-            log.error("recorder_failed", error=error_place(error))
+            log.error("recorder_failed", error=error_location(error))
         finally:
-            # Closed; or cancelled from outside, as at the end of `asyncio.run`; or at fault.
+            # The recorder was closed or failed, or the task was cancelled as `asyncio.run` does.
             self._is_open = False
-            left, self._queue = self._queue, deque()
-            if left:
-                await self._keep([event for waiting in left for event in waiting.events])
-                for waiting in left:
-                    waiting.tell()
+            remaining, self._queue = self._queue, deque()
+            if remaining:
+                await self._spool_events([event for call in remaining for event in call.events])
+                for call in remaining:
+                    call.resolve()
 
-    async def _next_batch(self) -> list[_Waiting]:
-        """Return what waits, in the order of its coming; nothing when the recorder is closed."""
+    async def _next_batch(self) -> list[_PendingCall]:
+        """Wait for calls and return them, in order; none if the recorder is closed."""
         while not self._queue:
             if not self._is_open:
                 return []
             self._changed.clear()
             await self._changed.wait()
-        batch: list[_Waiting] = []
+        batch: list[_PendingCall] = []
         size = 0
-        for waiting in self._queue:
-            batch.append(waiting)
-            size += len(waiting.events)
+        for call in self._queue:
+            batch.append(call)
+            size += len(call.events)
             if size >= BATCH_EVENTS:
                 break
         return batch
 
-    async def _make_durable(self, batch: Sequence[_Waiting]) -> None:
-        events = [event for waiting in batch for event in waiting.events]
+    async def _make_durable(self, batch: Sequence[_PendingCall]) -> None:
+        events = [event for call in batch for event in call.events]
         if not self._drainer.store_answers:
-            await self._keep(events)
+            await self._spool_events(events)
             return
         write = asyncio.create_task(self._writer.write(events))
         waited = asyncio.get_running_loop().time() - batch[0].since
@@ -228,13 +229,13 @@ class Recorder:
             write.cancel()
             raise
         if not write.done():
-            # Not logged: a slow answer is no outage. The drainer logs a write that fails.
+            # Not logged, because a slow answer is not an outage. The drainer logs failed writes.
             self.counts.write_failures += 1
-            kept = await self._keep(events)
-            self._drainer.store_failed(LateWrite(write, events, kept))
+            spool_ids = await self._spool_events(events)
+            self._drainer.store_failed(LateWrite(write, events, spool_ids))
         elif (error := failure(write)) is not None:
             self.counts.write_failures += 1
-            await self._keep(events)
+            await self._spool_events(events)
             if isinstance(error, STORE_AWAY):
                 await self._drainer.outage.note_failure(error)
             self._drainer.store_failed()
@@ -242,16 +243,16 @@ class Recorder:
             await self._drainer.outage.note_answer()
             self.counts.note_answer(events, write.result())
 
-    async def _keep(self, events: Sequence[Event]) -> Sequence[UUID]:
-        """Put events into the spool and return their ids there; those left out are dropped."""
+    async def _spool_events(self, events: Sequence[Event]) -> Sequence[UUID]:
+        """Append events to the spool and return their ids there. Count those it cannot take."""
         try:
             appended = await self.spool.append(events)
         except Exception as error:
-            self.counts.note_drop(events, f"the spool failed: {error_place(error)}")
+            self.counts.note_drop(events, f"the spool failed: {error_location(error)}")
             return []
-        self.counts.spooled += len(appended.kept)
-        for event, why in appended.left_out:
-            reason = str(why) if isinstance(why, SpoolFull) else error_place(why)
-            self.counts.note_drop([event], f"left out of the spool: {reason}")
+        self.counts.spooled += len(appended.ids)
+        for event, problem in appended.rejected:
+            reason = str(problem) if isinstance(problem, SpoolFull) else error_location(problem)
+            self.counts.note_drop([event], f"not spooled: {reason}")
         self._drainer.wake()
-        return appended.kept
+        return appended.ids

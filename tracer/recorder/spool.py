@@ -1,8 +1,7 @@
-"""The spool: a SQLite file that holds events while the store does not answer.
+"""The spool: an SQLite file that holds events while the store does not answer.
 
-SQLite because it is the best-kept library for what a spool has to be: atomic, fsynced, safe for
-several processes, and whole again after `kill -9`. Events that a dead process left in the file are
-sent by the next process that opens it.
+SQLite is atomic, fsynced, safe for several processes, and consistent after `kill -9`. If a process
+dies, the next process that opens the file sends its events.
 """
 
 from __future__ import annotations
@@ -49,19 +48,19 @@ log = get_logger(__name__)
 Answer = TypeVar("Answer")
 
 MAX_BYTES = 256 * 2**20
-"""How large the spool's file may grow unless told otherwise."""
+"""The largest size of a spool's file, by default."""
 
 BATCH_BYTES = 8 * 2**20
-"""How much `oldest` reads at once, a single larger event excepted."""
+"""How much `oldest` reads at once, except for a single larger event."""
 
 BUSY_SECONDS = 5.0
-"""How long to wait for another process that writes to the same file, by default."""
+"""How many seconds to wait for another process that writes to the same file, by default."""
 
 RESERVE_BYTES = 2**20
-"""How much of the disk appending leaves free: SQLite needs room to remove events."""
+"""How much of the disk `append` leaves free, because SQLite needs space to remove events."""
 
-# Rows are told apart by an id of their own, not by rowid: those are used again once the table is
-# empty, and another process may still hold one that it means to remove.
+# Rows have ids of their own. SQLite reuses a rowid once the table is empty, while another
+# process may still be about to remove the old row.
 _SCHEMA = (
     f"PRAGMA page_size = {PAGE_BYTES}",
     "PRAGMA auto_vacuum = FULL",
@@ -83,16 +82,16 @@ _DESTINATION_SCHEMA = (
 
 @dataclass
 class Appended:
-    """What became of events that were given to the spool."""
+    """The result of `Spool.append`."""
 
-    kept: list[UUID] = field(default_factory=list)
-    """Their ids in the spool."""
-    left_out: list[tuple[Event, Exception]] = field(default_factory=list)
-    """Those that it has no room for, or that cannot be written down, and why."""
+    ids: list[UUID] = field(default_factory=list)
+    """The ids of the appended events in the spool."""
+    rejected: list[tuple[Event, Exception]] = field(default_factory=list)
+    """Events that do not fit or cannot be serialised, each with the error."""
 
 
 class SpoolFull(Exception):
-    """The spool has no room. The message contains the reason."""
+    """The spool has no space left. The message contains the reason."""
 
 
 def spool_for(
@@ -115,10 +114,10 @@ _spools: WeakSet[Spool] = WeakSet()
 class Spool:
     """A bounded queue of events on disk.
 
-    The file is opened at the first use, and again after `close`. Its blocking work is done by a
-    thread of its own: the event loop's threads may all be taken by tools that wait for us.
+    The file is opened at the first use, and again after `close`. Blocking work runs in a thread of
+    the spool's own, because tools that wait for the spool may occupy the event loop's threads.
 
-    Each method raises `sqlite3.Error` or `OSError` when the disk fails it.
+    Each method raises `sqlite3.Error` or `OSError` if the disk fails.
     """
 
     def __init__(
@@ -130,13 +129,13 @@ class Spool:
         ids: IdSource = new_id,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
-        """Name the file; nothing is opened yet.
+        """Create a spool, without opening the file yet.
 
         Args:
-            path: The file; its directory is made when it is missing.
-            max_bytes: How large the file may grow.
+            path: The file. Its directory is created if it is missing.
+            max_bytes: The largest size of the file.
             destination: The destination of the events, stored in the file for `tracer spool`.
-            ids: Names what is spooled.
+            ids: Mints the ids of events in the spool.
             busy_seconds: How long to wait for another process that writes to the same file.
         """
         self.path = Path(path)
@@ -148,13 +147,13 @@ class Spool:
         self._open: sqlite3.Connection | None = None
         self._delivered: set[UUID] = set()
         """Removed events whose rows could not be deleted, on a full disk for example."""
-        self._in_use = threading.Lock()
+        self._lock = threading.Lock()
         _spools.add(self)
 
     async def append(self, events: Sequence[Event]) -> Appended:
-        """Keep `events`; those kept are on disk when this returns.
+        """Append events. They are on disk when this returns.
 
-        Where there is no room for all of them, as many as fit are kept.
+        If they do not all fit, as many as possible are appended.
         """
         return await self._call(lambda: self._append(events))
 
@@ -162,32 +161,32 @@ class Spool:
         """Return the oldest events with their ids, at most `limit` and about `BATCH_BYTES`.
 
         Args:
-            limit: How many at most.
-            skip: How many of the very oldest to pass over.
+            limit: The largest number of events.
+            skip: How many of the oldest events to skip.
 
         Returns:
-            Pairs of id and event; None stands for what cannot be read as an event any more.
+            Pairs of id and event. The event is None if it cannot be read any more.
         """
         return await self._call(lambda: self._oldest(limit, skip))
 
     async def remove(self, ids: Sequence[UUID]) -> int:
         """Remove events, and return how many of them were in the spool.
 
-        If the disk fails the removal, on a full one for example, this object remembers the ids and
-        never returns the events again. When all events are removed, it deletes the file, which
-        needs no space. If the process ends before, the next one sends those events again.
+        If the disk fails the removal, for example because it is full, this object remembers the ids
+        and does not return the events again. When all events are removed, it deletes the file,
+        which needs no space. If the process ends before that, the next one sends those events again.
         """
         return await self._call(lambda: self._remove(ids))
 
     async def find_others(self) -> list[SpoolFile]:
-        """Return the spools of the same address and another key that hold events.
+        """Return the spools of the same address with another key that contain events.
 
-        Spools that a process has open are left out: that process sends their events.
+        Spools that a process has open are omitted, because that process sends their events.
         """
         return await self._call(self._find_others)
 
     def size(self) -> int:
-        """Return how many bytes the file has, events that left it included."""
+        """Return the size of the file in bytes, including space of removed events."""
         with suppress(FileNotFoundError):
             return self.path.stat().st_size
         return 0
@@ -197,7 +196,7 @@ class Spool:
         return await self._call(self._count)
 
     async def close(self) -> None:
-        """Close the file; what is in it stays."""
+        """Close the file. Its events stay."""
         if self._thread is not None:
             await self._call(self._delete_delivered)
             await self._call(self._close)
@@ -205,18 +204,19 @@ class Spool:
             self._thread = None
 
     async def _call(self, work: Callable[[], Answer]) -> Answer:
-        """Do `work` in the spool's thread, on a sound file; cancelling does not stop it."""
+        """Run `work` in the spool's thread. Cancelling does not stop it."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="tracer-spool")
         loop = asyncio.get_running_loop()
         try:
-            done = loop.run_in_executor(self._thread, self._soundly, work)
-        except RuntimeError:  # the interpreter ends: executors take nothing more
-            return self._soundly(work)
+            done = loop.run_in_executor(self._thread, self._run_locked, work)
+        except RuntimeError:  # the interpreter shuts down, and executors accept no more work
+            return self._run_locked(work)
         return await asyncio.shield(done)
 
-    def _soundly(self, work: Callable[[], Answer]) -> Answer:
-        with self._in_use:
+    def _run_locked(self, work: Callable[[], Answer]) -> Answer:
+        """Run `work`. If the file is corrupted, set it aside and run `work` on a new one."""
+        with self._lock:
             try:
                 return work()
             except sqlite3.DatabaseError as error:
@@ -228,22 +228,22 @@ class Spool:
 
     def _append(self, events: Sequence[Event]) -> Appended:
         try:
-            return Appended(kept=self._insert(events))
+            return Appended(ids=self._insert(events))
         except (sqlite3.Error, SpoolFull) as error:
-            if not _means_full(error):
+            if not _is_full(error):
                 raise
         except ValueError:
             pass  # one of them cannot be written as JSON
         appended = Appended()
         for event in events:
             try:
-                appended.kept += self._insert([event])
+                appended.ids += self._insert([event])
             except (SpoolFull, ValueError) as error:
-                appended.left_out.append((event, error))
+                appended.rejected.append((event, error))
             except sqlite3.Error as error:
-                if not _means_full(error):
+                if not _is_full(error):
                     raise
-                appended.left_out.append((event, SpoolFull("the spool has reached its bound")))
+                appended.rejected.append((event, SpoolFull("the spool has reached its size limit")))
         return appended
 
     def _insert(self, events: Sequence[Event]) -> list[UUID]:
@@ -260,27 +260,27 @@ class Spool:
     def _check_disk(self, size: int) -> None:
         """Raise `SpoolFull` if `size` more bytes would leave less than the reserve."""
         disk = os.statvfs(self.path.parent)
-        # Some network file systems report 0 blocks. Twice: the log, then the file.
+        # 0 blocks: some network file systems do not report. Twice: SQLite writes WAL and file.
         if disk.f_blocks and disk.f_bavail * disk.f_frsize < RESERVE_BYTES + 2 * size:
             raise SpoolFull("the disk is full")
 
     def _oldest(self, limit: int, skip: int) -> list[tuple[UUID, Event | None]]:
-        found: list[tuple[UUID, Event | None]] = []
+        events: list[tuple[UUID, Event | None]] = []
         size = 0
         for place, spool_id in list(islice(self._waiting(), skip, skip + limit)):
             row = self._database().execute("SELECT body FROM event WHERE place = ?", (place,))
-            for (body,) in row.fetchall():  # none if another process removed it meanwhile
-                found.append((spool_id, _event(body)))
+            for (body,) in row.fetchall():  # no row if another process removed it
+                events.append((spool_id, _event(body)))
                 size += len(body)
             if size >= BATCH_BYTES:
                 break
-        return found
+        return events
 
     def _waiting(self) -> Iterator[tuple[int, UUID]]:
-        """Yield the place and the id of the events that are not removed, oldest first."""
+        """Yield position and id of the events that are not removed, oldest first."""
         if self._is_missing():
             return
-        # Without the bodies, which may have gigabytes if many rows are skipped.
+        # Without the bodies, which may be gigabytes if many rows are skipped.
         rows = self._database().execute("SELECT place, id FROM event ORDER BY place")
         with closing(rows):
             for place, spool_id in rows:
@@ -305,7 +305,7 @@ class Spool:
             if is_corrupted(error):
                 raise
             problem = str(error)
-        # Not in the handler: the error's frames refer to cursors, which keep the file open.
+        # Outside of the handler: the error's frames refer to cursors, which keep the file open.
         if not self._delivered:
             log.warning(
                 "spool_not_writable",
@@ -331,14 +331,14 @@ class Spool:
         return max(rows, 0)  # SQLite returns -1 for an empty list
 
     def _delete_delivered(self) -> None:
-        """Delete the rows of removed events that could not be deleted before, if that works now."""
+        """Delete the rows of removed events that could not be deleted earlier, if possible now."""
         if self._delivered and not self._is_missing():
             with suppress(sqlite3.Error):
                 self._delete(list(self._delivered))
                 self._delivered.clear()
 
     def _delete_file(self) -> None:
-        """Delete the file, unless it holds more than removed events or another process has it."""
+        """Delete the file, unless it contains other events or another process has it open."""
         self._close()
         with suppress(SpoolInUse, OSError), opened_exclusively(self.path) as database:
             rows = database.execute("SELECT id FROM event").fetchall()
@@ -367,33 +367,33 @@ class Spool:
         while self._open is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self.path.exists():
-                # SQLite would make it readable to all; its side files take over this mode.
+                # SQLite would make it readable by everyone. Its side files get the same mode.
                 self.path.touch(mode=0o600)
             if os.path.exists(f"{self.path}-wal"):
-                # A process was killed, or has the file open. Opening it once reports damage.
+                # A process was killed or has the file open. Opening it exclusively reports damage.
                 with suppress(SpoolInUse), opened_exclusively(self.path):
                     pass
             file = _identity(self.path)
-            # SQLite does not wait by itself while another process turns a new file to WAL.
+            # SQLite's own timeout does not cover another process that switches a new file to WAL.
             patiently = Retrying(
                 retry=retry_if_exception(is_busy),
                 wait=wait_random(0.001, 0.02),
                 stop=stop_after_delay(self._busy_seconds),
                 reraise=True,
             )
-            bound = f"PRAGMA max_page_count = {self._max_pages}"
-            database = patiently(self._connect, (*_SCHEMA, bound))
+            size_limit = f"PRAGMA max_page_count = {self._max_pages}"
+            database = patiently(self._connect, (*_SCHEMA, size_limit))
             if _identity(self.path) != file:
                 database.close()  # another process deleted the file before SQLite locked it
                 continue
             self._open = database
-            self._state_destination(database)
+            self._store_destination(database)
         return self._open
 
-    def _state_destination(self, database: sqlite3.Connection) -> None:
+    def _store_destination(self, database: sqlite3.Connection) -> None:
         if self.destination is None:
             return
-        with suppress(sqlite3.OperationalError):  # on a full disk: the events come first
+        with suppress(sqlite3.OperationalError):  # on a full disk, events are more important
             database.execute(_DESTINATION_SCHEMA)
             if database.execute("SELECT 1 FROM destination").fetchone() is None:
                 database.execute(
@@ -423,17 +423,17 @@ class Spool:
             self._open = None
 
     def hold(self) -> None:
-        """Close the file, and let nobody open it until `release`."""
-        self._in_use.acquire()
+        """Close the file, and prevent that it is opened until `release`."""
+        self._lock.acquire()
         with suppress(sqlite3.Error):
             self._close()
 
     def release(self) -> None:
-        """Let the file be opened again."""
-        self._in_use.release()
+        """Allow that the file is opened again."""
+        self._lock.release()
 
     def _set_aside_if_corrupted(self) -> None:
-        """Look again before a file is moved: another process may have put a sound one there."""
+        """Check the file again, because another process may have replaced it; then move it."""
         with suppress(sqlite3.DatabaseError):
             database = self._connect(())
             try:
@@ -463,7 +463,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return None
 
 
-def _means_full(error: Exception) -> bool:
+def _is_full(error: Exception) -> bool:
     return isinstance(error, SpoolFull) or (
         isinstance(error, sqlite3.Error)
         and getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -471,20 +471,20 @@ def _means_full(error: Exception) -> bool:
     )
 
 
-_held: list[Spool] = []
+_held_spools: list[Spool] = []
 
 
 def _hold_all() -> None:
     for spool in list(_spools):
         spool.hold()
-        _held.append(spool)
+        _held_spools.append(spool)
 
 
 def _release_all() -> None:
-    while _held:
-        _held.pop().release()
+    while _held_spools:
+        _held_spools.pop().release()
 
 
-# SQLite must not be carried into a forked process, where it believes the locks to be its own that
-# the other process holds.
+# An open SQLite file must not be inherited by a forked process, which would consider the parent's
+# POSIX locks to be its own.
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)

@@ -1,7 +1,7 @@
-"""Spool files on this machine: their names, their destinations, and what waits in them.
+"""Spool files on this machine: their names, destinations and content.
 
-A spool belongs to one destination and one key. A server decides by the key which project events
-belong to, so events that wait are never sent with another key, except by `tracer spool send`.
+A spool belongs to one destination and one key. The server derives the project of events from the
+key, so waiting events are never sent with another key, except by `tracer spool send`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SpoolInUse(BadRequest):
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a spool's events go. Contains neither a password nor a key."""
+    """The destination of a spool's events, without password and key."""
 
     address: str
     has_key: bool
@@ -46,16 +46,16 @@ class Destination:
 
 @dataclass(frozen=True)
 class SpoolFile:
-    """A spool file and what waits in it."""
+    """A spool file and its content."""
 
     path: Path
     destination: Destination | None
-    """None: the file was written by an earlier version, or by `Spool` with a path alone."""
+    """None if an earlier version wrote the file, or a `Spool` without destination."""
     events: int
     oldest: datetime | None
-    """When the oldest event was put into the spool; None: the spool is empty."""
+    """When the oldest event was spooled; None if the spool is empty."""
     size: int
-    """The bytes of the file and its write-ahead log."""
+    """The size of the file and its write-ahead log in bytes."""
     is_open: bool
     """Whether a process has the file open."""
 
@@ -66,7 +66,7 @@ def is_http(url: str) -> bool:
 
 
 def address_of(url: str, project_id: int = DEFAULT_PROJECT_ID) -> str:
-    """Return a store's address for logs and lists: no user, password or secret parameter."""
+    """Return a store's address for logs and lists, without user, password and parameters."""
     parts = urlsplit(url)
     scheme, host = parts.scheme.lower(), parts.netloc.rpartition("@")[2].lower()
     address = f"{scheme}://{host}{parts.path.rstrip('/')}"
@@ -86,7 +86,7 @@ def spool_path(
     """Return the spool file of one destination.
 
     For a server, the name depends on the address and the key. For a database it depends on the
-    address without user and password, which may change, and on the project.
+    project and the address, but not on user and password, which may change.
 
     Args:
         home: `TRACER_HOME`.
@@ -95,20 +95,20 @@ def spool_path(
         api_key: The key that is sent to a server.
     """
     if not is_http(store_url):
-        return _path_by_place(home, store_url, project_id)
-    # SHA-256 is enough: a key has 256 random bits, so it cannot be found by trying.
+        return _path_without_key(home, store_url, project_id)
+    # A plain SHA-256 is enough: a key has 256 random bits, so it cannot be guessed.
     return _path(home, f"{address_of(store_url)}\0{api_key or ''}")
 
 
 def earlier_spool_path(home: Path, server_url: str) -> Path:
     """Return the spool file that earlier versions used for a server, whatever the key."""
-    return _path_by_place(home, server_url, DEFAULT_PROJECT_ID)
+    return _path_without_key(home, server_url, DEFAULT_PROJECT_ID)
 
 
-def _path_by_place(home: Path, url: str, project_id: int) -> Path:
+def _path_without_key(home: Path, url: str, project_id: int) -> Path:
     parts = urlsplit(url)
-    place = f"{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
-    return _path(home, place if project_id == DEFAULT_PROJECT_ID else f"{place}#{project_id}")
+    name = f"{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
+    return _path(home, name if project_id == DEFAULT_PROJECT_ID else f"{name}#{project_id}")
 
 
 def _path(home: Path, name: str) -> Path:
@@ -118,14 +118,14 @@ def _path(home: Path, name: str) -> Path:
 
 @contextmanager
 def opened_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a spool file that no other connection has open; until the end, none can open it.
+    """Open a spool file that no other connection has open. No other can open it meanwhile.
 
     If the write-ahead log is damaged, report it and copy the file and the log first: SQLite
     ignores every transaction after the damage and deletes the log when it is closed.
 
     Raises:
         SpoolInUse: A process has the file open.
-        sqlite3.DatabaseError: The file is no SQLite database.
+        sqlite3.DatabaseError: The file is not an SQLite database.
     """
     database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     with closing(database):
@@ -149,7 +149,7 @@ def _copy_if_damaged(path: Path, database: sqlite3.Connection) -> None:
     copy = path.with_name(f"{path.name}.damaged-{new_id()}")
     problem = None
     try:
-        # Not a copy of the file itself: closing that would release SQLite's locks (POSIX locks).
+        # Not shutil.copy of the file: closing the copy's source would release SQLite's POSIX locks.
         copy.touch(mode=0o600)
         with closing(sqlite3.connect(copy)) as target:
             database.backup(target)
@@ -173,7 +173,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def is_corrupted(error: BaseException) -> bool:
-    """Return whether SQLite reports a damaged file, or one that is no database."""
+    """Return whether SQLite reports a damaged file, or one that is not a database."""
     return isinstance(error, sqlite3.Error) and _code(error) in (
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
@@ -186,20 +186,20 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def list_spool_files(home: Path, but: Path | None = None) -> list[SpoolFile]:
-    """Return the spool files in `TRACER_HOME`, except one. Other files there are left out."""
-    found = []
+    """Return the spool files in `TRACER_HOME`, except `but`. Other files there are ignored."""
+    files = []
     for path in sorted((home / DIRECTORY).glob(f"*{_SUFFIX}")):
         if path != but:
             with suppress(BadRequest):
-                found.append(read_spool_file(path))
-    return found
+                files.append(read_spool_file(path))
+    return files
 
 
 def read_spool_file(path: Path) -> SpoolFile:
-    """Return what waits in a spool file.
+    """Return the content of a spool file.
 
     Raises:
-        BadRequest: The file does not exist, or it is no spool.
+        BadRequest: The file does not exist, or is not a spool.
     """
     if not path.is_file():
         raise BadRequest(f"There is no spool file {str(path)!r}. See `tracer spool list`.")
@@ -218,7 +218,7 @@ def read_spool_file(path: Path) -> SpoolFile:
 def _read(path: Path, database: sqlite3.Connection, *, is_open: bool) -> SpoolFile:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     if "event" not in tables:
-        raise BadRequest(f"{str(path)!r} is no spool: it has no table `event`.")
+        raise BadRequest(f"{str(path)!r} is not a spool: it has no table `event`.")
     destination = None
     if "destination" in tables:
         row = database.execute("SELECT address, has_key FROM destination").fetchone()
@@ -229,7 +229,7 @@ def _read(path: Path, database: sqlite3.Connection, *, is_open: bool) -> SpoolFi
     for suffix in ("", "-wal"):
         with suppress(FileNotFoundError):
             size += Path(f"{path}{suffix}").stat().st_size
-    return SpoolFile(path, destination, events, oldest and _moment(oldest), size, is_open)
+    return SpoolFile(path, destination, events, oldest and _time_of(oldest), size, is_open)
 
 
 def _one(database: sqlite3.Connection, query: str) -> Any:
@@ -237,7 +237,7 @@ def _one(database: sqlite3.Connection, query: str) -> Any:
     return None if row is None else row[0]
 
 
-def _moment(spool_id: bytes) -> datetime:
+def _time_of(spool_id: bytes) -> datetime:
     """Return the time in a UUIDv7 (RFC 9562): milliseconds in the first 48 bits."""
     return datetime.fromtimestamp((UUID(bytes=spool_id).int >> 80) / 1000, UTC)
 
@@ -247,11 +247,11 @@ def delete_spool_file(path: Path, *, is_empty: bool = False) -> None:
 
     Args:
         path: The file.
-        is_empty: Whether to delete it only if no event is in it.
+        is_empty: Whether to delete it only if it contains no events.
 
     Raises:
         SpoolInUse: A process has the file open.
-        BadRequest: The file is no spool.
+        BadRequest: The file is not a spool.
     """
     if path.exists():
         with opened_exclusively(path) as database:
@@ -261,6 +261,6 @@ def delete_spool_file(path: Path, *, is_empty: bool = False) -> None:
 
 def unlink(path: Path) -> None:
     """Remove a spool file that is opened exclusively, and its side files."""
-    # The file first: SQLite ignores a log without its file, but not a file without its log.
+    # The file first: SQLite ignores a WAL without its file, but not a file without its WAL.
     for suffix in ("", *_SIDE_FILES):
         Path(f"{path}{suffix}").unlink(missing_ok=True)

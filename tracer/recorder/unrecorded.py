@@ -1,4 +1,4 @@
-"""The substitute for a recorder when nothing is recorded."""
+"""The substitute for a recorder if nothing is recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Unrecorded:
         self._recorder_id = new_id()
 
     def stamp(self) -> Stamp:
-        """Return the time and the id that an event needs."""
+        """Return the fields that a recorder sets on each event."""
         return {"at": utc_now(), "recorder_id": self._recorder_id}
 
     async def record(self, *events: Event) -> None:

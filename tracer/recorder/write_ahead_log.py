@@ -1,7 +1,7 @@
 """Detect damage in the write-ahead log (WAL) of an SQLite database.
 
-SQLite reads a WAL up to the first frame whose checksum is wrong, and ignores the rest without an
-error. That is right after a crash: a torn transaction was never acknowledged. It also hides damage
+SQLite reads a WAL up to the first frame with a wrong checksum, and silently ignores the rest.
+That is right after a crash, because a torn transaction was never acknowledged. It also hides damage
 in the middle. The format is described in https://www.sqlite.org/fileformat2.html#walformat.
 """
 
@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 PAGE_BYTES = 4096
-"""The page size of a spool, assumed if the WAL's header is damaged."""
+"""The page size of a spool. Assumed if the header of the WAL is damaged."""
 
 _BIG_ENDIAN = 0x377F0683
 _LITTLE_ENDIAN = 0x377F0682
@@ -33,11 +33,11 @@ class _Header(NamedTuple):
 def count_ignored_commits(path: Path) -> int:
     """Return how many transactions SQLite ignores although the WAL contains their commit frame.
 
-    0 if the WAL is missing, sound, or ends in a torn transaction. Frames with other salts are
-    left from an earlier use of the file and do not count.
+    The result is 0 if the WAL is missing, undamaged, or ends in a torn transaction. Frames with
+    other salts are left from an earlier use of the file, and do not count.
 
-    A torn write does not count: SQLite writes frames in order, and the commit frame last, so a
-    process that is killed leaves no commit frame behind the first invalid one.
+    A torn write does not count: SQLite writes frames in order and the commit frame last, so a
+    process that is killed leaves no commit frame after the first invalid one.
     """
     try:
         file = path.open("rb")
@@ -69,7 +69,7 @@ def _count(file: BinaryIO) -> int:
             is_damaged_commit = frame[8:16] == salts and size_after_commit > 0
         elif frame[8:16] == salts and size_after_commit:
             ignored += 1
-    # An invalid commit frame at the end may be torn; in front of others it was acknowledged.
+    # An invalid commit frame at the end may be torn; before other frames, it was acknowledged.
     return ignored + is_damaged_commit if ignored else 0
 
 
