@@ -32,13 +32,15 @@ SCOPE = "opencode"
 IN_FLIGHT = "its session names the session that opened it; the call is sent when it ends"
 """Why a call that has not arrived opened an agent."""
 
+_PROMPT = "SessionHttpApi."
+"""The beginning of the names of spans that answer a request of the user's client."""
 _AGENT = "SessionPrompt.run"
 _TITLE = "SessionPrompt.ensureTitle"
 _RESOLVE = "SessionTools.resolve"
 _STEP = "SessionProcessor.process"
 _ROUND = "LLM.run"
 _EXECUTE = "Tool.execute"
-_TOLD = "ai.toolCall"
+_CONTENT = "ai.toolCall"
 _TITLE_PROMPT = "You are a title generator"
 _HIDDEN_AGENTS = ("title", "compaction", "summary")
 """Agents that work for another one, in its session."""
@@ -88,7 +90,7 @@ _STREAM_ERROR = re.compile(r'"error":\{"error":(.*)\}\}', re.DOTALL)
 
 @dataclass(slots=True)
 class _Notes:
-    """What log records state. Their bodies are a name and text that resembles JSON."""
+    """Facts from log records, whose bodies are a name and text that resembles JSON."""
 
     loops: dict[bytes, tuple[str | None, list[int]]] = field(default_factory=dict)
     """The session of each agent, and when it began each of its steps."""
@@ -121,14 +123,14 @@ class _Notes:
                 notes._add(record, body[0], body[1][:_MOST_OF_A_BODY])
         return notes
 
-    def _add(self, record: LogRecord, name: str, said: str) -> None:
+    def _add(self, record: LogRecord, name: str, details: str) -> None:
         found: dict[str, str | None] = {}
-        for match in _FIELD.finditer(said):
+        for match in _FIELD.finditer(details):
             found.setdefault(match[1], match[2])
         session, span_id = found.get("session.id"), record.span_id
         if name == "created":
             if new := found.get("id"):
-                self.parents.setdefault(new, found.get("parentID"))
+                self.parents[new] = found.get("parentID")
                 if agent := found.get("agent"):
                     self.agents.setdefault(new, agent)
         elif name == "cancel" and session:
@@ -147,7 +149,7 @@ class _Notes:
             self.streams.setdefault(span_id, stream)
             if found.get("mode") == "primary" and session:
                 self.parents.setdefault(session, None)
-        elif name == "stream error" and (failure := _STREAM_ERROR.search(said)):
+        elif name == "stream error" and (failure := _STREAM_ERROR.search(details)):
             self.errors[span_id] = failure[1]
         elif name == "process" and (message := found.get("messageID")):
             self.steps.setdefault(message, span_id)
@@ -162,7 +164,7 @@ class _Round:
 
     span: SlimSpan
     """`LLM.run`, made if it has not arrived; a span of the AI SDK if nothing names an `LLM.run`."""
-    told: list[SlimSpan] = field(default_factory=list)
+    outer: list[SlimSpan] = field(default_factory=list)
     """The outermost spans of the AI SDK, which have its end, its status and its content."""
     within: list[SlimSpan] = field(default_factory=list)
     """All spans of the AI SDK."""
@@ -176,7 +178,7 @@ class _Call:
 
     session: str | None
     execute: SlimSpan | None
-    told: SlimSpan | None
+    content: SlimSpan | None
     opened: list[SlimSpan] = field(default_factory=list)
     """The agents that it opened."""
     nth: int = 0
@@ -186,7 +188,7 @@ class _Call:
 
     @property
     def spans(self) -> list[SlimSpan]:
-        return [span for span in (self.told, self.execute) if span is not None]
+        return [span for span in (self.content, self.execute) if span is not None]
 
     @property
     def call_id(self) -> str | None:
@@ -212,7 +214,7 @@ class _Run:
         """The session of each agent."""
         self._executes = [span for span in self._own if span.name == _EXECUTE]
         self._stops: set[SlimSpan] = set(self._executes)
-        """Where the way up from a span ends: at agents and at calls."""
+        """Agents and calls: the way up from a span ends at them."""
         self._ways: dict[SlimSpan, tuple[SlimSpan | None, SlimSpan]] = {}
         self._adopted: dict[SlimSpan, SlimSpan] = {}
         self._of_session: dict[str, list[SlimSpan]] = {}
@@ -223,6 +225,8 @@ class _Run:
         """The sessions that the user opened."""
         self._tops: list[tuple[SlimSpan, SlimSpan]] = []
         """The agents that answer the user, each with the last span on its way up."""
+        self._placed: set[SlimSpan] = set()
+        """The agents that no call opened."""
 
     def completed(self) -> list[SlimSpan]:
         """Return the spans of the run, by start and id."""
@@ -302,7 +306,7 @@ class _Run:
             above = self._rounds.get(parent) if parent is not None else None
             if above is None:
                 above = self._rounds[span] = _Round(span)
-            above.told.append(span)
+            above.outer.append(span)
             outermost[span] = above
         for span in self._own:
             if _is_of_model(span):
@@ -377,7 +381,7 @@ class _Run:
             if found.is_title and (titled := self._session_of_round(found)):
                 roots.add(titled)  # only sessions that the user opened have titles
         for call in calls:
-            child = _child_session(call.told)
+            child = _child_session(call.content)
             if child is not None and call.session is not None and child != call.session:
                 parents.setdefault(child, call.session)
         roots |= {session for session, parent in self._notes.parents.items() if parent is None}
@@ -429,8 +433,8 @@ class _Run:
         for found in by_order:
             session = self._session_of_round(found)
             found.owner = self._adopt(found.span, session)
-            if found.owner is None and session is None and not found.told:
-                continue  # nothing tells whose it is
+            if found.owner is None and session is None and not found.outer:
+                continue  # its agent is not known
             if found.owner is None and found.span.span_id in self._made:
                 found.span.missing_parent = self._new_id("above", found.span.span_id)
             self._end_round(found)
@@ -439,7 +443,7 @@ class _Run:
                 self._set_aside(found, session)
 
     def _end_round(self, found: _Round) -> None:
-        span, last = found.span, found.told[-1] if found.told else None
+        span, last = found.span, found.outer[-1] if found.outer else None
         if last is not None:
             if last is not span:
                 span.end, span.events = last.end, last.events
@@ -451,7 +455,7 @@ class _Run:
             span.end = self._end_without_content(found)
 
     def _end_without_content(self, found: _Round) -> int:
-        """Return the end of a round whose AI SDK spans did not arrive: when its agent went on."""
+        """Return the end of a round without spans of the AI SDK: the next step of its agent."""
         span, owner = found.span, found.owner
         parent = span.parent
         if parent is not None and parent.name in (_STEP, _TITLE) and parent.end:
@@ -465,9 +469,9 @@ class _Run:
     def _read_round(self, found: _Round, session: str | None) -> None:
         span, stream = found.span, self._notes.streams.get(found.span.span_id)
         agent = stream.agent if stream is not None else None
-        if span in found.told:
+        if span in found.outer:
             span.reading = span.reading._replace(conversation=session, agent=agent)
-        elif found.told or stream is None:
+        elif found.outer or stream is None:
             span.reading = Reading(Role.MODEL, conversation=session, agent=agent)
         else:
             span.reading = Reading(
@@ -483,7 +487,7 @@ class _Run:
             span.reading = span.reading._replace(is_interrupted=True)
 
     def _set_aside(self, found: _Round, session: str | None) -> None:
-        """Give the round that names the session an agent of its own: nobody asked for it."""
+        """Give the round that names the session an agent of its own."""
         span, owner = found.span, found.owner
         title = self._make(
             self._new_id("title", span.span_id), _TITLE, Role.AGENT, found.span.start
@@ -503,12 +507,12 @@ class _Run:
 
     def _find_calls(self) -> list[_Call]:
         executed: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
-        told: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
+        content: dict[tuple[str | None, str | None], list[SlimSpan]] = {}
         for span in self._own:
             if span.name == _EXECUTE:
                 executed.setdefault((_session(span), _call_id(span)), []).append(span)
-            elif _is_told(span):
-                told.setdefault((_session(span), _call_id(span)), []).append(span)
+            elif _has_content(span):
+                content.setdefault((_session(span), _call_id(span)), []).append(span)
         opened: dict[SlimSpan, list[SlimSpan]] = {}
         for agent in sorted(self._agents, key=lambda each: each.order):
             above, _ = self._way(agent)
@@ -518,9 +522,9 @@ class _Run:
             if self._agents[agent] is None or self._agents[agent] != _session(above):
                 opened.setdefault(above, []).append(agent)
         calls: list[_Call] = []
-        for key in executed.keys() | told.keys():
+        for key in executed.keys() | content.keys():
             session, call_id = key
-            pairs = self._pair(executed.get(key, []), told.get(key, []), opened, call_id)
+            pairs = self._pair(executed.get(key, []), content.get(key, []), opened, call_id)
             found = [
                 _Call(session, execute, span, opened.get(execute, []) if execute else [])
                 for execute, span in pairs
@@ -534,16 +538,16 @@ class _Run:
     def _pair(
         self,
         executed: list[SlimSpan],
-        told: list[SlimSpan],
+        content: list[SlimSpan],
         opened: dict[SlimSpan, list[SlimSpan]],
         call_id: str | None,
     ) -> list[tuple[SlimSpan | None, SlimSpan | None]]:
         """Join the spans of calls with one id: by the session that they opened, then by time."""
         if call_id is None:
-            return [(span, None) for span in executed] + [(None, span) for span in told]
+            return [(span, None) for span in executed] + [(None, span) for span in content]
         pairs: list[tuple[SlimSpan | None, SlimSpan | None]] = []
         by_child: dict[str | None, list[SlimSpan]] = {}
-        for span in told if len(told) > 1 else ():
+        for span in content if len(content) > 1 else ():
             by_child.setdefault(_child_session(span), []).append(span)
         done: set[SlimSpan] = set()
         for execute in executed:
@@ -555,7 +559,7 @@ class _Run:
                     done |= {execute, span}
                     break
         left = [span for span in executed if span not in done]
-        others = [span for span in told if span not in done]
+        others = [span for span in content if span not in done]
         at = other = 0
         while at < len(left) and other < len(others):
             execute, span = left[at], others[other]
@@ -574,7 +578,7 @@ class _Run:
 
     def _place_call(self, call: _Call) -> None:
         for session in (None, call.session):
-            for span in (call.execute, call.told):
+            for span in (call.execute, call.content):
                 if call.above is None and span is not None:
                     call.above = self._adopt(span, session)
 
@@ -622,7 +626,7 @@ class _Run:
 
     def _round_of(self, call: _Call, by_step: dict[bytes, _Round]) -> _Round | None:
         """Return the round that chose a call, if ids name it."""
-        at = call.told.parent if call.told is not None else None
+        at = call.content.parent if call.content is not None else None
         while at is not None and _is_of_model(at) and at not in self._rounds:
             at = at.parent
         if at is not None and at in self._rounds:
@@ -632,9 +636,9 @@ class _Run:
         return by_step.get(step) if step is not None else None
 
     def _read_call(self, call: _Call, made: SlimSpan) -> None:
-        told, execute = call.told, call.execute
+        content, execute = call.content, call.execute
         name = next((name for span in call.spans if (name := _tool_name(span))), None)
-        result = told.reading.result if told is not None else None
+        result = content.reading.result if content is not None else None
         fields = parsed(result)
         output = fields.get("output") if isinstance(fields, dict) else None
         made.reading = Reading(
@@ -642,11 +646,11 @@ class _Run:
             name=name,
             call_id=call.call_id,
             conversation=call.session,
-            arguments=told.reading.arguments if told is not None else None,
+            arguments=content.reading.arguments if content is not None else None,
             result=output if isinstance(output, str) else result,
             tool_failed=name == _INVALID or _has_failed(fields),
         )
-        for span in (told, execute):
+        for span in (content, execute):
             if span is not None and span.status_code == STATUS_ERROR:
                 made.status_code, made.status_message = STATUS_ERROR, span.status_message
                 made.events = span.events
@@ -671,7 +675,7 @@ class _Run:
         by_execute = {call.execute: call for call in calls if call.execute is not None}
         by_child: dict[str, list[_Call]] = {}
         for call in calls:
-            if not call.opened and (child := _child_session(call.told)):
+            if not call.opened and (child := _child_session(call.content)):
                 by_child.setdefault(child, []).append(call)
         opened = {agent for call in calls for agent in call.opened}
         waiting = sorted(self._agents, key=lambda each: each.order)
@@ -683,6 +687,9 @@ class _Run:
             if outer is not None:
                 if agent not in opened:
                     top.parent = outer.above
+                    self._placed.add(agent)
+            elif above is None and top.name.startswith(_PROMPT):
+                self._answer_user(agent, top)
             elif above is None and session is not None:
                 opener = self._opener_by_result(agent, session, by_child)
                 if opener is not None:
@@ -690,8 +697,12 @@ class _Run:
                 elif session in self._parents:
                     waiting += self._open_in_flight(agent, self._parents[session])
                 elif session in self._roots:
-                    top.missing_parent = None
-                    self._tops.append((agent, top))
+                    self._answer_user(agent, top)
+
+    def _answer_user(self, agent: SlimSpan, top: SlimSpan) -> None:
+        top.missing_parent = None
+        self._placed.add(agent)
+        self._tops.append((agent, top))
 
     def _opener_by_result(
         self, agent: SlimSpan, session: str, by_child: dict[str, list[_Call]]
@@ -733,18 +744,19 @@ class _Run:
             if found.owner is not None:
                 rounds.setdefault(found.owner, []).append(found)
         openers = {agent: call for call in calls for agent in call.opened}
-        placed = {agent for agent, _ in self._tops}
         for agent, session in self._agents.items():
             named = rounds.get(agent, [])
             own = [found for found in named if not found.is_title]
-            request = _asked_in(own) or _asked_in(found for found in named if found.is_title)
+            working = [found for found in own if found.span.reading.agent not in _HIDDEN_AGENTS]
+            titles = [found for found in named if found.is_title]
+            request = _asked_in(working) or _asked_in(titles)
             agent.reading = Reading(
                 Role.AGENT,
                 name=self._name_of(session, own, openers.get(agent)),
                 conversation=session,
                 request=request,
                 title=_title(request),
-                is_placed=agent in placed,
+                is_placed=agent in self._placed,
                 is_interrupted=_is_interrupted(agent),
             )
             if agent.end == 0:
@@ -759,8 +771,8 @@ class _Run:
             stream = self._notes.streams.get(found.span.span_id)
             if stream is not None and stream.agent and stream.agent not in _HIDDEN_AGENTS:
                 return stream.agent
-        if opener is not None and opener.told is not None:
-            arguments = parsed(opener.told.reading.arguments)
+        if opener is not None and opener.content is not None:
+            arguments = parsed(opener.content.reading.arguments)
             asked = arguments.get("subagent_type") if isinstance(arguments, dict) else None
             if isinstance(asked, str) and asked:
                 return asked
@@ -802,8 +814,8 @@ def _is_of_model(span: SlimSpan) -> bool:
     )
 
 
-def _is_told(span: SlimSpan) -> bool:
-    return span.reading.role is Role.TOOL and span.name.startswith(_TOLD)
+def _has_content(span: SlimSpan) -> bool:
+    return span.reading.role is Role.TOOL and span.name.startswith(_CONTENT)
 
 
 def _read_as_round(span: SlimSpan) -> None:
@@ -826,8 +838,8 @@ def _tool_name(span: SlimSpan) -> str | None:
     return text(span.attributes.get("tool.name" if span.name == _EXECUTE else "ai.toolCall.name"))
 
 
-def _is_same(execute: SlimSpan, told: SlimSpan) -> bool:
-    return _tool_name(execute) == _tool_name(told)
+def _is_same(execute: SlimSpan, content: SlimSpan) -> bool:
+    return _tool_name(execute) == _tool_name(content)
 
 
 def _apart(one: SlimSpan, other: SlimSpan) -> bool:
@@ -843,11 +855,11 @@ def _is_interrupted_step(span: SlimSpan) -> bool:
     return span.name == _STEP and span.end > 0 and _is_interrupted(span)
 
 
-def _child_session(told: SlimSpan | None) -> str | None:
+def _child_session(content: SlimSpan | None) -> str | None:
     """Return the session that a call opened, as its result names it."""
-    if told is None or "sessionId" not in (told.reading.result or ""):
+    if content is None or "sessionId" not in (content.reading.result or ""):
         return None
-    fields = parsed(told.reading.result)
+    fields = parsed(content.reading.result)
     metadata = fields.get("metadata") if isinstance(fields, dict) else None
     found = metadata.get("sessionId") if isinstance(metadata, dict) else None
     return found if isinstance(found, str) and found else None
