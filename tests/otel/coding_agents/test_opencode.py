@@ -44,6 +44,10 @@ STOPPED = ["opencode-abort-served", "opencode-apifail-served"]
 CUT_SHORT = ["opencode-subagent", "opencode-crash"]
 TURNS = "opencode-turns-served"
 ALL = [*COMPLETE, *STOPPED, *CUT_SHORT, TURNS]
+QUICK = ["opencode-twins-served", "opencode-resumed-served", "opencode-subagent", TURNS]
+QUICK_OR_THOROUGH = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in ALL
+]
 
 
 class Seen:
@@ -313,7 +317,7 @@ def test_no_split_of_a_run_changes_a_record(data: st.DataObject) -> None:
     assert differences(project_messages(split(own, chance)), expected) == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
 def test_every_beginning_of_a_run_has_only_links_that_stay(name: str) -> None:
     messages = single(messages_of(name))
     final = seen(messages)
@@ -330,7 +334,7 @@ def test_plans_and_openers_keep_their_ids_as_a_run_grows(name: str) -> None:
             assert plan["tool_call_id"] in (None, final.plans[plan_id]["tool_call_id"])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", QUICK_OR_THOROUGH)
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
 )
