@@ -264,7 +264,11 @@ def test_traces_alone_have_everything_but_the_names_of_main_agents(name: str) ->
     }
     assert traces.tokens(traces.run.root_plan_id) == both.tokens(both.run.root_plan_id)
     assert traces.plans.keys() == both.plans.keys()
-    assert {plan["agent_name"] for plan in traces.plans.values()} <= {None, "general", "title"}
+    assert {plan["agent_name"] for plan in traces.plans.values()} <= {
+        "opencode",
+        "general",
+        "title",
+    }
 
 
 @pytest.mark.parametrize("name", ["opencode-nested-served", "opencode-twins-served"])

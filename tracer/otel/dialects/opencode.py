@@ -242,8 +242,8 @@ class _Run:
         for call in calls:
             self._place_call(call)
         self._join_agents(calls)
-        self._add_calls(calls)
         self._describe_agents(calls)
+        self._add_calls(calls)
         self._join_turns()
         self._begin_before_children()
         cut_circles([*self._own, *self._made.values()])
@@ -752,7 +752,8 @@ class _Run:
             request = _asked_in(working) or _asked_in(titles)
             agent.reading = Reading(
                 Role.AGENT,
-                name=self._name_of(session, own, openers.get(agent)),
+                name=self._name_of(session, own, openers.get(agent))
+                or (SCOPE if agent in self._placed else None),
                 conversation=session,
                 request=request,
                 title=_title(request),
