@@ -17,13 +17,15 @@ RUN python -m venv /opt/tracer \
     && /opt/tracer/bin/pip install --require-hashes -r requirements-runtime.lock \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes -r requirements-build.lock
-COPY pyproject.toml hatch_build.py LICENSE README.md ./
+COPY pyproject.toml LICENSE README.md ./
+COPY server server
 COPY tracer tracer
 COPY api api
 COPY examples/health examples/health
 COPY migrations migrations
 COPY --from=viewer /src/api/static api/static
 RUN /opt/build/bin/hatchling build --target wheel \
+    && cd server && /opt/build/bin/hatchling build --target wheel --directory ../dist && cd .. \
     && /opt/tracer/bin/pip install --no-deps dist/*.whl
 
 FROM ${PYTHON}

@@ -36,7 +36,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help programs setup demo serve test test-thorough test-web watch coverage check check-python check-web \
-	audit format fields openapi data bench torture wheel lock browser clean
+	audit format fields openapi data bench torture dist lock browser clean
 
 # Run a command, and report how long it took.
 timed = TIMEFORMAT='$(1): %0R s'; time $(2)
@@ -128,16 +128,21 @@ torture: setup browser #: Run the long forms of tests, or a part: ONLY=postgres,
 		$(if $(ONLY),-k "$(ONLY)") tests/torture tests/recorder/test_over_http.py \
 		tests/journeys/test_live_updates.py tests/api/test_shutdown.py
 
-wheel: setup #: Build the wheel and the source archive into dist/
-	$(BIN)/hatchling build
+dist: setup #: Build and check the wheels and source archives in dist/
+	rm -rf dist/*.whl dist/*.tar.gz
+	$(BIN)/hatchling build --directory dist
+	cd server && ../$(BIN)/hatchling build --directory ../dist
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+	$(BIN)/pytest -q --thorough tests/house/test_distributions.py
 
 # See docs/decisions/0001-pins-without-hosts.md. UPGRADE=--upgrade takes the newest versions.
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE)
+	--no-emit-index-url --no-emit-find-links --no-emit-package tracer-lineage \
+	--no-emit-package tracer-lineage-server --custom-compile-command "make lock" $(UPGRADE)
 
-lock: $(PYTHON_READY) #: Pin what pyproject.toml asks for
-	$(LOCK) pyproject.toml --group dev --output-file requirements.lock
-	$(LOCK) pyproject.toml --constraints requirements.lock --output-file requirements-runtime.lock
+lock: $(PYTHON_READY) #: Pin what pyproject.toml and server/pyproject.toml ask for
+	$(LOCK) pyproject.toml server/pyproject.toml --all-extras --group dev --output-file requirements.lock
+	$(LOCK) server/pyproject.toml --constraints requirements.lock --output-file requirements-runtime.lock
 	$(LOCK) --group build --constraints requirements.lock --output-file requirements-build.lock
 
 browser: $(PYTHON_READY) #: Find a browser for the tests, or install one
@@ -147,13 +152,13 @@ clean: #: Remove everything that was installed or built
 	rm -rf .venv web/node_modules web/dist api/static dist .coverage .coverage.* \
 		.mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .testmondata*
 
-$(PYTHON_READY): pyproject.toml requirements.lock
+$(PYTHON_READY): pyproject.toml server/pyproject.toml requirements.lock
 	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	test -x $(UV) && $(UV) --version | grep -qF "$$(sed -n 's/^uv==\([0-9.]*\).*/uv \1/p' requirements.lock)" \
 		|| $(BIN)/python -m pip install --quiet "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
 	$(UV) pip sync --quiet $(COMPILED) --python $(BIN)/python --require-hashes requirements.lock
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable . --editable ./server
 	touch $@
 
 $(WEB_READY): web/package.json web/package-lock.json

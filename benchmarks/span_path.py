@@ -31,7 +31,7 @@ from tracer.records.ids import DEFAULT_PROJECT_ID
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.settings import Settings
+from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import connection_options, sync_connection
 from tracer.storage.postgres.spans.projector import Projector
 
@@ -70,7 +70,7 @@ def _calls(bench: Bench) -> Calls:
 async def _count(seed: int, url: str, home: Path) -> Calls:
     """Send two requests, project each, and return what the second called."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
-    settings = Settings(home=home, projectors=0)
+    settings = read_settings(home=home, projectors=0)
     async with assembly.parts(settings, url, idle) as parts:
         transport = httpx2.ASGITransport(create_app(parts))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:

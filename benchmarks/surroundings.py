@@ -35,7 +35,15 @@ PROJECTORS = {"TRACER_PROJECTORS": "2"}
 WARM_UP = 2
 """How many readings go before those that count."""
 
-LIBRARIES = ("tracer", "psycopg", "fastapi", "uvicorn", "pydantic", "protobuf", "opentelemetry-sdk")
+LIBRARIES = (
+    "tracer-lineage",
+    "psycopg",
+    "fastapi",
+    "uvicorn",
+    "pydantic",
+    "protobuf",
+    "opentelemetry-sdk",
+)
 
 
 @dataclass

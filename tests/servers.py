@@ -96,7 +96,7 @@ def _command_module(cwd: Path | None) -> str:
     """Return the module of the `tracer` command, which an older checkout has elsewhere."""
     project = None if cwd is None else cwd / "pyproject.toml"
     if project is None or not project.exists():
-        return "tracer.cli.main"
+        return "tracer.cli"
     entry: str = tomllib.loads(project.read_text())["project"]["scripts"]["tracer"]
     return entry.partition(":")[0]
 

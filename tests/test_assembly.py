@@ -21,7 +21,7 @@ from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.launcher import RunLauncher
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn
-from tracer.settings import Settings
+from tracer.settings import read_settings
 from tracer.storage.memory.store import MemoryStore
 
 HOME = Path("home")
@@ -72,7 +72,7 @@ async def answer(
     database_url: str, home: Path, application: Application, model: str | None
 ) -> str | None:
     """Return what an application answers if `TRACER_MODEL` is `model`."""
-    async with parts(Settings(home=home, model=model), database_url, application) as made:
+    async with parts(read_settings(home=home, model=model), database_url, application) as made:
         return (await made.launcher.run("Who?", agent="worker")).summary
 
 
@@ -102,7 +102,7 @@ async def test_demonstration_uses_the_model_of_the_environment(
     database_url: str, tmp_path: Path, openai: ChatServer
 ) -> None:
     diary = health_application(Diary())
-    async with parts(Settings(home=tmp_path, model=OPENAI), database_url, diary) as made:
+    async with parts(read_settings(home=tmp_path, model=OPENAI), database_url, diary) as made:
         with identity(token_id="user-p-1"):
             outcome = await made.launcher.run("Who?", agent="nurse")
     assert outcome.summary == "openai"

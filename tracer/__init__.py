@@ -211,7 +211,17 @@ if not TYPE_CHECKING:
         """Import and return a public name."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(_MODULES[name]), name)
+        try:
+            module = import_module(_MODULES[name])
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.startswith("tracer."):
+                raise
+            raise ModuleNotFoundError(
+                f"`tracer.{name}` needs the package {error.name!r}: "
+                "pip install 'tracer-lineage[runtime]'",
+                name=error.name,
+            ) from error
+        return getattr(module, name)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

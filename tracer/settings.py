@@ -1,14 +1,21 @@
 """What the environment says: each `TRACER_…` variable, typed, with its default."""
 
 import os
+import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-import platformdirs
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from tracer.errors import ConfigurationError
 from tracer.records.leases import DEFAULT_TERMS, LeaseTerms
@@ -82,19 +89,22 @@ def default_home() -> Path:
     Root's own data directory would not do: PostgreSQL refuses to run as root, and the user that
     it runs as instead can't enter root's home.
     """
-    return Path("/var/lib/tracer") if os.geteuid() == 0 else platformdirs.user_data_path("tracer")
+    if os.geteuid() == 0:
+        return Path("/var/lib/tracer")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "tracer"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "tracer"
 
 
 MAX_PROJECTORS = 64
 
 
-class Settings(BaseSettings):
-    """The environment, checked. An empty variable counts as unset."""
+class Settings(BaseModel):
+    """The settings, checked. `read_settings` reads them from the environment."""
 
-    model_config = SettingsConfigDict(
-        env_prefix="TRACER_",
-        env_ignore_empty=True,
+    model_config = ConfigDict(
         frozen=True,
+        extra="forbid",
         # A refused database URL may hold a password, which must reach no message.
         hide_input_in_errors=True,
     )
@@ -112,6 +122,9 @@ class Settings(BaseSettings):
     )
     api_key: Annotated[SecretStr, AfterValidator(_check_api_key)] | None = Field(
         default=None, description="What that server knows us by, where it wants to."
+    )
+    disabled: bool = Field(
+        default=False, description="Whether `tracer.connect()` records nothing: 1 turns it off."
     )
     home: Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())] = Field(
         default_factory=default_home,
@@ -200,14 +213,18 @@ class Settings(BaseSettings):
         )
 
 
-def read_settings() -> Settings:
-    """Read the environment.
+def read_settings(**settings: Any) -> Settings:
+    """Read `TRACER_…` variables of the environment. An empty variable counts as unset.
+
+    Args:
+        settings: Values that replace those of the environment.
 
     Raises:
         ConfigurationError: A variable is wrong; the sentence names it and says what to write.
     """
     try:
-        return Settings()
+        found = {name: os.environ.get(f"TRACER_{name.upper()}") for name in Settings.model_fields}
+        return Settings(**{name: value for name, value in found.items() if value} | settings)
     except ValidationError as error:
         sentences = [
             f"TRACER_{str(problem['loc'][0]).upper()} can't be used: "

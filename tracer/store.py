@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from pydantic import field_validator
 
 from tracer.lineage.nodes import PAYLOAD_FIELDS, Row
 from tracer.lineage.tree import Payloads, Revision, TreeRows
-from tracer.otel.otlp.blocks import TraceSpans
-from tracer.otel.otlp.logs import LogRecord
-from tracer.otel.otlp.spans import Span
 from tracer.records.events import Event
 from tracer.records.leases import Lease
 from tracer.records.pages import Page
@@ -33,6 +30,11 @@ from tracer.records.record_classes import (
 from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
+
+if TYPE_CHECKING:  # who records events needs no protobuf
+    from tracer.otel.otlp.blocks import TraceSpans
+    from tracer.otel.otlp.logs import LogRecord
+    from tracer.otel.otlp.spans import Span
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from api.commands.serve import DEFAULT_HOST, FREE_PORT, served
 from api.commands.spans import pack_spans, reproject
 from api.commands.transfer import export_run, import_files
 from tracer import assembly
-from tracer.cli.run import AsJson, check_outcome, print_outcome, run_and_report
+from tracer.cli.launching import check_outcome, print_outcome, run_and_report
+from tracer.cli.run import AsJson
 from tracer.cli.terminal import TERMINATED, Project, carry_out, said
 from tracer.context import Identity
 from tracer.records.ids import DEFAULT_PROJECT

@@ -166,9 +166,9 @@ async def own_spans(environment: Mapping[str, str]) -> AsyncIterator[OwnSpans]:
         variable = next(each for each in (EXPORTERS, *ENDPOINTS) if environment.get(each))
         raise ConfigurationError(
             f"{variable} asks for the server's own spans, and the exporter {name!r} is not "
-            "installed. `pip install \"tracer[otel]\"` brings 'otlp_proto_http', which sends them "
-            f"over HTTP. Install what is missing, set {PROTOCOLS[-1]} to http/protobuf, or unset "
-            "the variable."
+            "installed. `pip install 'tracer-lineage[server]'` brings 'otlp_proto_http', which "
+            f"sends them over HTTP. Install what is missing, set {PROTOCOLS[-1]} to http/protobuf, "
+            "or unset the variable."
         ) from error
     resource = Resource.create(
         {} if environment.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: AGENT}

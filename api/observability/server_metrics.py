@@ -44,7 +44,7 @@ _BUILD = ("version", "schema_revision")
 
 @functools.cache
 def _build() -> tuple[str, str]:
-    return version("tracer"), head()
+    return version("tracer-lineage-server"), head()
 
 
 def _of_stores(stores: ProjectStores) -> Iterator[Metric]:

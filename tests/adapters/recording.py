@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from tests.trees import Node, build_tree, read_tree
-from tracer.client.connecting import carry_work_into_threads
+from tracer.client.otel_context import carry_work_into_threads
 from tracer.client.tracing import Tracing
 from tracer.lineage.tree import Payloads
 from tracer.recorder.spool import Spool

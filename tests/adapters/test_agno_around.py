@@ -165,5 +165,5 @@ def test_who_lacks_agno_is_told_which_extra_has_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "tracer.adapters.agno")
     monkeypatch.setitem(sys.modules, "agno.agent", None)
 
-    with pytest.raises(ImportError, match=r"tracer\[agno\]"):
+    with pytest.raises(ImportError, match=r"tracer-lineage\[agno\]"):
         importlib.import_module("tracer.adapters.agno")

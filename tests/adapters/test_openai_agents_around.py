@@ -155,5 +155,5 @@ def test_who_lacks_the_sdk_is_told_which_extra_has_it(monkeypatch: pytest.Monkey
     monkeypatch.delitem(sys.modules, "tracer.adapters.openai_agents")
     monkeypatch.setitem(sys.modules, "agents", None)
 
-    with pytest.raises(ImportError, match=r"tracer\[openai-agents\]"):
+    with pytest.raises(ImportError, match=r"tracer-lineage\[openai-agents\]"):
         importlib.import_module("tracer.adapters.openai_agents")

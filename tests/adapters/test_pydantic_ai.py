@@ -27,7 +27,8 @@ from tests.adapters.scenario import CITIES, assert_scenario, scenario
 from tests.client.programs import NOBODY
 from tracer.adapters import pydantic_ai
 from tracer.adapters.pydantic_ai.run import AgentRun
-from tracer.client.connecting import carry_work_into_threads, connect
+from tracer.client.connecting import connect
+from tracer.client.otel_context import carry_work_into_threads
 from tracer.records.ids import new_id
 from tracer.store import RunFilter
 

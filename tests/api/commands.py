@@ -23,7 +23,7 @@ from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def tracer_process(
 ) -> Result:
     """Run `tracer` with `arguments` in a process of its own; see `tracer`."""
     done = subprocess.run(
-        [sys.executable, "-m", "tracer.cli.main", *arguments],
+        [sys.executable, "-m", "tracer.cli", *arguments],
         env={**os.environ, "TRACER_HOME": str(home), **environment},
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
@@ -93,7 +93,7 @@ def serving_here(
 ) -> Iterator[str]:
     """Serve an application without scripts in a thread of this process; yield the address."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
-    values = Settings(home=home, database_url=SecretStr(database_url), **settings)
+    values = read_settings(home=home, database_url=SecretStr(database_url), **settings)
     serving = served(values, idle, host, port, project=project, first_key=first_key)
     with (
         process_settings_restored(),

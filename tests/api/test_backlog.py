@@ -13,7 +13,7 @@ from tests.api.conftest import client_of
 from tests.otel.made_traces import body_of, made
 from tests.storage.pending_runs import accept, small_trace, until_living
 from tracer.assembly import parts
-from tracer.settings import Settings
+from tracer.settings import Settings, read_settings
 
 HERE = {"Host": "localhost"}
 JSON = HERE | {"Content-Type": "application/json"}
@@ -33,7 +33,7 @@ async def test_spans_above_the_backlog_limit_are_rejected_before_they_are_decode
     database_url: str, tmp_path: Path
 ) -> None:
     await accept(database_url, small_trace())
-    settings = Settings(home=tmp_path, projectors=0, backlog_bytes=4)
+    settings = read_settings(home=tmp_path, projectors=0, backlog_bytes=4)
     async with server(database_url, settings) as client:
         await client.get("/metrics", headers=HERE)  # reads the backlog
         answer = await client.post("/v1/traces", content=b"no JSON", headers=JSON)
@@ -48,7 +48,7 @@ async def test_spans_above_the_backlog_limit_are_rejected_before_they_are_decode
 async def test_server_without_projectors_accepts_spans_and_is_ready(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with server(database_url, Settings(home=tmp_path, projectors=0)) as client:
+    async with server(database_url, read_settings(home=tmp_path, projectors=0)) as client:
         answer = await client.post("/v1/traces", content=BODY, headers=JSON)
         readiness = await client.get("/readyz", headers=HERE)
 
@@ -57,6 +57,6 @@ async def test_server_without_projectors_accepts_spans_and_is_ready(
 
 
 async def test_readiness_counts_projectors(database_url: str, tmp_path: Path) -> None:
-    async with server(database_url, Settings(home=tmp_path, projectors="thread")) as client:
+    async with server(database_url, read_settings(home=tmp_path, projectors="thread")) as client:
         await until_living(database_url, 1)
         assert (await client.get("/readyz", headers=HERE)).json()["projectors"] == 1

@@ -114,7 +114,7 @@ def test_demo_process_serves_its_run_and_exits_0_on_sigterm(
     log = tmp_path / "log"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tracer.cli.main", "demo", "--json", "--port", "0"],
+            [sys.executable, "-m", "tracer.cli", "demo", "--json", "--port", "0"],
             env={
                 **os.environ,
                 "TRACER_DATABASE_URL": database_url,
@@ -190,7 +190,7 @@ application = Application(name="hung", agents=(Agent("worker", "Work.", (hang,))
 def test_process_exits_although_a_tool_hangs(database_url: str, tmp_path: Path) -> None:
     (tmp_path / "hung.py").write_text(HUNG)
     process = subprocess.Popen(
-        [sys.executable, "-m", "tracer.cli.main", "run", "Go", "--agent", "worker"],
+        [sys.executable, "-m", "tracer.cli", "run", "Go", "--agent", "worker"],
         env={
             **os.environ,
             "TRACER_DATABASE_URL": database_url,

@@ -113,7 +113,7 @@ def test_terminal_is_asked_before_the_first_key_closes_another_project(
         os.write(controller, answer)
         create = ("keys", "create", "all", "--scope", "admin", "--project", "ward")
         done = subprocess.run(
-            [sys.executable, "-m", "tracer.cli.main", *create],
+            [sys.executable, "-m", "tracer.cli", *create],
             env={**os.environ, "TRACER_HOME": str(tmp_path), "TRACER_DATABASE_URL": database_url},
             stdin=terminal,
             capture_output=True,

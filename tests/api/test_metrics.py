@@ -21,7 +21,7 @@ from tests.sample_runs import sample_run
 from tracer.assembly import Parts, parts
 from tracer.records.events import event_json
 from tracer.records.ids import new_id
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 JSON = {"Content-Type": "application/json"}
@@ -109,7 +109,7 @@ async def test_a_server_tells_of_its_pool_recorder_reaper_and_leases(
     metrics = Metrics()
     async with (
         parts(
-            Settings(home=tmp_path),
+            read_settings(home=tmp_path),
             database_url,
             ward.application,
             on_commit=metrics.note_commit,
@@ -171,7 +171,7 @@ async def test_the_operations_page_lists_every_metric_and_no_other(
 ) -> None:
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tracer_\w+)`", page, re.MULTILINE)
-    async with parts(Settings(home=tmp_path), database_url, ward.application) as made_parts:
+    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made_parts:
         assert made_parts.reaper is not None
         await made_parts.reaper.look()
         told = _names(made_parts, await server_figures(made_parts, answer_seconds=60))

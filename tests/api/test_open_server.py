@@ -16,7 +16,7 @@ from tests.api.conftest import serving_parts
 from tracer.assembly import parts
 from tracer.errors import TooFast
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.settings import Settings
+from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.projects.authentication import Callers
 
@@ -69,7 +69,7 @@ async def test_a_page_of_another_site_changes_nothing(client: httpx2.AsyncClient
 
 
 async def test_the_first_key_is_not_made_over_http(database_url: str, tmp_path: Path) -> None:
-    async with parts(Settings(home=tmp_path), database_url, ward.application) as made:
+    async with parts(read_settings(home=tmp_path), database_url, ward.application) as made:
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             wanted = {"name": "mine", "scopes": ["admin"]}

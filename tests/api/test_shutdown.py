@@ -27,7 +27,7 @@ from tracer.records.events import event_json
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 PLENTY_SECONDS = 60.0
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -67,7 +67,7 @@ async def ended(process: Server) -> float:
 async def ending_server(database_url: str, home: Path) -> AsyncIterator[tuple[str, asyncio.Event]]:
     """Give the address of a server in this process, and the event that ends it when set."""
     idle = Application(name="idle", agents=(Agent("nobody", "Wait."),), model=ScriptedModel([]))
-    settings = Settings(home=home, database_url=SecretStr(database_url))
+    settings = read_settings(home=home, database_url=SecretStr(database_url))
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     ending = asyncio.Event()
 

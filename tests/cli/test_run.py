@@ -110,7 +110,7 @@ def test_cancel_request_over_http_ends_a_process_whose_tool_hangs(
     (home / "hung.py").write_text(HUNG)
     with serving_here(database_url, tmp_path) as url:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tracer.cli.main", "run", "Go", "--agent", "worker"],
+            [sys.executable, "-m", "tracer.cli", "run", "Go", "--agent", "worker"],
             env={
                 **os.environ,
                 "TRACER_HOME": str(home),

@@ -13,9 +13,9 @@ from typer.main import get_group
 
 from api.commands.server import commands
 from tests.house.project_files import ROOT
-from tracer.cli.server import SERVER_COMMANDS, SERVER_GROUPS
+from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 
-PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli.main import main; main()"
+PROGRAM = "import sys; sys.path.append({path!r}); from tracer.cli import main; main()"
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,11 +14,14 @@ from pathlib import Path
 import httpx2
 import pytest
 import uvicorn
+from opentelemetry import context as otel_context
+from opentelemetry.sdk.trace import TracerProvider
 
 import tracer
 from api.app import create_app
 from tests.api.conftest import serving_parts
 from tests.client.programs import NOBODY
+from tracer.adapters.opentelemetry import TracerSpanProcessor
 from tracer.assembly import Parts
 from tracer.errors import ConfigurationError
 from tracer.recorder.spool import Spool
@@ -113,6 +117,47 @@ def test_error_names_the_invalid_variable(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(ConfigurationError, match="TRACER_URL"):
         tracer.connect()
+
+
+def test_disabled_connection_records_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACER_DISABLED", "1")
+    threads = threading.active_count()
+    provider = TracerProvider(shutdown_on_exit=False)
+
+    with tracer.connect(NOBODY) as tracing:
+        provider.add_span_processor(TracerSpanProcessor(tracing))
+        with (
+            tracing.plan("Nobody reads this.") as plan,
+            provider.get_tracer("agent").start_span("s"),
+        ):
+            plan.finish("Done.")
+        assert provider.force_flush()
+        assert tracing.flush()
+
+    assert threading.active_count() == threads
+    assert not (tmp_path / "home").exists()
+
+
+def test_thread_whose_class_overrides_run_passes_on_the_context(
+    database_url: str, tmp_path: Path
+) -> None:
+    class Worker(threading.Thread):
+        found: object = None
+
+        def run(self) -> None:
+            self.found = otel_context.get_value("key")
+
+    with tracer.connect(NOBODY):
+        token = otel_context.attach(otel_context.set_value("key", "value"))
+        worker = Worker()
+        worker.start()
+        otel_context.detach(token)
+        worker.join()
+
+    assert worker.found == "value"
+    assert "run" not in vars(worker)
 
 
 def test_importing_tracer_imports_little() -> None:

@@ -20,7 +20,7 @@ from tracer.context import identity
 from tracer.runtime.application import Application
 from tracer.runtime.chat_model import ChatModel
 from tracer.runtime.launcher import RunOutcome
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 CONNECT_SECONDS = 300.0  # the machine may be busy
 
@@ -36,7 +36,7 @@ async def served(database_url: str, home: Path, application: Application) -> Asy
     """Give what runs an application, while a server serves it on loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with parts(Settings(home=home), database_url, application, address) as made:
+        async with parts(read_settings(home=home), database_url, application, address) as made:
             server = _Server(uvicorn.Config(create_app(made), log_config=None))
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:

@@ -15,7 +15,7 @@ from tracer.assembly import parts
 from tracer.context import identity
 from tracer.records.status import Status
 from tracer.runtime.launcher import RunLauncher, RunOutcome
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 
 async def play(database_url: str, home: Path) -> RunOutcome:
@@ -334,7 +334,7 @@ async def alone(
     """Return the application over a database of its own."""
     home = tmp_path_factory.mktemp("alone")
     with fresh_database(postgres_server_url, _template) as url:
-        async with parts(Settings(home=home), url, health()) as made:
+        async with parts(read_settings(home=home), url, health()) as made:
             yield Alone(made.launcher, url)
 
 

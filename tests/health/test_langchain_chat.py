@@ -21,7 +21,7 @@ from tracer.assembly import parts
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.settings import Settings
+from tracer.settings import read_settings
 from tracer.tools.definition.hidden_parameters import TokenId
 from tracer.tools.registry import ToolRegistry
 
@@ -62,7 +62,7 @@ async def serving(
         registry=ToolRegistry(tools),
         resources=diary.open,
     )
-    async with parts(Settings(home=home), database_url, application) as made:
+    async with parts(read_settings(home=home), database_url, application) as made:
         transport = httpx2.ASGITransport(create_app(made))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             yield client

@@ -15,7 +15,7 @@ from tracer.assembly import parts
 from tracer.context import identity
 from tracer.records.status import Status
 from tracer.runtime.scripted_model import Script, ScriptedModel, Turn, call
-from tracer.settings import Settings
+from tracer.settings import read_settings
 
 SAID = "记录血压120/80"
 USER, SESSION = "user123", "session456"
@@ -44,7 +44,7 @@ async def test_000_blood_pressure_is_recorded_for_a_user_whom_the_model_does_not
     turns = [Turn(calls=[call("record_blood_pressure", told)]), Turn(text="已记录血压120/80。")]
     model = ListeningModel(ScriptedModel([Script(turns, request=SAID, agent="nurse")]))
 
-    async with parts(Settings(home=tmp_path), database_url, health(model)) as made:
+    async with parts(read_settings(home=tmp_path), database_url, health(model)) as made:
         with identity(token_id=USER):
             outcome = await made.launcher.run(SAID, agent="nurse", session_id=SESSION)
 

@@ -12,7 +12,13 @@ import pytest
 
 from tests.house.project_files import ROOT
 
-COPIED = ("Makefile", "pyproject.toml", "web/package.json", "web/package-lock.json")
+COPIED = (
+    "Makefile",
+    "pyproject.toml",
+    "server/pyproject.toml",
+    "web/package.json",
+    "web/package-lock.json",
+)
 PROGRAMS = ("awk", "bash", "env", "find", "grep", "make", "sed", "touch")
 
 

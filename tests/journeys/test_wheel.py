@@ -1,4 +1,4 @@
-"""The wheel alone, in an empty environment and from another directory, is the whole product."""
+"""The two wheels, in an empty environment and from another directory, are the whole product."""
 
 from __future__ import annotations
 
@@ -30,19 +30,24 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
     return done.stdout
 
 
-def test_an_installed_wheel_migrates_records_and_serves(
+def test_installed_wheels_migrate_record_and_serve_beside_an_api_of_the_user(
     empty_database_url: str, tmp_path: Path
 ) -> None:
     programs = Path(sys.executable).parent
     environment = tmp_path / "environment"
     python = environment / "bin" / "python"
-    run(programs / "hatchling", "build", "--target", "wheel", "--directory", tmp_path / "dist")
+    for source in (ROOT, ROOT / "server"):
+        build = (programs / "hatchling", "build", "--target", "wheel", "--directory")
+        run(*build, tmp_path / "dist", cwd=source)
     run(programs / "uv", "venv", "--quiet", "--python", sys.executable, environment)
     install = (programs / "uv", "pip", "install", "--quiet", "--python", python)
     run(*install, "--require-hashes", "--requirements", ROOT / "requirements-runtime.lock")
     run(*install, "--no-deps", *(tmp_path / "dist").glob("*.whl"))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "api").mkdir()
+    (packages / "api" / "__init__.py").write_text("raise AssertionError('the user's own')")
 
     settings = {"TRACER_DATABASE_URL": empty_database_url, "TRACER_HOME": str(tmp_path)}
     root_plan_id = run(

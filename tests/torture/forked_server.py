@@ -17,7 +17,7 @@ from tests.torture.projector_kills import kill_a_projector
 from tracer.runtime.agent import Agent
 from tracer.runtime.application import Application
 from tracer.runtime.scripted_model import ScriptedModel
-from tracer.settings import Settings
+from tracer.settings import Settings, read_settings
 
 
 class ForkedServer:
@@ -57,7 +57,9 @@ def forked_server(database_url: str, home: Path, **settings: Any) -> Iterator[Fo
         home: Its `TRACER_HOME`.
         settings: More of its settings.
     """
-    server = ForkedServer(Settings(database_url=SecretStr(database_url), home=home, **settings))
+    server = ForkedServer(
+        read_settings(database_url=SecretStr(database_url), home=home, **settings)
+    )
     try:
         server.start()
         yield server

@@ -13,7 +13,7 @@ from tests.torture.lengths import EVENTS, KILLS, say
 from tests.torture.load import WRITERS, Difference, deliver, difference, disturb, load_of
 from tests.torture.private_postgres import kill_postgres, private_postgres
 from tracer import assembly
-from tracer.settings import Settings
+from tracer.settings import read_settings
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.reader import PostgresReader
@@ -54,7 +54,7 @@ async def test_what_a_killed_postgres_acknowledged_is_there_and_nothing_is_there
 
 async def test_killed_embedded_postgres_is_restarted() -> None:
     with open_directory() as home:
-        settings = Settings(home=home)
+        settings = read_settings(home=home)
         async with assembly.database(settings, migrated=False, look_seconds=0.1) as url:
             for _ in range(2):
                 await asyncio.to_thread(kill_postgres, home)

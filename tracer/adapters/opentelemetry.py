@@ -21,12 +21,14 @@ try:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
     from opentelemetry.sdk.trace import Span as OpenSpan
 except ImportError as error:
-    raise ImportError("OpenTelemetry's SDK is missing: pip install 'tracer[otel]'") from error
+    raise ImportError(
+        "OpenTelemetry's SDK is missing: pip install 'tracer-lineage[otel]'"
+    ) from error
 from opentelemetry.context import Context
-from opentelemetry.instrumentation.utils import suppress_instrumentation
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from tracer.client.connection import Connection
+from tracer.client.otel_context import suppress_instrumentation
 from tracer.logs import get_logger
 from tracer.otel.otlp.blocks import TraceSpans
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
@@ -78,7 +80,8 @@ class TracerSpanProcessor(SpanProcessor):
         self._connection = connection
         self._max_waiting = max_waiting
         self._delay_seconds = delay_seconds
-        self._is_shut = self._is_deaf = False
+        self._is_shut = False
+        self._is_deaf = connection.is_disabled
         self._begin()
         _processors.add(self)
 

@@ -10,8 +10,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from tracer.cli.names import SERVER_COMMANDS, SERVER_GROUPS
 from tracer.cli.run import run_request
-from tracer.cli.server import SERVER_COMMANDS, SERVER_GROUPS, add_server_commands
+from tracer.cli.server import add_server_commands
 from tracer.cli.spools import spool
 from tracer.cli.terminal import said
 
@@ -31,7 +32,7 @@ commands.add_typer(spool)
 
 def _tell_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(version("tracer"))
+        typer.echo(version("tracer-lineage"))
         raise typer.Exit
 
 
@@ -45,7 +46,7 @@ def tracer(
     """Take the options before a command."""
 
 
-def main() -> None:
+def run() -> None:
     """Run the command."""
     try:
         commands()
@@ -62,7 +63,3 @@ def _leave(code: str | int | None) -> NoReturn:
     said.print(f"{len(left)} tool calls were given up and still run: ending without them.")
     sys.stdout.flush()
     os._exit(code if isinstance(code, int) else code is not None)
-
-
-if __name__ == "__main__":
-    main()

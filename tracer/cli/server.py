@@ -1,15 +1,14 @@
 """The server's part of the `tracer` command, found through the entry points `tracer.server`.
 
-`commands` is a `typer.Typer` with the commands of `SERVER_COMMANDS`. `launcher` runs an application
-in a server of this process (`Launcher`).
+`commands` is a `typer.Typer` with the server's commands (`tracer/cli/names.py`). `launcher` runs an
+application in a server of this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,35 +16,13 @@ from typer.main import get_group
 
 from tracer.cli.terminal import report_errors
 from tracer.errors import ConfigurationError
-from tracer.runtime.application import Application
-from tracer.runtime.launcher import RunLauncher
-from tracer.settings import Settings
+
+if TYPE_CHECKING:  # they need the extra `runtime`
+    from tracer.runtime.application import Application
+    from tracer.runtime.launcher import RunLauncher
+    from tracer.settings import Settings
 
 GROUP = "tracer.server"
-
-SERVER_COMMANDS = {
-    "export": "Write a run, whole: `tracer import` brings it back.",
-    "import": "Read runs from files of JSON lines or OTLP, packed with gzip or not.",
-    "prune": "Delete the runs that projects do not keep any longer. Servers do so by themselves.",
-    "erase": "Delete a run, or all runs of a subject, with everything below; count what is left.",
-    "pack-spans": (
-        "Move spans that earlier versions stored into compressed blocks. Servers do so, too."
-    ),
-    "reproject": "Derive the records of runs from their spans again, as the current version does.",
-    "psql": "Open psql as an analyst of a project.",
-    "serve": "Serve the API and the viewer.",
-    "demo": "Record a run of the demonstration application, and show it in the viewer.",
-    "migrate": "Bring the database's schema up to date.",
-}
-SERVER_GROUPS = {
-    "keys": "Make, list and revoke the keys that let in.",
-    "analysts": "Let database roles read a project by SQL, and nothing else.",
-    "projects": "Say what projects keep, and for how long.",
-}
-"""The first sentences of the commands' help, so that `tracer --help` works without the server."""
-
-Launcher = Callable[[Settings, Application, str], AbstractAsyncContextManager[RunLauncher]]
-"""Takes settings, the application to run, and the project that its runs belong to."""
 
 
 class ServerCommand(TyperCommand):
@@ -56,7 +33,7 @@ class ServerCommand(TyperCommand):
     ) -> Any:
         """Parse the arguments as the server's command does, which then takes this one's place."""
         with report_errors():
-            commands = load(f"`tracer {self.name}`", "commands")
+            commands = _load(f"`tracer {self.name}`", "commands")
         command = get_group(commands).commands[str(self.name)]
         return command.make_context(info_name, args, parent, **extra)
 
@@ -67,7 +44,20 @@ def add_server_commands(commands: typer.Typer, names: dict[str, str]) -> None:
         commands.command(name=name, help=text, cls=ServerCommand)(lambda: None)
 
 
-def load(what: str, name: str) -> Any:
+def server_launcher(
+    settings: Settings, application: Application, project: str
+) -> AbstractAsyncContextManager[RunLauncher]:
+    """Return a launcher that records to a server in this process.
+
+    Raises:
+        ConfigurationError: The server is not installed.
+    """
+    found = _load("`tracer run` without TRACER_URL", "launcher")
+    launcher: AbstractAsyncContextManager[RunLauncher] = found(settings, application, project)
+    return launcher
+
+
+def _load(what: str, name: str) -> Any:
     """Return what the server registers as `name`.
 
     Raises:

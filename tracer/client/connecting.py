@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
-from opentelemetry.instrumentation.threading import ThreadingInstrumentor
 from pydantic import ValidationError
 
+from tracer.client.disabled import DisabledTracing
+from tracer.client.otel_context import carry_work_into_threads
 from tracer.client.recorder_thread import OpenWriter
 from tracer.client.tracing import Tracing
 from tracer.errors import ConfigurationError
@@ -17,18 +18,6 @@ from tracer.records.leases import LeaseTerms
 from tracer.redaction import Redaction
 from tracer.settings import Settings, read_settings
 from tracer.store import TraceWriter
-
-
-def carry_work_into_threads() -> None:
-    """Let `Thread`, `Timer` and `ThreadPoolExecutor` hand on OpenTelemetry's context.
-
-    It is done once for a process, by whoever comes first, and stays: tasks, `asyncio.to_thread` and
-    asynchronous callbacks hand it on by themselves.
-    """
-    instrumentor = ThreadingInstrumentor()
-    if not instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.instrument()
-
 
 LOCAL_SERVER = "http://127.0.0.1:8420"
 """Where `tracer serve` listens unless told otherwise."""
@@ -40,7 +29,8 @@ def connect(
     """Connect to a store, and return what starts work on it. Close it, or use it with `with`.
 
     A store that is away stops nobody: what is recorded waits in the spool under `TRACER_HOME`, and
-    is brought to the store when that answers, by this process or the next.
+    is brought to the store when that answers, by this process or the next. If `TRACER_DISABLED` is
+    set, the connection records nothing.
 
     Args:
         url: A tracer server (`http://…`, `https://…`), or the database itself (`postgresql://…`).
@@ -53,6 +43,8 @@ def connect(
         ConfigurationError: The address, or a variable of the environment, is wrong.
     """
     settings = read_settings()
+    if settings.disabled:
+        return DisabledTracing()
     if url is not None:
         settings = _given(settings, url)
     key = api_key or (settings.api_key and settings.api_key.get_secret_value())

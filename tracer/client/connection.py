@@ -39,6 +39,9 @@ class Connection:
     what waits goes on in the parent.
     """
 
+    is_disabled = False
+    """Whether nothing is recorded, because `TRACER_DISABLED` is set."""
+
     def __init__(
         self,
         open_writer: OpenWriter,

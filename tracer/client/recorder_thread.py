@@ -16,8 +16,7 @@ from contextvars import Context
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from opentelemetry.instrumentation.utils import suppress_instrumentation
-
+from tracer.client.otel_context import suppress_instrumentation
 from tracer.clock import Clock
 from tracer.logs import get_logger
 from tracer.recorder.counts import error_location, ids_of

@@ -129,6 +129,7 @@ class _Shape(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         use_attribute_docstrings=True,
+        defer_build=True,  # a process records few kinds of event
     )
 
 
@@ -376,7 +377,9 @@ Event = (
     | LateEndNoted
 )
 
-EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+EVENT: TypeAdapter[Event] = TypeAdapter(
+    Annotated[Event, Field(discriminator="type")], config=ConfigDict(defer_build=True)
+)
 """Validates one event from Python or JSON and writes it as JSON (`dump_json(by_alias=True)`)."""
 
 

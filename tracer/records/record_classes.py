@@ -68,7 +68,7 @@ class Kind(StrEnum):
     TOOL_CALL = "toolCall"
 
 
-class _Fields(BaseModel, use_attribute_docstrings=True):
+class _Fields(BaseModel, use_attribute_docstrings=True, defer_build=True):
     pass
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracer.errors import BadRequest
-from tracer.otel.otlp.blocks import TraceSpans
-from tracer.otel.otlp.redact_spans import redact_spans
 from tracer.records.events import Event
 from tracer.records.merge import with_places
 from tracer.records.record_classes import TEXTS
-from tracer.records.record_json import ExportedRecord
 from tracer.redaction import Redaction, standard_redaction
 from tracer.redaction.events import Change, changed_event, masking, may_hold_secret
 from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
 from tracer.text import storable
+
+if TYPE_CHECKING:  # who records events needs no protobuf
+    from tracer.otel.otlp.blocks import TraceSpans
+    from tracer.records.record_json import ExportedRecord
 
 
 class Admission:
@@ -99,6 +101,8 @@ class Admission:
 
 
 def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPolicy) -> TraceSpans:
+    from tracer.otel.otlp.redact_spans import redact_spans
+
     message = redact_spans(trace.message, redaction, policy)
     return trace if message is trace.message else replace(trace, message=message)
 

@@ -37,7 +37,7 @@ try:
     from agno.team import _run as team_runs
     from agno.tools import function as functions
 except ImportError as error:
-    raise ImportError("Agno is not installed: pip install 'tracer[agno]'") from error
+    raise ImportError("Agno is not installed: pip install 'tracer-lineage[agno]'") from error
 
 from tracer.adapters.agno.run import AgentRun, agent_run
 

@@ -23,7 +23,7 @@ try:
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.tracers import context as langchain_context
 except ImportError as error:  # pragma: no cover
-    raise ImportError("This needs LangChain: pip install 'tracer[langchain]'.") from error
+    raise ImportError("This needs LangChain: pip install 'tracer-lineage[langchain]'.") from error
 
 from tracer.adapters.hooks import TakeBack, all_of, read_prices, unharmed
 from tracer.adapters.langchain.messages import (

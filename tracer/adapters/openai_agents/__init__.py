@@ -33,7 +33,7 @@ try:
     from agents.run_internal import tool_execution
 except ImportError as error:
     raise ImportError(
-        "The OpenAI Agents SDK is not installed: pip install 'tracer[openai-agents]'"
+        "The OpenAI Agents SDK is not installed: pip install 'tracer-lineage[openai-agents]'"
     ) from error
 
 from tracer.adapters.openai_agents.run import AgentRun, agent_run

@@ -35,7 +35,9 @@ try:
     )
     from pydantic_ai.messages import ToolCallPart, ToolReturn
 except ImportError as error:
-    raise ImportError("pydantic-ai is not installed: pip install 'tracer[pydantic-ai]'") from error
+    raise ImportError(
+        "pydantic-ai is not installed: pip install 'tracer-lineage[pydantic-ai]'"
+    ) from error
 from pydantic import ValidationError
 
 from tracer.adapters.hooks import TakeBack, read_prices, unharmed, wrap

@@ -13,12 +13,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 import httpx2
 import orjson
-from google.protobuf.message import DecodeError
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
@@ -29,8 +28,6 @@ from tracer.errors import (
     SchemaOutOfDate,
     StoreUnavailable,
 )
-from tracer.otel.otlp.blocks import TraceSpans, single_spans
-from tracer.otel.otlp.signals import LOGS, SPANS, Signal, by_signal, request_of
 from tracer.records.events import Event, event_json
 from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
@@ -39,6 +36,10 @@ from tracer.redaction import Redaction
 from tracer.storage.write_redaction import Admission
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
+
+if TYPE_CHECKING:  # who records events needs no protobuf
+    from tracer.otel.otlp.blocks import TraceSpans
+    from tracer.otel.otlp.signals import Signal
 
 CONNECT_SECONDS = 2.0
 """How long a server that is down may keep a write waiting."""
@@ -155,6 +156,8 @@ class HttpWriter:
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
         """Store OpenTelemetry spans; see `TraceWriter.write_spans`."""
+        from tracer.otel.otlp.signals import LOGS, SPANS, by_signal
+
         sent: dict[Signal, list[Numbered[TraceSpans]]] = {SPANS: [], LOGS: []}
         count = 0
         for trace in self._admission.traces(traces):
@@ -209,6 +212,10 @@ class HttpWriter:
             raise self._unexpected(response) from error
 
     async def _write_items(self, signal: Signal, sent: list[Numbered[TraceSpans]]) -> list[Refusal]:
+        from google.protobuf.message import DecodeError
+
+        from tracer.otel.otlp.signals import request_of
+
         # A concatenation of serialized messages is one message with the items of all.
         body = request_of(signal, b"".join([trace.message for _, trace in sent]))
         response = await self._post(f"v1/{signal.name}s", body, _OTLP)
@@ -395,6 +402,8 @@ def _have_one_code(refused: Sequence[Refusal]) -> bool:
 
 
 def _single_items(sent: Numbered[TraceSpans]) -> list[Numbered[TraceSpans]]:
+    from tracer.otel.otlp.blocks import single_spans
+
     first, trace = sent
     return list(enumerate(single_spans(trace), first))
 

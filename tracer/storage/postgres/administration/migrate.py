@@ -1,11 +1,12 @@
 """Migrations: they bring the schema of a database to the version that this code needs.
 
-The scripts are in `migrations/`; a wheel has them in the folder of this file. `views.sql` creates
-the views of the schema `trace` after every upgrade, which drops them first.
+The scripts are in `migrations/`; the wheel `tracer-lineage-server` has them in its package.
+`views.sql` creates the views of the schema `trace` after every upgrade, which drops them first.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -164,8 +165,11 @@ def head() -> str:
 
 
 def _scripts() -> Path:
-    in_wheel = Path(__file__).with_name("migrations")
-    return in_wheel if in_wheel.is_dir() else Path(__file__).parents[4] / "migrations"
+    server = importlib.util.find_spec("tracer_server")  # by name: nothing here imports the server
+    in_wheel = server and server.origin and Path(server.origin).with_name("migrations")
+    if in_wheel and in_wheel.is_dir():
+        return in_wheel
+    return Path(__file__).parents[4] / "migrations"
 
 
 def _config() -> Config:

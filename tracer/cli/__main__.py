@@ -1,0 +1,5 @@
+"""`python -m tracer.cli` is the `tracer` command."""
+
+from tracer.cli import main
+
+main()

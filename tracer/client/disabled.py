@@ -1,0 +1,57 @@
+"""What `tracer.connect()` returns if `TRACER_DISABLED` is set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from tracer.client.connection import DONE
+from tracer.client.tracing import Tracing
+from tracer.recorder.counts import RecorderCounts
+from tracer.recorder.recorder import Stamp
+from tracer.recorder.unrecorded import Unrecorded
+from tracer.records.events import Event
+from tracer.records.ids import new_id
+from tracer.store import TraceWriter
+
+Answer = TypeVar("Answer")
+
+
+class DisabledTracing(Tracing):
+    """Accepts all that `Tracing` accepts and records nothing: no thread, no file, no request."""
+
+    is_disabled = True
+
+    def __init__(self) -> None:
+        self.ids = new_id
+        self._unrecorded = Unrecorded()
+
+    @property
+    def counts(self) -> RecorderCounts:
+        """Zeros."""
+        return RecorderCounts()
+
+    @property
+    def waiting(self) -> int:
+        """Return 0."""
+        return 0
+
+    def stamp(self) -> Stamp:
+        """Return the time and the id that an event needs."""
+        return self._unrecorded.stamp()
+
+    def record(self, *events: Event) -> Future[None]:
+        """Discard the events."""
+        return DONE
+
+    def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
+        """Raise `RuntimeError`: there is no store."""
+        raise RuntimeError("Recording is turned off by TRACER_DISABLED.")
+
+    def flush(self, seconds: float | None = None) -> bool:
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,75 @@
+"""OpenTelemetry's context: carried into threads, and marked so that our requests are not traced.
+
+`opentelemetry-instrumentation-threading` does the former, too. It would add five packages to every
+agent, and does not reach threads whose class overrides `run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache, partial, wraps
+from threading import Thread
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+
+SUPPRESSED = ("suppress_instrumentation", otel_context._SUPPRESS_INSTRUMENTATION_KEY)
+"""The keys that instrumentations look for, as in `opentelemetry.instrumentation.utils`."""
+
+
+@contextmanager
+def suppress_instrumentation() -> Iterator[None]:
+    """Ask OpenTelemetry's instrumentations to record nothing within the block."""
+    context = otel_context.get_current()
+    for key in SUPPRESSED:
+        context = otel_context.set_value(key, True, context)
+    with _attached(context):
+        yield
+
+
+@cache  # once for a process
+def carry_work_into_threads() -> None:
+    """Make `Thread`, `Timer` and `ThreadPoolExecutor` pass on OpenTelemetry's context.
+
+    Tasks, `asyncio.to_thread` and asynchronous callbacks pass it on by themselves.
+    """
+    start, submit = Thread.start, ThreadPoolExecutor.submit
+
+    @wraps(start)
+    def start_with_context(thread: Thread) -> None:
+        context = otel_context.get_current()
+
+        def run() -> None:
+            del vars(thread)["run"]  # no cycle of thread and function stays behind
+            with _attached(context):
+                thread.run()
+
+        vars(thread)["run"] = run
+        start(thread)
+
+    @wraps(submit)  # type: ignore[arg-type]
+    def submit_with_context(
+        executor: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
+        carried = partial(_call, otel_context.get_current(), function)
+        return submit(executor, carried, *args, **kwargs)
+
+    Thread.start = start_with_context  # type: ignore[method-assign, assignment]
+    ThreadPoolExecutor.submit = submit_with_context  # type: ignore[method-assign, assignment]
+
+
+def _call(context: Context, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with _attached(context):
+        return function(*args, **kwargs)
+
+
+@contextmanager
+def _attached(context: Context) -> Iterator[None]:
+    token = otel_context.attach(context)
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
