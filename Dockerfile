@@ -1,4 +1,4 @@
-# The server with its viewer. Three stages: the viewer, the wheel, and what runs.
+# The server with its viewer, without an embedded Postgres. Three stages: viewer, programs, result.
 ARG PYTHON=python:3.13-slim
 ARG NODE=node:24-slim
 
@@ -9,12 +9,12 @@ RUN npm ci --no-audit --no-fund
 COPY web ./
 RUN npm run build
 
-FROM ${PYTHON} AS wheel
+FROM ${PYTHON} AS programs
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 COPY requirements-runtime.lock requirements-build.lock ./
-RUN python -m venv /opt/tracer \
-    && /opt/tracer/bin/pip install --require-hashes -r requirements-runtime.lock \
+RUN python -m venv --without-pip /opt/tracer \
+    && python -m pip --python /opt/tracer/bin/python install --require-hashes -r requirements-runtime.lock \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes -r requirements-build.lock
 COPY pyproject.toml LICENSE README.md ./
@@ -24,13 +24,21 @@ COPY api api
 COPY examples/health examples/health
 COPY migrations migrations
 COPY --from=viewer /src/api/static api/static
-RUN /opt/build/bin/hatchling build --target wheel \
-    && cd server && /opt/build/bin/hatchling build --target wheel --directory ../dist && cd .. \
-    && /opt/tracer/bin/pip install --no-deps dist/*.whl
+RUN /opt/build/bin/hatchling build --target wheel --directory /dist \
+    && cd server && /opt/build/bin/hatchling build --target wheel --directory /dist \
+    && python -m pip --python /opt/tracer/bin/python install --no-deps /dist/*.whl
 
 FROM ${PYTHON}
-RUN useradd --create-home --home-dir /var/lib/tracer --shell /usr/sbin/nologin --uid 8420 tracer
-COPY --from=wheel /opt/tracer /opt/tracer
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="Tracer" \
+    org.opencontainers.image.description="Records what an LLM agent did, and which tool call opened which sub-plan" \
+    org.opencontainers.image.licenses="Apache-2.0" \
+    org.opencontainers.image.version="${VERSION}"
+# The base image's pip is not needed: nothing is installed in a container.
+RUN useradd --no-create-home --home-dir /var/lib/tracer --shell /usr/sbin/nologin --uid 8420 tracer \
+    && install --directory --owner tracer --group tracer --mode 0700 /var/lib/tracer \
+    && rm -rf /usr/local/bin/pip* /usr/local/lib/python3*/site-packages/pip* /usr/local/lib/python3*/ensurepip
+COPY --from=programs /opt/tracer /opt/tracer
 ENV PATH=/opt/tracer/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     TRACER_HOME=/var/lib/tracer

@@ -26,7 +26,6 @@ from api.observability.own_spans import OwnSpans, own_spans
 from api.otlp.grpc_server import GrpcAddress, grpc_serving
 from tracer import assembly
 from tracer.assembly import Parts
-from tracer.cli.terminal import said
 from tracer.errors import ConfigurationError
 from tracer.records.ids import DEFAULT_PROJECT
 from tracer.runtime.application import Application
@@ -118,13 +117,17 @@ async def _make_first_key(parts: Parts, project: str) -> None:
     """Create and print an admin key, after a notice, if the server never had a key."""
     assert parts.stores is not None
     closed = await parts.stores.closed_by_first_key(project)
-    if closed is not None:
-        said.print(first_key_notice(closed), markup=False)
     new = await parts.stores.make_first_key(parts.project_id)
     if new is not None:
-        said.print(f"The first key, for everything in the project {new.key.project!r}:")
-        print(new.secret, flush=True)
-        said.print("It is shown this once. Sign in with it, or set it as TRACER_API_KEY.")
+        # On one stream, since a container's log would mix the lines of two.
+        print(
+            *([] if closed is None else [first_key_notice(closed)]),
+            f"The first key, for everything in the project {new.key.project!r}:",
+            new.secret,
+            "It is shown this once. Sign in with it, or set it as TRACER_API_KEY.",
+            sep="\n",
+            flush=True,
+        )
 
 
 async def _check_address(parts: Parts, host: str) -> None:

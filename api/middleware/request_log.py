@@ -37,6 +37,9 @@ VIEWER = "viewer"
 
 DOCUMENT = "/openapi.json"
 
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Routes that orchestrators ask every few seconds: only other answers than 200 are logged."""
+
 METHODS = frozenset(
     {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"}
 )
@@ -107,6 +110,8 @@ class RequestLog:
             entry.received,
             entry.problem,
         )
+        if route in PROBES and entry.status == HTTPStatus.OK:
+            return
         optional: dict[str, object] = {} if entry.problem is None else {"code": entry.problem}
         caller = scope.get("state", {}).get("caller")
         if isinstance(caller, Caller) and caller.key_id is not None:

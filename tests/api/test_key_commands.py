@@ -140,11 +140,11 @@ def test_server_s_first_key_says_which_projects_it_closes(
     with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
         told = capsys.readouterr()
     assert KEY.search(told.out)
-    assert "every request needs a key" in told.err
-    assert "tracer keys create NAME --scope admin --project default" in told.err
+    assert "every request needs a key" in told.out
+    assert "tracer keys create NAME --scope admin --project default" in told.out
 
     with serving_here(database_url, tmp_path / "server", first_key=True, project="ward"):
-        assert "every request" not in capsys.readouterr().err
+        assert "every request" not in capsys.readouterr().out
 
 
 def test_revoking_an_unknown_key_refers_to_the_list(

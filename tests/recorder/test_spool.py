@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+import tempfile
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.recorder.plans import plan_started, plans_started
 from tests.recorder.stores import CommandedStore
 from tracer.recorder.recorder import Recorder
 from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import spool_failure
 from tracer.records.events import Event, PlanStarted, ThoughtRecorded, ThoughtStarted
 from tracer.records.ids import new_id
 from tracer.records.status import Status
@@ -266,3 +268,18 @@ async def test_several_processes_may_share_the_file(recorder: Recorder, spool_pa
     assert len(found) == 60
     assert all(event in found for event in events)
     await asyncio.gather(*(spool.close() for spool in spools))
+
+
+def test_unwritable_directory_is_named_with_the_user_and_the_remedy() -> None:
+    root, user = os.geteuid(), os.geteuid() or 65534  # root may write everywhere
+
+    with tempfile.TemporaryDirectory() as home:  # which other users may enter, unlike `tmp_path`
+        Path(home).chmod(0o555)
+        os.seteuid(user)
+        try:
+            said = spool_failure(Path(home) / "spool" / "x.sqlite3", "PermissionError")
+        finally:
+            os.seteuid(root)
+
+    assert f"{home} cannot be written by the user {user}" in said
+    assert f"chown -R {user} {home}" in said

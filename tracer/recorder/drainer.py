@@ -15,6 +15,7 @@ from tracer.logs import get_logger
 from tracer.recorder.counts import RecorderCounts, error_location
 from tracer.recorder.outage import STORE_AWAY, Outage, failure
 from tracer.recorder.spool import Spool
+from tracer.recorder.spool_files import spool_failure
 from tracer.records.events import Event
 from tracer.store import TraceWriter, WriteAnswer
 
@@ -171,7 +172,8 @@ class Drainer:
         try:
             batch = await self._spool.oldest(self._limit, self._skip)
         except Exception as error:
-            log.error("spool_unreadable", error=error_location(error))
+            reason = spool_failure(self._spool.path, error_location(error))
+            log.error("spool_unreadable", error=reason)
             batch, self._skip = [], 0
         if not batch:
             skipped, self._skip, self._passes = self._skip, 0, False

@@ -24,6 +24,7 @@ from tracer.recorder.drainer import Drainer, LateWrite
 from tracer.recorder.heartbeat import Heartbeat
 from tracer.recorder.outage import STORE_AWAY, failure
 from tracer.recorder.spool import Spool, SpoolFull
+from tracer.recorder.spool_files import spool_failure
 from tracer.records.events import Event
 from tracer.records.ids import IdSource, new_id
 from tracer.redaction import Redaction, standard_redaction
@@ -248,7 +249,8 @@ class Recorder:
         try:
             appended = await self.spool.append(events)
         except Exception as error:
-            self.counts.note_drop(events, f"the spool failed: {error_location(error)}")
+            reason = spool_failure(self.spool.path, error_location(error))
+            self.counts.note_drop(events, f"the spool failed: {reason}")
             return []
         self.counts.spooled += len(appended.ids)
         for event, problem in appended.rejected:

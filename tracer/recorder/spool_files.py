@@ -7,6 +7,7 @@ key, so waiting events are never sent with another key, except by `tracer spool 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -34,6 +35,24 @@ _SIDE_FILES = ("-wal", "-shm")
 
 class SpoolInUse(BadRequest):
     """Another process has this spool open. Stop that process and run the command again."""
+
+
+def spool_failure(path: Path, place: str) -> str:
+    """Return why a spool cannot be used, and what to do if its directory cannot be written.
+
+    Args:
+        path: The spool's file.
+        place: The error, as `error_location` returns it.
+    """
+    existing = next(each for each in (path, *path.parents) if os.path.exists(each))
+    if os.access(existing, os.W_OK, effective_ids=True):
+        return place
+    user = os.geteuid()
+    return (
+        f"{existing} cannot be written by the user {user}. Set TRACER_HOME to a directory that the "
+        f"user may write, or give it to the user: `chown -R {user} {existing}`, or in Kubernetes "
+        f"`fsGroup` ({place})"
+    )
 
 
 @dataclass(frozen=True)
