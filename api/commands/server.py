@@ -27,6 +27,7 @@ from tracer.runtime.application import Application
 from tracer.runtime.from_settings import load_application, named
 from tracer.runtime.launcher import RunLauncher
 from tracer.settings import Settings
+from tracer.storage.postgres.administration.migrate import Plan, plan_upgrade
 
 DEFAULT_PORT = 8420
 
@@ -110,14 +111,39 @@ def demo(
 
 
 @commands.command()
-def migrate() -> None:
+def migrate(
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="Change nothing: list missing migrations, and exit with 1 if there are any.",
+        ),
+    ] = False,
+) -> None:
     """Bring the database's schema up to date."""
 
     async def run(settings: Settings) -> None:
-        async with assembly.database(settings):
+        async with assembly.database(settings, migrated=not check) as url:
+            if check and (plan := await asyncio.to_thread(plan_upgrade, url)).steps:
+                _print_plan(plan)
+                raise typer.Exit(1)
             said.print("The schema is up to date.")
 
     carry_out(run)
+
+
+def _print_plan(plan: Plan) -> None:
+    """Print the migrations that a database lacks, and the lock that each takes on each table."""
+    said.print(
+        f"The schema has version {plan.current or 'none'}. `tracer migrate` runs "
+        f"{len(plan.steps)} migrations in one transaction, which holds all locks until it ends:",
+        markup=False,
+    )
+    for step in plan.steps:
+        print(f"{step.revision}  {step.title}")
+        for table, lock in step.locks.items():
+            print(f"      {lock} on {table}")
+    said.print("It then replaces the views of the schema trace.")
 
 
 @asynccontextmanager

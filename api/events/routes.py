@@ -16,7 +16,7 @@ from api.events.schemas import EVENTS_BODY, EventsAnswer, RefusedEvent
 from api.http.problems import documented
 from api.http.request_bodies import admitted_body, media_type
 from tracer.logs import tell_lineage
-from tracer.records.events import Event
+from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event
 from tracer.store import Refusal
 
 BATCH_EVENTS = 1000
@@ -44,6 +44,7 @@ async def record_events(
     """
     stored, refused = 0, list[Refusal]()
     places = set[tuple[UUID, UUID | None]]()
+    hint = _upgrade_hint(request)
     with admitted_body(request, intake) as (body, share):
         async for batch in _batches(sent_events(media_type(request), body, share)):
             events = [(index, each) for index, each in batch if not isinstance(each, Refusal)]
@@ -52,7 +53,11 @@ async def record_events(
             root_plan_id, recorder_id = next(iter(places)) if len(places) == 1 else (None, None)
             tell_lineage(root_plan_id=root_plan_id, recorder_id=recorder_id)
             answer = await writer.write([event for _, event in events])
-            others = [each for _, each in batch if isinstance(each, Refusal)]
+            others = [
+                replace(each, detail=each.detail + hint)
+                for _, each in batch
+                if isinstance(each, Refusal)
+            ]
             others += [replace(each, index=events[each.index][0]) for each in answer.refused]
             metrics.note_ingest("events", answer.stored, others)
             stored += answer.stored
@@ -60,6 +65,17 @@ async def record_events(
     refused.sort(key=lambda each: each.index)
     return EventsAnswer(
         stored=stored, refused=[RefusedEvent.model_validate(each) for each in refused]
+    )
+
+
+def _upgrade_hint(request: Request) -> str:
+    """Return what to add to the refusal of an event that a newer client may have sent."""
+    spoken = request.headers.get(PROTOCOL_HEADER, "")
+    if not spoken.isdecimal() or int(spoken[:9]) <= PROTOCOL_VERSION:
+        return ""
+    return (
+        f" The client speaks version {spoken[:9]} of the protocol and this server version "
+        f"{PROTOCOL_VERSION}: upgrade the server."
     )
 
 

@@ -1,8 +1,10 @@
-"""Security headers of responses."""
+"""Headers of every response: for security, and the version of the protocol."""
 
 from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION
 
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -11,6 +13,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
+    PROTOCOL_HEADER: str(PROTOCOL_VERSION),
 }
 """The defaults. Responses have no CORS headers, so that pages of other origins cannot read them."""
 

@@ -80,6 +80,12 @@ def _true_or_none(fact: bool | None) -> bool | None:
     return fact or None
 
 
+PROTOCOL_VERSION = 1
+"""Rises when an event or a field is added: older servers refuse it. See `docs/protocol.md`."""
+
+PROTOCOL_HEADER = "Tracer-Protocol"
+"""The header with which clients and servers state the version that they speak."""
+
 FROM_THE_WIRE = {"strings": "stored form"}
 """The validation context for events in their wire form that come as Python objects."""
 

@@ -28,7 +28,7 @@ from tracer.errors import (
     SchemaOutOfDate,
     StoreUnavailable,
 )
-from tracer.records.events import Event, event_json
+from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event, event_json
 from tracer.records.leases import Lease
 from tracer.records.record_classes import Run
 from tracer.records.status import ABANDONED, Status
@@ -131,7 +131,10 @@ class HttpWriter:
         self._has_key = api_key is not None
         self._client = httpx2.AsyncClient(
             base_url=url,
-            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            headers={
+                PROTOCOL_HEADER: str(PROTOCOL_VERSION),
+                **({} if api_key is None else {"Authorization": f"Bearer {api_key}"}),
+            },
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             trust_env=False,
             transport=transport or httpx2.AsyncHTTPTransport(verify=ssl.create_default_context()),

@@ -7,9 +7,11 @@ The scripts are in `migrations/`; the wheel `tracer-lineage-server` has them in 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -103,7 +105,7 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
         ConfigurationError: It is older than PostgreSQL 18, or its user may not do it.
     """
     with _locked(url, lock_seconds) as (connection, config):
-        before = MigrationContext.configure(connection).get_current_revision()
+        before = _current(connection)
         grants = _without_views(connection) if before != head() else []
         command.upgrade(config, revision)
         after = MigrationContext.configure(connection).get_current_revision()
@@ -117,6 +119,61 @@ def upgrade(url: str, revision: str = "head", lock_seconds: float = LOCK_SECONDS
                 citus.let_program_in(connection)
             else:  # Citus takes no policy that looks into another table
                 allow_analysts(connection)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A migration that a database lacks."""
+
+    revision: str
+    title: str
+    locks: dict[str, str]
+    """The strongest lock on each existing table but for reading, such as `ACCESS EXCLUSIVE`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `upgrade` would do."""
+
+    current: str | None
+    """The revision of the database; None: it is empty."""
+    steps: list[Step]
+
+
+def plan_upgrade(url: str) -> Plan:
+    """Return the migrations that a database lacks, in order. Changes and locks nothing.
+
+    Raises:
+        StoreUnavailable: The database does not answer.
+        ConfigurationError: Its schema is newer than this program.
+    """
+    locks = json.loads((_scripts() / "locks.json").read_text("utf-8"))
+    with store_errors(), migrating_connection(url) as connection:
+        current = _current(connection)
+    scripts = ScriptDirectory.from_config(_config())
+    missing = scripts.iterate_revisions("head", current or "base")
+    steps = [
+        Step(each.revision, each.doc.partition("\n")[0], locks.get(each.revision, {}))
+        for each in missing
+    ]
+    return Plan(current, steps[::-1])
+
+
+def _current(connection: Connection) -> str | None:
+    """Return the revision of a database; None if it is empty.
+
+    Raises:
+        ConfigurationError: This program does not know the revision.
+    """
+    found = MigrationContext.configure(connection).get_current_revision()
+    known = {each.revision for each in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if found is not None and found not in known:
+        raise ConfigurationError(
+            f"The database's schema has version {found}, and this version of Tracer knows versions "
+            f"up to {head()}: a newer one migrated it. Upgrade tracer-lineage-server to that "
+            "version. Nothing was changed."
+        )
+    return found
 
 
 def downgrade(url: str, revision: str) -> None:
