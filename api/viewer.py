@@ -23,6 +23,7 @@ BUILT = Path(__file__).parent / "static"
 
 PAGES = (
     "/",
+    "/runs",
     "/runs/{root_plan_id}",
     "/tool-calls/{tool_call_id}",
     "/tools",
@@ -34,7 +35,7 @@ PAGES = (
 
 FILES = (
     *("favicon.svg", "favicon-running.svg", "favicon-failed.svg"),
-    *("first-answers.js", "theme.js"),
+    *("first-answers.js", "appearance.js"),
 )
 """What is served beside the page under its own name (`web/public`)."""
 
@@ -43,7 +44,8 @@ HEADERS = {
     # around it, no form, no plug-in, no other address to talk to.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

@@ -8,13 +8,16 @@ const API = 'http://127.0.0.1:8420'
 /** Puts each asset beside itself once more, packed: the server packs nothing (`api/viewer.py`). */
 const packed: Plugin = {
   name: 'packed',
-  enforce: 'post',
-  generateBundle(_, bundle) {
-    for (const file of Object.values(bundle)) {
-      if (!file.fileName.startsWith('assets/')) continue
-      const source = gzipSync(file.type === 'chunk' ? file.code : file.source, { level: 9 })
-      this.emitFile({ type: 'asset', fileName: `${file.fileName}.gz`, source })
-    }
+  generateBundle: {
+    // After Vite itself, which still changes the code of chunks at this point.
+    order: 'post',
+    handler(_, bundle) {
+      for (const file of Object.values(bundle)) {
+        if (!/^assets\/.*\.(js|css)$/.test(file.fileName)) continue
+        const source = gzipSync(file.type === 'chunk' ? file.code : file.source, { level: 9 })
+        this.emitFile({ type: 'asset', fileName: `${file.fileName}.gz`, source })
+      }
+    },
   },
 }
 

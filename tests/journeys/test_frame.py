@@ -13,7 +13,7 @@ from tracer.records.ids import new_id
 
 HTML = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
 HOSTILE = f"{HTML} \x1b[31mred \u202eexe.txt {'long' * 2_500}"
-NIGHT = "rgb(20, 25, 28)"
+NIGHT = "rgb(18, 20, 23)"
 
 QUICK_READINGS = [("light", 1440, 0), ("light", 1440, 6), ("dark", 360, 0), ("dark", 360, 3)]
 """Of `_paths`, the list, a comparison and a tool; `test_reading.py` has the run's page."""
@@ -158,6 +158,7 @@ async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, s
     await page.goto(site.address)
     background = "getComputedStyle(document.body).backgroundColor"
     day = await page.evaluate(background)
+    await page.get_by_role("button", name="Appearance").click()
     await page.get_by_label("Theme").select_option("dark")
     assert await page.evaluate(background) == NIGHT
 
@@ -167,6 +168,7 @@ async def test_the_chosen_theme_is_kept_and_painted_from_the_start(page: Page, s
     assert await page.evaluate(background) == NIGHT
     await page.unroute("**/assets/*.js")
     await page.reload()
+    await page.get_by_role("button", name="Appearance").click()
     await page.get_by_label("Theme").select_option("system")
     assert await page.evaluate(background) == day
     await page.emulate_media(color_scheme="dark")

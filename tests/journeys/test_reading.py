@@ -25,6 +25,7 @@ async def test_a_reader_who_prefers_chinese_gets_it(browser: Browser, site: Site
 async def test_a_chosen_language_is_kept(page: Page, site: Site, records: Records) -> None:
     run = await records.record(sample_run())
     await open_run(page, site.address, run.root, select=run.sub_plans[0])
+    await page.get_by_role("button", name="Appearance").click()
     await page.get_by_label("Language").select_option("zh-CN")
 
     await expect(page.get_by_role("heading", name="由工具触发：check")).to_be_visible()

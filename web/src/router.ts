@@ -1,26 +1,36 @@
 import { createRouter, createWebHistory } from 'vue-router'
-import ComparePicksView from './compare/compare-picks-view.vue'
-import CompareView from './compare/compare-view.vue'
 import NotFoundView from './page/not-found-view.vue'
-import RunView from './run/run-view.vue'
-import ToolCallView from './run/tool-call-view.vue'
-import RunListView from './runs/run-list-view.vue'
-import SignInView from './sign-in/sign-in-view.vue'
-import ToolsView from './tools/tools-view.vue'
 
+// A page's code is loaded when it is opened.
 export const router = createRouter({
   history: createWebHistory(),
   routes: [
-    { path: '/', name: 'runs', component: RunListView },
-    { path: '/runs/:rootPlanId', name: 'run', component: RunView, props: true },
-    { path: '/sign-in', name: 'signIn', component: SignInView },
-    { path: '/tools', name: 'tools', component: ToolsView },
-    { path: '/compare/:left', name: 'comparePicks', component: ComparePicksView, props: true },
-    { path: '/compare/:left/:right', name: 'compare', component: CompareView, props: true },
+    { path: '/', redirect: (to) => ({ name: 'runs', query: to.query }) },
+    { path: '/runs', name: 'runs', component: () => import('./runs/run-list-view.vue') },
+    {
+      path: '/runs/:rootPlanId',
+      name: 'run',
+      component: () => import('./run/run-view.vue'),
+      props: true,
+    },
+    { path: '/sign-in', name: 'signIn', component: () => import('./sign-in/sign-in-view.vue') },
+    { path: '/tools', name: 'tools', component: () => import('./tools/tools-view.vue') },
+    {
+      path: '/compare/:left',
+      name: 'comparePicks',
+      component: () => import('./compare/compare-picks-view.vue'),
+      props: true,
+    },
+    {
+      path: '/compare/:left/:right',
+      name: 'compare',
+      component: () => import('./compare/compare-view.vue'),
+      props: true,
+    },
     {
       path: '/tool-calls/:toolCallId',
       name: 'toolCall',
-      component: ToolCallView,
+      component: () => import('./run/tool-call-view.vue'),
       props: true,
     },
     { path: '/:path(.*)*', name: 'notFound', component: NotFoundView, props: { what: 'page' } },

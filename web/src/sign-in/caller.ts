@@ -32,8 +32,10 @@ async function leave(): Promise<boolean> {
 
 /** Leads to the sign-in page, and from there back, whenever the server does not know who asks. */
 export function leadToSignIn(router: Router) {
-  tellNotIdentified(() => {
+  tellNotIdentified(async () => {
     caller.value = null
+    // A page's code may still be loading: before that, the router does not know where it is.
+    await router.isReady()
     const here = router.currentRoute.value
     if (here.name !== 'signIn')
       void router.replace({ name: 'signIn', query: { to: here.fullPath } })

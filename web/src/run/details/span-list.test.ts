@@ -85,12 +85,12 @@ test('more spans come a page at a time', async () => {
   serve([span('a1', {})], [span('b2', {})])
   const page = await listOf('pages')
   await opened(page)
-  await vi.waitFor(() => expect(page.find('button.button').exists()).toBe(true))
-  await page.get('button.button').trigger('click')
+  await vi.waitFor(() => expect(page.find('button.outlined').exists()).toBe(true))
+  await page.get('button.outlined').trigger('click')
 
   await vi.waitFor(() => expect(page.text()).toContain('b2'))
   expect(page.text()).toContain('a1')
-  expect(page.find('button.button').exists()).toBe(false)
+  expect(page.find('button.outlined').exists()).toBe(false)
 })
 
 test('it speaks Chinese, and says when the record has none', async () => {

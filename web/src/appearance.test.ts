@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { beforeEach, expect, test, vi } from 'vitest'
 import { nextTick } from 'vue'
-import early from '../public/theme.js?raw'
+import early from '../public/appearance.js?raw'
 
 const root = document.documentElement
 
@@ -10,7 +10,7 @@ async function open() {
   delete root.dataset['theme']
   vi.resetModules()
   new Function(early)()
-  const { useTheme } = await import('./theme')
+  const { useTheme } = await import('./appearance')
   return useTheme()
 }
 
@@ -41,4 +41,17 @@ test('what is stored and no theme is left aside', async () => {
   localStorage.setItem('tracer.theme', 'neon')
 
   expect((await open()).value).toBe('system')
+})
+
+test('a chosen density is applied before the first paint', async () => {
+  await open()
+  const { useDensity } = await import('./appearance')
+  useDensity().value = 'comfortable'
+  await nextTick()
+  delete root.dataset['density']
+  await open()
+
+  expect(root.dataset['density']).toBe('comfortable')
+  localStorage.clear()
+  delete root.dataset['density']
 })
