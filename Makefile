@@ -108,7 +108,6 @@ endif
 
 fields: setup #: Write what derives from the fields of records: rows, contracts, views, pages
 	$(BIN)/python -m scripts.rows
-	$(BIN)/python -m tests.live_tree_cases
 	$(MAKE) openapi data
 
 openapi: setup #: Write docs/openapi.json, docs/events.schema.json, merge rules in docs/protocol.md, viewer's types

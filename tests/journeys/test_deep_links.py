@@ -88,7 +88,7 @@ async def test_a_chosen_level_is_in_the_link_with_what_differs_from_it(
     page: Page, site: Site, records: Records
 ) -> None:
     run = await records.record(sample_run())
-    await page.goto(f"{site.address}/runs/{run.root}?level=rounds")
+    await page.goto(f"{site.address}/runs/{run.root}?records=all&level=rounds")
     await expect(row(page, run.think_act)).to_have_attribute("aria-expanded", "false")
     await row(page, run.think_act).locator("[data-arrow]").click()
     await expect_query(page, "open")
@@ -109,5 +109,5 @@ async def test_a_nonsense_link_is_a_link_to_the_run(
     query = "level=-1&open=x.y..&closed=%F0&time=9-1&waterfall=<b>&q=&select="
     await page.goto(f"{site.address}/runs/{run.root}?{query}")
 
-    await expect(row(page, run.sub_plans[1])).to_be_visible()
+    await expect(row(page, run.opening_calls[1])).to_be_visible()
     await expect(selected(page)).to_have_attribute("data-key", str(run.root))

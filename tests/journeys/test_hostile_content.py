@@ -115,7 +115,7 @@ async def test_a_result_of_megabytes_is_loaded_on_demand(
     await expect(page.get_by_text("The first part of 5MB.")).to_be_visible()
     await page.get_by_role("button", name="Load all of it").click()
     await expect(page.get_by_role("button", name="Show 1MB more")).to_be_visible()
-    while await (more := page.get_by_role("button", name="more")).count():
+    while await (more := page.get_by_role("button", name="B more")).count():
         await more.click()
     assert await shown.inner_text() == result
 

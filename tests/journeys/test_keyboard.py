@@ -103,20 +103,20 @@ async def test_which_rows_are_open_is_chosen_from_a_menu_by_keyboard(
     assert await choices.all_inner_texts() == [
         "What fits the screen",
         "Down to steps",
-        "Down to rounds",
-        "Down to tool calls",
-        "What leads to sub-plans",
-        "The root plan whole",
+        "Down to LLM calls",
+        "Down to tools",
+        "What leads to sub-agents",
+        "The main agent",
         "Everything",
     ]
     for _ in range(2):
         await page.keyboard.press("ArrowDown")
-    await expect(page.get_by_role("menuitemradio", name="Down to rounds")).to_be_focused()
+    await expect(page.get_by_role("menuitemradio", name="Down to LLM calls")).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(row(page, run.think_act)).to_have_attribute("aria-expanded", "false")
 
     await page.keyboard.press("c")
-    await page.get_by_role("menuitemradio", name="Down to tool calls").click()
+    await page.get_by_role("menuitemradio", name="Down to tools").click()
     await expect(row(page, run.failed_call)).to_be_visible()
     await expect(row(page, run.sub_plans[0])).to_have_count(0)
 
@@ -167,8 +167,8 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
     await open_run(page, site.address, run.root, select=run.step)
     await row(page, run.step).focus()
 
-    # Its w alone would hide the waterfall, its k alone look for a failure.
-    await page.keyboard.type("round")
+    # Its c alone would open a menu.
+    await page.keyboard.type("llm c")
     await expect_focus(page, run.think_act)
     await page.keyboard.press("w")
     await expect(bar(page, run.root)).to_be_visible()
@@ -178,12 +178,12 @@ async def test_a_name_that_is_typed_in_the_tree_may_hold_any_letter(
 async def test_with_shift_a_letter_that_acts_begins_a_name_in_the_tree(
     page: Page, site: Site, records: Records
 ) -> None:
-    run = await records.record(sample_run(title="Weekly"))
-    await open_run(page, site.address, run.root, select=run.sub_plans[1])
-    await row(page, run.sub_plans[1]).focus()
+    run = await records.record(sample_run())
+    await open_run(page, site.address, run.root)
+    await row(page, run.root).focus()
 
-    await page.keyboard.press("Shift+W")
-    await expect_focus(page, run.root)
+    await page.keyboard.press("Shift+C")
+    await expect_focus(page, run.opening_calls[0])
     await expect(bar(page, run.root)).to_be_visible()
     await page.keyboard.press("?")
     help_ = page.get_by_role("dialog", name="Keys")

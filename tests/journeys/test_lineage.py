@@ -28,7 +28,7 @@ async def test_a_sub_plan_leads_to_the_tool_call_that_triggered_it_and_back(
     await expect(shown.get_by_role("region", name="Arguments")).to_contain_text('"number": 1')
     await expect(shown.get_by_role("region", name="Result")).to_contain_text("well")
 
-    await shown.get_by_role("link", name="Check 1").click()
+    await shown.get_by_role("link", name="pharmacist").click()
     await expect(selected(page)).to_have_attribute("data-key", str(sub_plan))
     await page.go_back()
     await expect(selected(page)).to_have_attribute("data-key", str(call))
@@ -58,7 +58,7 @@ async def test_the_breadcrumbs_lead_from_the_root_plan_down_to_a_record(
     await open_run(page, site.address, run.root, select=run.sub_plans[0])
     crumbs = page.get_by_role("navigation", name="Lineage").get_by_role("link")
 
-    assert await crumbs.all_inner_texts() == ["Weekly review", "nurse", "Round 1", "check"]
+    assert await crumbs.all_inner_texts() == ["nurse", "nurse", "LLM call 1", "check"]
     await crumbs.nth(1).click()
     await expect(selected(page)).to_have_attribute("data-key", str(run.step))
 

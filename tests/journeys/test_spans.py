@@ -60,7 +60,7 @@ async def test_a_captured_team_shows_which_of_its_members_were_placed_by_their_t
             assert answer.status_code == 200, answer.text
     await records.project()
     run = UUID(bytes=spans_of(TEAM)[0].trace_id)
-    await open_run(page, site.address, f"{run}?level=subPlans")
+    await page.goto(f"{site.address}/runs/{run}?records=all&level=subPlans")
 
     placed = page.get_by_role("treeitem", name="inferred")
     await expect(placed).to_have_count(2)

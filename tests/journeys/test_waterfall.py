@@ -53,7 +53,7 @@ async def test_a_bar_tells_own_time_from_that_of_sub_plans_and_marks_the_critica
     await expect(bar(page, second)).to_have_attribute("title", re.compile("^70ms · 10ms of it"))
     await expect(bar(page, second)).to_contain_class("critical")
     await expect(bar(page, first)).not_to_contain_class("critical")
-    for words in ("10ms of it in sub-plans", "on the critical path", "begins 30ms after the run"):
+    for words in ("10ms of it in sub-agents", "on the critical path", "begins 30ms after the run"):
         await expect(details(page)).to_contain_text(words)
 
 

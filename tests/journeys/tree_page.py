@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from playwright.async_api import FloatRect, Locator, Page, expect
 
@@ -21,10 +21,27 @@ class Row:
     text: str
 
 
-async def open_run(page: Page, address: str, root_plan_id: object, select: object = None) -> None:
-    """Open a run's page and wait until its tree can be used."""
-    query = "" if select is None else f"?select={select}"
-    await page.goto(f"{address}/runs/{root_plan_id}{query}")
+async def open_run(
+    page: Page,
+    address: str,
+    root_plan_id: object,
+    select: object = None,
+    *,
+    all_records: bool = True,
+) -> None:
+    """Open a run's page and wait until its tree can be used.
+
+    Args:
+        page: The page.
+        address: The server's address.
+        root_plan_id: The run.
+        select: The key of the record to select.
+        all_records: Whether each record has a row; otherwise rows are merged, as by default.
+    """
+    query = {"records": "all"} if all_records else {}
+    if select is not None:
+        query["select"] = str(select)
+    await page.goto(f"{address}/runs/{root_plan_id}?{urlencode(query)}")
     await expect(page.get_by_role("treeitem").first).to_be_visible()
 
 

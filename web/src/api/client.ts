@@ -133,3 +133,20 @@ export async function readStep(planId: string, stepId: string): Promise<Outcome<
   if (step) return { ok: true, value: step }
   return { ok: false, failure: { kind: 'notFound', detail: '' } }
 }
+
+/** Asks for a run to be cancelled; whichever process runs it does so. */
+export function cancelRun(rootPlanId: string) {
+  const params = { path: { rootPlanId } }
+  return outcomeOf(client.POST('/api/runs/{rootPlanId}/cancel', { params }))
+}
+
+/** Deletes a run. The answer has no body. */
+export async function deleteRun(rootPlanId: string): Promise<Outcome<null>> {
+  const params = { path: { rootPlanId } }
+  const answer = outcomeOf(
+    client
+      .DELETE('/api/runs/{rootPlanId}', { params })
+      .then(({ data: _, ...rest }) => (rest.response.ok ? { ...rest, data: null } : rest)),
+  )
+  return answer as Promise<Outcome<null>>
+}

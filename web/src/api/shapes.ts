@@ -3,9 +3,9 @@ import type { components } from './schema'
 
 type Schemas = components['schemas']
 
-export type Run = Schemas['RunSchema']
+export type Run = Schemas['RunPreviewSchema']
 export type SingleRun = Schemas['SingleRunSchema']
-export type RunPage = Schemas['SearchedPageSchema_RunSchema_']
+export type RunPage = Schemas['SearchedPageSchema_RunPreviewSchema_']
 export type PlanNode = Schemas['PlanNode']
 export type StepNode = Schemas['StepNode']
 export type ThinkActNode = Schemas['ThinkActNode']

@@ -19,6 +19,9 @@ export const SHORTCUTS = {
   zoomSelected: ['z'],
   panBack: ['Shift+ArrowLeft'],
   panOn: ['Shift+ArrowRight'],
+  previousRun: ['['],
+  nextRun: [']'],
+  copyLink: ['y'],
   help: ['?'],
 } as const
 

@@ -1,8 +1,8 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { nested, plan, step, toolCall } from '../forest/example-tree'
+import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
 import { mountInRun } from '../forest/mounting'
-import { buildForest } from '../forest/rows'
+
 import RecordDetails from './record-details.vue'
 
 // The rest of a record is asked of a server; here there is none, unless a test has its own answers.
@@ -10,8 +10,8 @@ beforeEach(() => vi.stubGlobal('fetch', () => Promise.reject(new TypeError('no s
 afterEach(() => vi.unstubAllGlobals())
 
 function detailsOf(key: string, tree = nested(), language: 'en' | 'zh-CN' = 'en') {
-  const row = buildForest(tree).byKey.get(key)
-  return mountInRun(RecordDetails, { row }, tree, language)
+  const row = forestOf(tree).byKey.get(key)
+  return mountInRun(RecordDetails, { row, together: [] }, tree, language)
 }
 
 function targets(page: Awaited<ReturnType<typeof detailsOf>>): Record<string, string> {
@@ -36,8 +36,8 @@ test('a sub-plan speaks Chinese too', async () => {
 test('a tool call leads to the sub-plans that it opened', async () => {
   const page = await detailsOf('opener')
 
-  expect(page.text()).toContain('Sub-plans it opened')
-  expect(targets(page)['Plan sub']).toBe('/runs/root?select=sub')
+  expect(page.text()).toContain('Sub-agents it opened')
+  expect(targets(page)['planner']).toBe('/runs/root?select=sub')
 })
 
 test('the breadcrumbs lead from the root plan down', async () => {
@@ -45,11 +45,11 @@ test('the breadcrumbs lead from the root plan down', async () => {
   const names = page.findAll('nav a').map((link) => link.text())
 
   expect(names).toEqual([
-    'Plan root',
+    'planner',
     'agent step',
-    'Round 1',
+    'LLM call 1',
     'medication_check',
-    'Plan sub',
+    'planner',
     'agent sub-step',
   ])
 })
@@ -130,7 +130,7 @@ test('a tool that goes on after its timeout is said to, until its late end comes
   const call = toolCall('call', { status: 'failed', reason: 'timed_out', stillRunning: true })
   const page = await detailsOf('call', plan('root', { unplaced: [call] }))
 
-  expect(page.get('.status').text()).toBe('failedtimed_outstill running')
+  expect(page.get('header').text()).toContain('failedtimed_outstill running')
   expect(page.text()).toContain('went on regardless')
 
   const ended = { ...call, lateStatus: 'succeeded' as const }

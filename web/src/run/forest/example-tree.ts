@@ -7,6 +7,8 @@ import type {
   ToolCallNode,
   TreeNode,
 } from '../../api/shapes'
+import { readRecords } from './records'
+import { buildForest, type Forest } from './rows'
 
 const NOTHING: NodeTotals = {
   inputTokens: 0,
@@ -47,6 +49,7 @@ export function plan(planId: string, fields: Partial<PlanNode> = {}): PlanNode {
     title: `Plan ${planId}`,
     agentName: 'planner',
     template: null,
+    failureOrigins: [],
     templateVersion: null,
     depth: 0,
     userRequest: 'How was my week?',
@@ -164,4 +167,40 @@ export function nested(unplaced: TreeNode[] = []): PlanNode {
   })
   const rounds = [thinkAct('round', { toolCalls: [toolCall('other', { position: 0 }), opener] })]
   return plan('root', { agentExecutions: [step('step', { thinkActs: rounds })], unplaced })
+}
+
+/** The forest of a hierarchy whose records name no parents, or not all of them. */
+export function forestOf(top: PlanNode): Forest {
+  return buildForest(readRecords(withParents(top)), top.planId)
+}
+
+/** The same hierarchy, in which each record names the one that it is below, and has a position. */
+export function withParents(top: PlanNode): PlanNode {
+  const root = { ...top }
+  const waiting: TreeNode[] = [root]
+  const linked = <Node extends TreeNode>(nodes: readonly Node[], links: Partial<Node>): Node[] =>
+    nodes.map((node, position) => {
+      const copy = { ...node, position, ...links }
+      waiting.push(copy)
+      return copy
+    })
+  for (let node = waiting.pop(); node; node = waiting.pop()) {
+    if (node.kind === 'plan') {
+      node.agentExecutions = linked(node.agentExecutions, { planId: node.planId })
+      node.unplaced = linked((node.unplaced ?? []) as TreeNode[], {}) as PlanNode['unplaced']
+    } else if (node.kind === 'step') {
+      const { stepId } = node
+      node.thinkActs = linked(node.thinkActs, { stepId })
+      node.toolCalls = linked(node.toolCalls, { stepId })
+      node.subPlans = linked(node.subPlans, { openedByStepId: stepId })
+    } else if (node.kind === 'thinkAct') {
+      const { stepId, thinkActId } = node
+      node.toolCalls = linked(node.toolCalls, { stepId, thinkActId })
+    } else {
+      const { toolCallId } = node
+      node.toolCalls = linked(node.toolCalls, { parentToolCallId: toolCallId })
+      node.subPlans = linked(node.subPlans, { toolCallId })
+    }
+  }
+  return root
 }

@@ -1,10 +1,10 @@
 /** Puts components into the page of a run, for tests. */
+import { forestOf } from './example-tree'
 import { shallowRef, type Component } from 'vue'
 import type { PlanNode } from '../../api/shapes'
 import type { Language } from '../../i18n/languages'
 import { mountWith } from '../../ui/mounting'
 import { FOREST } from './forest-key'
-import { buildForest } from './rows'
 
 export function mountInRun(
   component: Component,
@@ -13,6 +13,6 @@ export function mountInRun(
   language: Language = 'en',
 ) {
   return mountWith(component, props, language, {
-    [FOREST as symbol]: shallowRef(buildForest(tree)),
+    [FOREST as symbol]: shallowRef(forestOf(tree)),
   })
 }

@@ -1,8 +1,8 @@
 /** What a record is called, and one line about it, in the reader's language. */
 import { useI18n } from 'vue-i18n'
-import type { TreeNode } from '../../api/shapes'
+import type { ThinkActNode, ToolCallNode, TreeNode } from '../../api/shapes'
 import { gist, visibleText } from '../../lib/payload-text'
-import type { Row } from './rows'
+import { isRecord, planOf, type Row } from './rows'
 
 export function useRecordTexts() {
   const { t } = useI18n()
@@ -18,40 +18,86 @@ export function useRecordTexts() {
     const number = record.position === null ? '?' : record.position + 1
     switch (record.kind) {
       case 'plan':
-        return shown(record.title) || emptyName(record, t('unnamed.plan'))
+        return shown(record.agentName) || shown(record.title) || emptyName(record, 'plan')
       case 'step':
         return shown(record.agentName) || t('unnamed.step', { number })
       case 'thinkAct':
         return t('unnamed.thinkAct', { number })
       case 'toolCall':
-        return shown(record.name) || emptyName(record, t('unnamed.toolCall'))
+        return shown(record.name) || emptyName(record, 'toolCall')
     }
   }
 
-  function emptyName(record: TreeNode, name: string): string {
-    return record.status === 'unknown' ? t('unnamed.record') : name
-  }
-
-  function gistOf(record: TreeNode): string {
-    switch (record.kind) {
-      case 'plan':
-        return gist(record.error?.message || record.summary || record.userRequest)
-      case 'step':
-        return gist(record.request)
-      case 'thinkAct':
-        return gist(record.thought || record.model || record.requestedModel)
-      case 'toolCall':
-        return gist(record.arguments)
-    }
+  function emptyName(record: TreeNode, kind: 'plan' | 'toolCall'): string {
+    return record.status === 'unknown' ? t('unnamed.record') : t(`unnamed.${kind}`)
   }
 
   function rowName(row: Row): string {
     return row.kind === 'unplaced' ? t('kind.unplaced') : nameOf(row.record)
   }
 
-  return { kindOf, nameOf, gistOf, rowName }
+  /** The sub-agent that a tool call's row carries; empty if there is none. */
+  function agentOf(row: Row): string {
+    const plan = row.kind === 'toolCall' ? planOf(row) : null
+    return plan ? nameOf(plan) : ''
+  }
+
+  return { kindOf, nameOf, rowName, agentOf }
+}
+
+/** One line about a row: what was asked, chosen, or passed on, and what came out. */
+export function gistOf(row: Row): string {
+  if (!isRecord(row)) return ''
+  const { record } = row
+  switch (record.kind) {
+    case 'plan': {
+      const asked = record.title ?? record.userRequest
+      return joined(gist(asked === record.agentName ? record.userRequest : asked), outcome(record))
+    }
+    case 'step':
+      return joined(gist(record.request), outcome(record))
+    case 'thinkAct':
+      return modelGist(record, row)
+    case 'toolCall':
+      return joined(valuesOf(record), outcome(record))
+  }
+}
+
+function modelGist(record: ThinkActNode, row: Row): string {
+  const chosen = row.children
+    .filter(isRecord)
+    .flatMap((child) => (child.record.kind === 'toolCall' ? [gist(child.record.name, 40)] : []))
+  const calls = chosen.length > 0 ? `→ ${[...new Set(chosen)].join(', ')}` : ''
+  return (
+    [calls, gist(record.thought)].filter(Boolean).join('  ') || gist(record.error?.message ?? null)
+  )
+}
+
+function outcome(record: TreeNode): string {
+  if (record.error?.message) return gist(record.error.message, 80)
+  if (record.kind === 'plan') return gist(record.summary, 80)
+  return record.kind === 'step' || record.kind === 'toolCall' ? gist(record.result, 80) : ''
+}
+
+function joined(what: string, outcome: string): string {
+  return outcome ? `${what} → ${outcome}` : what
+}
+
+/** The values of a call's arguments without names and braces; the text itself if it is cut. */
+function valuesOf(call: ToolCallNode): string {
+  const text = call.arguments
+  if (!text?.startsWith('{') || call.argumentsTruncated) return gist(text, 80)
+  try {
+    const values = Object.values(JSON.parse(text) as object)
+    return gist(
+      values.map((each) => (typeof each === 'string' ? each : JSON.stringify(each))).join(', '),
+      80,
+    )
+  } catch {
+    return gist(text, 80)
+  }
 }
 
 function shown(name: string | null): string {
-  return name === null ? '' : visibleText(name.slice(0, 500))
+  return name === null ? '' : visibleText(name.slice(0, 500)).trim()
 }

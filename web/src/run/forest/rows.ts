@@ -1,31 +1,37 @@
-/** The API's hierarchy as the rows of one tree: what hangs under what, and what is visible. */
+/** A run's records as the rows of a tree. */
 import { activityOf, type Activity } from '../../api/activity'
-import type { Kind, PlanNode, ToolCallNode, TreeNode } from '../../api/shapes'
+import type { Kind, NodeTotals, PlanNode, ToolCallNode, TreeNode } from '../../api/shapes'
+import { namedParents, placeOf, recordId, type Records } from './records'
 import { extentOf, spanOf, type Extent, type Span } from './spans'
+import { NO_TOTALS, totalsOf } from './totals'
 
-interface RowTimes {
-  /** When it took place, in milliseconds since 1970; null where that is not known. */
+interface CommonRow {
+  /** When it took place, in milliseconds since 1970; null if that is not known. */
   span: Span | null
   /** The same with all that is below it. */
   extent: Extent | null
+  /** Totals without sub-agents, and with them. */
+  own: NodeTotals
+  cumulative: NodeTotals
+  children: Row[]
 }
 
-export interface RecordRow extends RowTimes {
-  /** The record's id; `kind:id` where another kind of record has the same one. */
+export interface RecordRow extends CommonRow {
+  /** The record's id; `kind:id` if a record of another kind has the same id. */
   key: string
   kind: Kind
   id: string
   record: TreeNode
   parent: Row | null
-  children: Row[]
+  /** Rows of further records that this row shows: see `merged-rows.ts`. */
+  carried: readonly RecordRow[]
 }
 
-/** The heading of what has no known parent yet. */
-export interface UnplacedRow extends RowTimes {
+/** The heading of records whose parent is not known yet. */
+export interface UnplacedRow extends CommonRow {
   key: typeof UNPLACED
   kind: typeof UNPLACED
   parent: null
-  children: Row[]
 }
 
 export type Row = RecordRow | UnplacedRow
@@ -34,114 +40,161 @@ export const UNPLACED = 'unplaced'
 
 export interface Forest {
   tops: Row[]
-  byKey: Map<string, Row>
+  /** Every row from top to bottom, as if all were open. */
+  all: Row[]
+  /** By the key of each record; rows that carry others are found by the keys of these, too. */
+  byKey: ReadonlyMap<string, Row>
 }
 
-export const EMPTY_FOREST: Forest = { tops: [], byKey: new Map() }
+export const EMPTY_FOREST: Forest = { tops: [], all: [], byKey: new Map() }
 
 export function isRecord(row: Row | null | undefined): row is RecordRow {
   return row != null && row.kind !== UNPLACED
 }
 
-export function recordId(record: TreeNode): string {
-  switch (record.kind) {
-    case 'plan':
-      return record.planId
-    case 'step':
-      return record.stepId
-    case 'thinkAct':
-      return record.thinkActId
-    case 'toolCall':
-      return record.toolCallId
-  }
-}
-
-/** The records right below one, in the order in which the tree shows them. */
-export function childRecords(record: TreeNode): readonly TreeNode[] {
-  switch (record.kind) {
-    case 'plan':
-      return record.agentExecutions
-    case 'step':
-      return [...record.thinkActs, ...record.toolCalls, ...record.subPlans]
-    case 'thinkAct':
-      return record.toolCalls
-    case 'toolCall':
-      // Of most calls nothing hangs, and a run has thousands.
-      return record.subPlans.length === 0
-        ? record.toolCalls
-        : [...record.toolCalls, ...record.subPlans]
-  }
-}
-
-/** The records below a root plan whose parent is not known yet. */
-export function unplacedRecords(plan: PlanNode): TreeNode[] {
-  // Below the root plan the API leaves the list out, whatever its types say.
-  return (plan.unplaced as TreeNode[] | undefined) ?? []
-}
-
 /**
- * Turns a plan with everything below it into rows. No recursion: a run may nest deeply.
- *
- * @param before What was shown of the run before, which is taken over: its rows stay the same objects
- *   where their records are, with all below them.
+ * Turns records into rows. Each row hangs under the first of its named parents that exists; rows
+ * without one, and one of each circle, hang under a heading. No recursion: runs may nest deeply.
  */
-export function buildForest(plan: PlanNode, before: Forest = EMPTY_FOREST): Forest {
-  const byKey = new Map<string, Row>()
-  const waiting: Row[] = []
-  const made: Row[] = []
+export function buildForest(records: Records, rootPlanId: string): Forest {
+  const rows = new Map<string, RecordRow>()
+  for (const [place, record] of records) rows.set(place, newRow(record))
+  const root = rows.get(`plan:${rootPlanId}`)
+  if (!root) return EMPTY_FOREST
 
-  function add(record: TreeNode, parent: Row | null): RecordRow {
-    const id = recordId(record)
-    const key = byKey.has(id) || id === UNPLACED ? `${record.kind}:${id}` : id
-    const known = before.byKey.get(key)
-    const isSame = isRecord(known) && known.record === record
-    const row: RecordRow = isSame
-      ? known
-      : { key, kind: record.kind, id, record, parent, children: [], span: null, extent: null }
-    row.parent = parent
-    byKey.set(key, row)
-    waiting.push(row)
-    if (!isSame) made.push(row)
-    return row
+  const loose: RecordRow[] = []
+  for (const row of rows.values()) {
+    if (row === root) continue
+    const place = namedParents(row.record).find((each) => rows.has(each))
+    row.parent = place === undefined ? null : rows.get(place)!
+    if (row.parent) row.parent.children.push(row)
+    else loose.push(row)
   }
+  for (const row of rows.values()) sort(row.children as RecordRow[])
+  cutCircles(root, loose, rows)
+  sort(loose)
 
-  const tops: Row[] = [add(plan, null)]
-  const unplaced = unplacedRecords(plan)
-  if (unplaced.length > 0) {
+  const tops: Row[] = [root]
+  if (loose.length > 0) {
     const heading: UnplacedRow = {
+      ...COMMON,
       key: UNPLACED,
       kind: UNPLACED,
       parent: null,
-      children: [],
-      span: null,
-      extent: null,
+      children: loose,
     }
-    byKey.set(UNPLACED, heading)
-    made.push(heading)
-    heading.children = unplaced.map((record) => add(record, heading))
+    for (const row of loose) row.parent = heading
     tops.push(heading)
   }
-  for (let row = waiting.pop(); row; row = waiting.pop()) {
-    const parent = row
-    const below = isRecord(row) ? childRecords(row.record) : []
-    if (below.length > 0) row.children = below.map((record) => add(record, parent))
-  }
-  // What is below a row was made after it.
-  for (const row of made.reverse()) {
-    row.span = isRecord(row) ? spanOf(row.record) : null
-    row.extent = extentOf(row.span, row.children)
-  }
-  return { tops, byKey }
+  return finish(tops)
 }
 
-/** The rows to show, from top to bottom, where those in `expanded` are open. */
-export function visibleRows(tops: readonly Row[], expanded: ReadonlySet<string>): Row[] {
-  const visible: Row[] = []
+const COMMON = { span: null, extent: null, own: NO_TOTALS, cumulative: NO_TOTALS }
+
+function newRow(record: TreeNode): RecordRow {
+  const id = recordId(record)
+  const { kind } = record
+  return { ...COMMON, key: id, kind, id, record, parent: null, children: [], carried: [] }
+}
+
+const RANKS: Record<Kind, number> = { step: 0, thinkAct: 1, toolCall: 2, plan: 3 }
+
+/** By kind, position and id; records without a position are last. */
+function sort(rows: RecordRow[]) {
+  if (rows.length < 2) return
+  rows.sort((one, other) => {
+    if (one.kind !== other.kind) return RANKS[one.kind] - RANKS[other.kind]
+    const [left, right] = [one.record.position ?? Infinity, other.record.position ?? Infinity]
+    if (left !== right) return left < right ? -1 : 1
+    return one.id < other.id ? -1 : 1
+  })
+}
+
+/** Makes one row of each circle of parents a loose one. */
+function cutCircles(root: RecordRow, loose: RecordRow[], rows: ReadonlyMap<string, RecordRow>) {
+  const reached = new Set<Row>()
+  reach(reached, [root, ...loose])
+  if (reached.size === rows.size) return
+  const left = [...rows.values()].filter((row) => !reached.has(row))
+  // Plans first, and in a fixed order, so that the same row is cut whatever arrived first.
+  sort(left)
+  const plans = left.filter((row) => row.kind === 'plan')
+  for (const row of [...plans, ...left]) {
+    if (reached.has(row)) continue
+    const climbed = new Set<Row>()
+    let top = row
+    while (!climbed.has(top)) {
+      climbed.add(top)
+      top = top.parent as RecordRow
+    }
+    top.parent!.children = top.parent!.children.filter((each) => each !== top)
+    top.parent = null
+    loose.push(top)
+    reach(reached, [top])
+  }
+}
+
+function reach(reached: Set<Row>, tops: readonly Row[]) {
+  const waiting = [...tops]
+  for (let row = waiting.pop(); row; row = waiting.pop()) {
+    reached.add(row)
+    for (const child of row.children) waiting.push(child)
+  }
+}
+
+/** Gives each row its key, its time and its totals. */
+function finish(tops: Row[]): Forest {
+  const all = inOrder(tops)
+  const byKey = new Map<string, Row>()
+  for (const row of all) {
+    if (isRecord(row) && (byKey.has(row.id) || row.id === UNPLACED)) row.key = placeOf(row.record)
+    byKey.set(row.key, row)
+  }
+  for (let at = all.length - 1; at >= 0; at -= 1) {
+    const row = all[at]!
+    row.span = isRecord(row) ? spanOf(row.record, row.children) : null
+    row.extent = extentOf(row.span, row.children)
+    if (isRecord(row)) Object.assign(row, totalsOf(row))
+  }
+  return { tops, all, byKey }
+}
+
+/** Every row from top to bottom, as if all were open. */
+export function inOrder(tops: readonly Row[]): Row[] {
+  const ordered: Row[] = []
   const waiting = [...tops].reverse()
   for (let row = waiting.pop(); row; row = waiting.pop()) {
-    visible.push(row)
-    if (!expanded.has(row.key)) continue
+    ordered.push(row)
     for (let at = row.children.length - 1; at >= 0; at -= 1) waiting.push(row.children[at]!)
+  }
+  return ordered
+}
+
+/** The records that a row shows: its own, and those that it carries. */
+export function recordsOf(row: Row): TreeNode[] {
+  return isRecord(row) ? [row.record, ...row.carried.map((each) => each.record)] : []
+}
+
+/** The plan that a row shows, its own or a carried one; null if there is none. */
+export function planOf(row: Row): PlanNode | null {
+  return recordsOf(row).find((record) => record.kind === 'plan') ?? null
+}
+
+/** The rows to show, from top to bottom, if those in `expanded` are open. */
+export function visibleRows(
+  tops: readonly Row[],
+  expanded: ReadonlySet<string>,
+  deepest = Infinity,
+): Row[] {
+  const visible: Row[] = []
+  const waiting: [Row, number][] = [...tops].reverse().map((row) => [row, 1])
+  for (let next = waiting.pop(); next; next = waiting.pop()) {
+    const [row, depth] = next
+    visible.push(row)
+    if (depth >= deepest || !expanded.has(row.key)) continue
+    for (let at = row.children.length - 1; at >= 0; at -= 1) {
+      waiting.push([row.children[at]!, depth + 1])
+    }
   }
   return visible
 }
@@ -165,23 +218,29 @@ export function siblingsOf(forest: Forest, row: Row): readonly Row[] {
   return row.parent?.children ?? forest.tops
 }
 
-/** The key of a record, whether or not the tree holds it. */
+/** The key of a record, whether or not the tree contains it. */
 export function keyOf(forest: Forest, kind: Kind, id: string): string {
   const row = forest.byKey.get(id)
   return isRecord(row) && row.kind !== kind ? `${kind}:${id}` : id
 }
 
-/** The tool call that opened a plan, as far as the tree holds it. */
+/** The tool call that opened a plan; null if the tree does not contain it. */
 export function openerOf(forest: Forest, plan: PlanNode): ToolCallNode | null {
   if (plan.toolCallId === null) return null
   const row = forest.byKey.get(keyOf(forest, 'toolCall', plan.toolCallId))
   return isRecord(row) && row.record.kind === 'toolCall' ? row.record : null
 }
 
+/** The root plan of a forest of records. */
+export function rootOf(forest: Forest): PlanNode | null {
+  const top = forest.tops[0]
+  return isRecord(top) && top.record.kind === 'plan' ? top.record : null
+}
+
 /** Whether anything in the tree may still change. */
 export function treeActivity(forest: Forest): Activity {
   let found: Activity = 'ended'
-  for (const row of forest.byKey.values()) {
+  for (const row of forest.all) {
     const activity = isRecord(row) ? activityOf(row.record.status) : 'ended'
     if (activity === 'active') return 'active'
     if (activity === 'uncertain') found = 'uncertain'

@@ -29,10 +29,18 @@ test('a record lasts from its start to its end, or goes on', () => {
   expect(span(ran(1, null, 'unknown'))).toEqual({ start: at(1), end: at(1) })
   expect(span(ran(null, 3))).toEqual({ start: at(3), end: at(3) })
   expect(span(ran(null, null, 'pending'))).toBeNull()
-  expect(span({ ...ran(1, null, 'abandoned'), abandonedAt: ran(9, null).startedAt! })).toEqual({
-    start: at(1),
-    end: at(9),
+})
+
+test('an abandoned record ends with the last activity below it, not with the lease', () => {
+  const at = (second: number) => Date.UTC(2026, 0, 1, 12, 0, second)
+  const silent = toolCall('call', {
+    ...ran(1, null, 'abandoned'),
+    abandonedAt: ran(9, null).startedAt!,
   })
+  const below = { extent: { start: at(2), end: at(4), known: at(4) } }
+
+  expect(spanOf(silent)).toEqual({ start: at(1), end: at(1) })
+  expect(spanOf(silent, [below])).toEqual({ start: at(1), end: at(4) })
 })
 
 test('a clock that was set back makes nothing negative', () => {

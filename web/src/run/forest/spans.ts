@@ -28,17 +28,21 @@ export function momentOf(text: string | null): number | null {
 }
 
 /**
- * When a record took place, in milliseconds since 1970, or null where no time of it is known. What
- * ended before it began, by a clock that was set back, took no time; what went silent lasted until
- * that was noticed.
+ * When a record took place, in milliseconds since 1970, or null if no time of it is known. If a clock
+ * was set back and it ended before it began, it took no time. An abandoned record ends with the last
+ * activity that is known below it, not when the lease of its recorder expired.
  */
-export function spanOf(record: TreeNode): Span | null {
-  const finished = momentOf(record.finishedAt) ?? momentOf(record.abandonedAt)
+export function spanOf(
+  record: TreeNode,
+  below: readonly { extent: Extent | null }[] = [],
+): Span | null {
+  const finished = momentOf(record.finishedAt)
   const started = momentOf(record.startedAt)
   if (started === null) return finished === null ? null : { start: finished, end: finished }
   if (finished !== null) return { start: started, end: Math.max(started, finished) }
-  const goesOn = activityOf(record.status) === 'active'
-  return { start: started, end: goesOn ? Infinity : started }
+  if (activityOf(record.status) === 'active') return { start: started, end: Infinity }
+  const known = below.map(({ extent }) => extent?.known ?? started)
+  return { start: started, end: Math.max(started, ...known) }
 }
 
 /** The extent of a span and of all that is below it; null where there is no time at all. */

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { effectScope, type EffectScope } from 'vue'
-import { nested, plan, toolCall } from '../forest/example-tree'
+import { nested, plan, toolCall, withParents } from '../forest/example-tree'
 import { PlayedEventSource } from './event-sources'
 
 let scope: EffectScope
@@ -30,7 +30,7 @@ afterEach(() => {
   vi.unstubAllGlobals()
 })
 
-function serving(revision: number, tree = nested(), status = 'running') {
+function serving(revision: number, tree = withParents(nested()), status = 'running') {
   return (path: string) =>
     path.endsWith('/tree') ? Response.json(tree) : Response.json({ revision, status })
 }
@@ -57,13 +57,13 @@ async function open() {
   return state
 }
 
-test('what the stream of a running run brings is folded into the tree that was read', async () => {
+test('changes of the stream are applied to the records that were read', async () => {
   server = serving(1)
   const { forest } = await open()
   expect(stream().url).toBe('/api/runs/root/events?after=1')
   stream().accept()
   stream().send(2, { changed: [toolCall('new', { thinkActId: 'round' })] })
-  await vi.advanceTimersByTimeAsync(0)
+  await vi.advanceTimersByTimeAsync(50)
 
   expect(forest.value.byKey.get('new')?.parent?.key).toBe('round')
   stream().send(3, { removed: [{ kind: 'toolCall', id: 'new' }] })
@@ -157,7 +157,7 @@ test('a connection that breaks off is left to the browser, and the server asked 
   server = serving(2)
   stream().accept()
   stream().send(2, { changed: [toolCall('new', { thinkActId: 'round' })] })
-  await vi.advanceTimersByTimeAsync(0)
+  await vi.advanceTimersByTimeAsync(50)
   expect(failure.value).toBeNull()
   expect(forest.value.byKey.has('new')).toBe(true)
   expect(PlayedEventSource.made).toHaveLength(1)

@@ -1,14 +1,13 @@
 /** One run and its tree, kept up to date while something in it may still change. */
-import { computed, nextTick, onScopeDispose, shallowRef } from 'vue'
+import { computed, onScopeDispose, shallowRef } from 'vue'
 import { activityOf, type Activity } from '../../api/activity'
 import { readRun, readTree } from '../../api/client'
 import type { Failure } from '../../api/outcome'
 import type { PlanNode, RunChanges, SingleRun } from '../../api/shapes'
 import { retryDelay, usePolling } from '../../page/polling'
 import { useNow } from '../../ui/now'
+import { applyChanges, readRecords, type Records } from '../forest/records'
 import { buildForest, EMPTY_FOREST, treeActivity, type Forest } from '../forest/rows'
-import { fold, liveTree, topOf, type LiveTree } from './live-tree'
-import { usePace } from './pace'
 import { useRunStream } from './run-stream'
 
 /** How often the run is asked for where there is no stream. */
@@ -24,24 +23,24 @@ const SILENCE = 40_000
 
 export function useRun(rootPlanId: string) {
   const run = shallowRef<SingleRun | null>(null)
-  const tree = shallowRef<PlanNode | null>(null)
+  const forest = shallowRef<Forest>(EMPTY_FOREST)
   const trouble = shallowRef<Failure | null>(null)
   const answeredAt = shallowRef(0)
   const lookedAtSince = shallowRef(Date.now())
   const now = useNow()
   let failures = 0
-  /** The revision that the known tree holds at least. */
+  /** The revision that `records` include at least. */
   let revision = -1
-  /** The tree to fold changes into, from the first of them on. */
-  let live: LiveTree | null = null
+  /** The known records; null before the first answer. */
+  let records: Records | null = null
+  let rootId = rootPlanId
+  /** The animation frame in which the forest is built anew. */
+  let frame: number | undefined
   let mustRead = false
   /** Since when the server is known to have what the stream did not bring yet. */
   let behindSince: number | null = null
   let figures: ReturnType<typeof setTimeout> | undefined
 
-  const forest = computed<Forest>((before) =>
-    tree.value ? buildForest(tree.value, before) : EMPTY_FOREST,
-  )
   const activity = computed<Activity>(() => {
     const ofTree = treeActivity(forest.value)
     const ofRun = run.value ? activityOf(run.value.status) : 'ended'
@@ -56,12 +55,16 @@ export function useRun(rootPlanId: string) {
     () => trouble.value ?? (isSilent.value ? { kind: 'away' } : null),
   )
 
-  const draw = usePace(async () => {
-    if (live) tree.value = topOf(live)
-    await nextTick()
-  })
+  /** However many changes arrive in a frame, the forest is built once. */
+  function draw() {
+    frame ??= requestAnimationFrame(() => {
+      frame = undefined
+      if (records) forest.value = buildForest(records, rootId)
+    })
+  }
+
   const stream = useRunStream(rootPlanId, {
-    wanted: () => tree.value !== null && activity.value !== 'ended',
+    wanted: () => records !== null && activity.value !== 'ended',
     revision: () => revision,
     changes: onChanges,
     reset: () => {
@@ -77,9 +80,8 @@ export function useRun(rootPlanId: string) {
   function onChanges(changes: RunChanges, at: number) {
     answeredAt.value = Date.now()
     behindSince = null
-    if (at <= revision || tree.value === null) return
-    live ??= liveTree(tree.value)
-    fold(live, changes, at)
+    if (at <= revision || records === null) return
+    applyChanges(records, changes)
     revision = at
     draw()
     figures ??= setTimeout(() => {
@@ -91,7 +93,7 @@ export function useRun(rootPlanId: string) {
   async function ask(): Promise<number | null> {
     const asking = readRun(rootPlanId)
     // A reader who comes waits for both at once.
-    const first = tree.value === null ? readTree(rootPlanId) : null
+    const first = records === null ? readTree(rootPlanId) : null
     const answer = await asking
     if (!answer.ok) return failed(answer.failure)
     if (first) run.value = answer.value
@@ -130,10 +132,11 @@ export function useRun(rootPlanId: string) {
   function takeOver(top: PlanNode, atLeast: number) {
     mustRead = false
     const read = Math.max(top.revision ?? 0, atLeast)
-    if (tree.value !== null && read < revision) return
-    live = null
+    if (records !== null && read < revision) return
     revision = read
-    tree.value = top
+    records = readRecords(top)
+    rootId = top.planId
+    forest.value = buildForest(records, rootId)
   }
 
   function failed(reason: Failure): number | null {
@@ -152,6 +155,7 @@ export function useRun(rootPlanId: string) {
   document.addEventListener('visibilitychange', onVisibility)
   onScopeDispose(() => {
     clearTimeout(figures)
+    if (frame !== undefined) cancelAnimationFrame(frame)
     document.removeEventListener('visibilitychange', onVisibility)
   })
   const { askNow } = usePolling(ask)

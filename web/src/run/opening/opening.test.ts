@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { nested, plan, step, toolCall } from '../forest/example-tree'
-import { buildForest, EMPTY_FOREST, visibleRows } from '../forest/rows'
+import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
+import { EMPTY_FOREST, visibleRows } from '../forest/rows'
 import {
   closedAbove,
   deepestPlan,
@@ -14,7 +14,7 @@ import {
 } from './opening'
 
 test('as many levels are open at first as fit the screen', () => {
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const keysAt = (capacity: number) =>
     visibleRows(forest.tops, openWhatFits(forest, NOTHING_FIT, capacity).expanded).map(
       (row) => row.key,
@@ -27,10 +27,8 @@ test('as many levels are open at first as fit the screen', () => {
 
 test('a row with none beside it is open even where what it holds does not fit', () => {
   const calls = Array.from({ length: 500 }, (_, number) => toolCall(`call-${number}`))
-  const forest = buildForest(
-    plan('root', { agentExecutions: [step('step', { toolCalls: calls })] }),
-  )
-  const two = buildForest(
+  const forest = forestOf(plan('root', { agentExecutions: [step('step', { toolCalls: calls })] }))
+  const two = forestOf(
     plan('root', { agentExecutions: [step('step', { toolCalls: calls }), step('other')] }),
   )
 
@@ -39,10 +37,10 @@ test('a row with none beside it is open even where what it holds does not fit', 
 })
 
 test('what the reader closed stays closed while the tree grows', () => {
-  const before = openWhatFits(buildForest(nested()), NOTHING_FIT, 50)
+  const before = openWhatFits(forestOf(nested()), NOTHING_FIT, 50)
   const exceptions = except(NO_EXCEPTIONS, before.expanded, ['round'], false)
 
-  const after = openWhatFits(buildForest(nested([toolCall('stray')])), before, 50)
+  const after = openWhatFits(forestOf(nested([toolCall('stray')])), before, 50)
   const open = openRows(after.expanded, exceptions)
 
   expect(open.has('round')).toBe(false)
@@ -67,7 +65,7 @@ test.each<[OpeningRule, string[]]>([
   [2, ['root', 'step', 'round', 'other', 'opener', 'sub', 'sub-step', 'inner']],
   ['all', ['root', 'step', 'round', 'other', 'opener', 'sub', 'sub-step', 'inner']],
 ])('the rule %s opens down to what it names', (rule, keys) => {
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const open = openByRule(forest, rule, NOTHING_FIT)
 
   expect(visibleRows(forest.tops, open).map((row) => row.key)).toEqual(keys)
@@ -76,7 +74,7 @@ test.each<[OpeningRule, string[]]>([
 test('what leads to no sub-plan stays closed where only that is asked for', () => {
   const busy = step('busy', { toolCalls: [toolCall('alone')] })
   const tree = nested()
-  const forest = buildForest({ ...tree, agentExecutions: [busy, ...tree.agentExecutions] })
+  const forest = forestOf({ ...tree, agentExecutions: [busy, ...tree.agentExecutions] })
   const shown = (rule: OpeningRule) =>
     visibleRows(forest.tops, openByRule(forest, rule, NOTHING_FIT)).map((row) => row.key)
 
@@ -87,7 +85,7 @@ test('what leads to no sub-plan stays closed where only that is asked for', () =
 
 test('a plan that was handed over counts as one deeper, and so does what hangs nowhere', () => {
   const handed = plan('handed', { agentExecutions: [step('inside')] })
-  const forest = buildForest(
+  const forest = forestOf(
     plan('root', {
       agentExecutions: [step('step', { subPlans: [handed] })],
       unplaced: [plan('stray', { agentExecutions: [step('lost')] })],
@@ -101,22 +99,22 @@ test('a plan that was handed over counts as one deeper, and so does what hangs n
 })
 
 test('a row that gets its first children opens while there is room', () => {
-  const empty = buildForest(plan('root', { agentExecutions: [step('step')] }))
+  const empty = forestOf(plan('root', { agentExecutions: [step('step')] }))
   const before = openWhatFits(empty, NOTHING_FIT, 50)
-  const grown = buildForest(nested())
+  const grown = forestOf(nested())
 
   expect(openWhatFits(grown, before, 50).expanded.has('opener')).toBe(true)
 })
 
 test('nothing changes where nothing is new', () => {
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const opening = openWhatFits(forest, NOTHING_FIT, 50)
 
   expect(openWhatFits(forest, opening, 50)).toBe(opening)
 })
 
 test('everything above a row opens so that it can be seen', () => {
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const above = closedAbove(forest.byKey.get('inner')!, new Set(['root']))
 
   expect(above).toEqual(['sub-step', 'sub', 'opener', 'round', 'step'])

@@ -1,5 +1,5 @@
 /** Which rows of a tree are open: those of a rule, but for what its reader opened and closed. */
-import type { Forest, Row } from '../forest/rows'
+import { planOf, type Forest, type Row } from '../forest/rows'
 
 /**
  * What is open unless somebody says otherwise: as much as fits the screen; what is above the steps,
@@ -102,7 +102,7 @@ function* withDepths(forest: Forest): Generator<[Row, number]> {
   const waiting: [Row, number][] = forest.tops.map((row) => [row, 0])
   for (let next = waiting.pop(); next; next = waiting.pop()) {
     const [row, above] = next
-    const depth = row.kind === 'plan' ? above + 1 : above
+    const depth = planOf(row) ? above + 1 : above
     yield [row, depth]
     for (const child of row.children) waiting.push([child, depth])
   }
@@ -110,8 +110,8 @@ function* withDepths(forest: Forest): Generator<[Row, number]> {
 
 function rowsAbovePlans(forest: Forest): Set<Row> {
   const found = new Set<Row>()
-  for (const row of forest.byKey.values()) {
-    if (row.kind !== 'plan') continue
+  for (const row of forest.all) {
+    if (!planOf(row)) continue
     for (let above = row.parent; above && !found.has(above); above = above.parent) found.add(above)
   }
   return found

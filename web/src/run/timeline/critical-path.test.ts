@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { plan, step, thinkAct, toolCall } from '../forest/example-tree'
-import { buildForest } from '../forest/rows'
+import { forestOf, plan, step, thinkAct, toolCall } from '../forest/example-tree'
+
 import { isCritical } from './critical-path'
 
 function ran(start: number, end: number | null) {
@@ -13,7 +13,7 @@ function ran(start: number, end: number | null) {
 }
 
 function pathOf(tree: ReturnType<typeof plan>): string[] {
-  const rows = [...buildForest(tree).byKey.values()]
+  const rows = [...forestOf(tree).byKey.values()]
   return rows
     .filter(isCritical)
     .map((row) => row.key)

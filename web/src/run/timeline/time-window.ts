@@ -16,7 +16,7 @@ import {
 import { buildTimeline, NO_TIMELINE } from './timeline'
 
 /** How many pixels a tick's name needs. */
-const TICK_WIDTH = 80
+const TICK_WIDTH = 112
 /** So many that two moments at least are named: one alone tells nothing of the scale. */
 const FEWEST_TICKS = 3
 const NARROW = '(width < 48rem)'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import type { TreeNode } from '../../api/shapes'
-import { nested, plan, step, thinkAct, toolCall } from '../forest/example-tree'
-import { buildForest } from '../forest/rows'
+import { forestOf, nested, plan, step, thinkAct, toolCall } from '../forest/example-tree'
+
 import { buildTimeline, NO_TIMELINE, spanIn, timeWithin } from './timeline'
 
 /** Fields of a record that ran from one second of a minute to another; null is open. */
@@ -17,7 +17,7 @@ test('time is counted from the first moment of the run, whichever record has it'
     ...ran(5, 9),
     agentExecutions: [step('step', { ...ran(6, null, 'running'), toolCalls: [early] })],
   })
-  const forest = buildForest(tree)
+  const forest = forestOf(tree)
   const timeline = buildTimeline(forest)
   const span = (key: string) => spanIn(timeline, forest.byKey.get(key)!)
 
@@ -30,7 +30,7 @@ test('time is counted from the first moment of the run, whichever record has it'
 test('a tree without any time has no timeline', () => {
   const tree = plan('root', ran(null, null, 'pending'))
 
-  expect(buildTimeline(buildForest(tree))).toBe(NO_TIMELINE)
+  expect(buildTimeline(forestOf(tree))).toBe(NO_TIMELINE)
 })
 
 test('the time in sub-plans is that of all at once, within the row, up to the plan around it', () => {
@@ -41,7 +41,7 @@ test('the time in sub-plans is that of all at once, within the row, up to the pl
     ...ran(0, 20),
     agentExecutions: [step('step', { ...ran(0, 20), thinkActs: [round] })],
   })
-  const forest = buildForest(tree)
+  const forest = forestOf(tree)
   const timeline = buildTimeline(forest)
   const within = (key: string) => timeWithin(timeline, forest.byKey.get(key)!, 0)
 
@@ -60,13 +60,13 @@ test('a sub-plan that goes on counts until now', () => {
     ...ran(0, null, 'running'),
     subPlans: [plan('sub', ran(2, null, 'running'))],
   })
-  const forest = buildForest(plan('root', { ...ran(0, null), unplaced: [call] }))
+  const forest = forestOf(plan('root', { ...ran(0, null), unplaced: [call] }))
 
   expect(timeWithin(buildTimeline(forest), forest.byKey.get('call')!, 5_000)).toBe(3_000)
 })
 
 test('an ordinary tree has a span for each record', () => {
-  const forest = buildForest(nested([toolCall('stray')]))
+  const forest = forestOf(nested([toolCall('stray')]))
 
   const rows = [...forest.byKey.values()]
   expect(rows.filter((row) => row.span === null).map((row) => row.key)).toEqual(['unplaced'])

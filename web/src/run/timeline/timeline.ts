@@ -36,7 +36,7 @@ function since(zero: number, { start, end }: Span): Span {
 /** For each row, when the sub-plans ran that it or what is below it in its own plan opened. */
 function spansWithin(forest: Forest, zero: number) {
   const found = new Map<string, Span[]>()
-  for (const row of forest.byKey.values()) {
+  for (const row of forest.all) {
     const span = row.kind === 'plan' ? row.span : null
     if (!span) continue
     for (let above = row.parent; above; above = above.parent) {

@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
-import { nested, plan, step, toolCall } from '../forest/example-tree'
-import { buildForest, visibleRows } from '../forest/rows'
-import { countsBelow, failures, inOrder, neighbour } from './failures'
+import { forestOf, nested, plan, step, toolCall } from '../forest/example-tree'
+import { mergeRows } from '../forest/merged-rows'
+import { visibleRows } from '../forest/rows'
+import { countsBelow, failures, neighbour, originOf } from './failures'
 
 function wrong() {
   const calls = [
@@ -9,7 +10,7 @@ function wrong() {
     toolCall('bad', { status: 'failed' }),
     toolCall('silent', { status: 'abandoned' }),
   ]
-  return buildForest(
+  return forestOf(
     plan('root', {
       status: 'failed',
       agentExecutions: [
@@ -20,24 +21,54 @@ function wrong() {
   )
 }
 
-test('failures are calls and rounds that went wrong, and what failed without any such', () => {
-  expect(failures(inOrder(wrong())).map((row) => row.key)).toEqual(['bad', 'silent', 'limit'])
+/** A run of three agents whose innermost call failed. */
+function twoAgentsDown(status: 'failed' | 'succeeded' = 'failed') {
+  const failed = { status: 'failed' } as const
+  const origin = toolCall('http_get', { ...failed, startedAt: '2026-11-21T22:21:53Z' })
+  const bank = plan('bank', {
+    ...failed,
+    agentExecutions: [step('s3', { ...failed, toolCalls: [origin] })],
+  })
+  const askBank = toolCall('ask_bank', { ...failed, subPlans: [bank] })
+  const ledger = plan('ledger', {
+    ...failed,
+    agentExecutions: [step('s2', { ...failed, toolCalls: [askBank] })],
+  })
+  const askLedger = toolCall('ask_ledger', { ...failed, subPlans: [ledger] })
+  const slip = toolCall('slip', failed)
+  return forestOf(
+    plan('root', {
+      status,
+      agentExecutions: [step('s1', { status, toolCalls: [slip, askLedger] })],
+    }),
+  )
+}
+
+test('a failure counts once, at the record where it began', () => {
+  expect(failures(wrong().all).map(({ row }) => row.key)).toEqual(['bad', 'silent', 'limit'])
+  const deep = twoAgentsDown()
+  expect(failures(deep.all).map(({ row }) => row.key)).toEqual(['slip', 'http_get'])
+  expect(deep.tops[0]!.cumulative.failures).toBe(2)
+  expect(deep.tops[0]!.own.failures).toBe(1)
 })
 
-test('a call that failed because of its sub-plan is a failure like the one in it', () => {
-  const inner = toolCall('inner', { status: 'failed' })
-  const sub = plan('sub', {
-    status: 'failed',
-    agentExecutions: [step('s', { toolCalls: [inner] })],
-  })
-  const call = toolCall('call', { status: 'failed', subPlans: [sub] })
-  const forest = buildForest(plan('root', { agentExecutions: [step('t', { toolCalls: [call] })] }))
+test('the origin of a failed run is its deepest failure, which merged rows keep', () => {
+  for (const forest of [twoAgentsDown(), mergeRows(twoAgentsDown())]) {
+    const origin = originOf(forest, failures(forest.all))!
+    expect([origin.row.key, origin.depth, origin.isHandled]).toEqual(['http_get', 2, false])
+  }
+})
 
-  expect(failures(inOrder(forest)).map((row) => row.key)).toEqual(['call', 'inner'])
+test('a run that succeeded has handled failures and no origin', () => {
+  const forest = twoAgentsDown('succeeded')
+  const found = failures(forest.all)
+
+  expect(found.map(({ isHandled }) => isHandled)).toEqual([true, true])
+  expect(originOf(forest, found)).toBeNull()
 })
 
 test('every row above a failure says how many are below it', () => {
-  const counts = countsBelow(failures(inOrder(wrong())))
+  const counts = countsBelow(failures(wrong().all).map(({ row }) => row))
 
   expect(counts).toEqual(
     new Map([
@@ -48,16 +79,21 @@ test('every row above a failure says how many are below it', () => {
 })
 
 test('the order of all rows is that of a tree with everything open', () => {
-  const forest = buildForest(nested([toolCall('stray')]))
+  const forest = forestOf(nested([toolCall('stray')]))
 
-  expect(inOrder(forest)).toEqual(visibleRows(forest.tops, new Set(forest.byKey.keys())))
+  expect(forest.all).toEqual(visibleRows(forest.tops, new Set(forest.byKey.keys())))
 })
 
 test('next and previous go round, from whichever row', () => {
   const forest = wrong()
-  const order = new Map(inOrder(forest).map((row, index) => [row.key, index]))
+  const order = new Map(forest.all.map((row, index) => [row.key, index]))
   const from = (key: string | null, direction: 1 | -1) =>
-    neighbour(order, failures(inOrder(forest)), key, direction)?.key
+    neighbour(
+      order,
+      failures(forest.all).map(({ row }) => row),
+      key,
+      direction,
+    )?.key
 
   expect([from(null, 1), from('fine', 1), from('bad', 1), from('limit', 1)]).toEqual([
     'bad',

@@ -1,23 +1,25 @@
-/** Where a run went wrong: which rows are failures, and how many are below a closed row. */
-import { isRecord, type Forest, type Row } from '../forest/rows'
+/** Where a run went wrong. */
+import { isRecord, planOf, rootOf, type Forest, type RecordRow, type Row } from '../forest/rows'
 
-/**
- * The rows to stop at when looking for what went wrong, from top to bottom: each tool call and round
- * that failed or went silent, and a plan or step that did with nothing such below it. A plan or step
- * that failed because of a call says nothing that the call does not.
- */
-export function failures(ordered: readonly Row[]): Row[] {
+/** A failure where it began: a failed or abandoned record without another one below it. */
+export interface Failure {
+  row: RecordRow
+  /** Whether an agent went on, so that the failure did not end the run. */
+  isHandled: boolean
+  /** How many agents are above it. */
+  depth: number
+}
+
+/** Returns each failure once, at the row where it began, from top to bottom. */
+export function failures(all: readonly Row[]): Failure[] {
   const withFailure = new Set<Row>()
-  const found: Row[] = []
-  // From the bottom, so that what is below a row is known when it is its turn.
-  for (const row of [...ordered].reverse()) {
-    const isAct = row.kind === 'toolCall' || row.kind === 'thinkAct'
-    const wentWrong = isRecord(row) && isBad(row.record.status)
-    if (wentWrong && (isAct || !withFailure.has(row))) {
-      found.push(row)
-      withFailure.add(row)
-    }
-    if (withFailure.has(row) && row.parent) withFailure.add(row.parent)
+  const found: Failure[] = []
+  // From the bottom, so that what is below a row is known before the row.
+  for (let at = all.length - 1; at >= 0; at -= 1) {
+    const row = all[at]!
+    const isOrigin = isRecord(row) && isBad(row.record.status) && !withFailure.has(row)
+    if (isOrigin) found.push({ row, isHandled: isHandled(row), depth: agentsAbove(row) })
+    if ((isOrigin || withFailure.has(row)) && row.parent) withFailure.add(row.parent)
   }
   return found.reverse()
 }
@@ -26,15 +28,32 @@ function isBad(status: string): boolean {
   return status === 'failed' || status === 'abandoned'
 }
 
-/** Every row, from top to bottom, as if all were open. */
-export function inOrder(forest: Forest): Row[] {
-  const ordered: Row[] = []
-  const waiting = [...forest.tops].reverse()
-  for (let row = waiting.pop(); row; row = waiting.pop()) {
-    ordered.push(row)
-    for (let at = row.children.length - 1; at >= 0; at -= 1) waiting.push(row.children[at]!)
+/** A model call ends before its tools run, so that its status says nothing about their failures. */
+function isHandled(row: RecordRow): boolean {
+  for (let above = row.parent; above; above = above.parent) {
+    if (!isRecord(above) || above.kind === 'thinkAct') continue
+    if (above.record.status === 'succeeded') return true
   }
-  return ordered
+  return false
+}
+
+function agentsAbove(row: RecordRow): number {
+  let agents = -1
+  for (let each: Row | null = row; each; each = each.parent) if (planOf(each)) agents += 1
+  return Math.max(0, agents)
+}
+
+/** The failure that ended the run: the deepest that nobody handled, and of these the earliest. */
+export function originOf(forest: Forest, found: readonly Failure[]): Failure | null {
+  const status = rootOf(forest)?.status
+  if (status === undefined || !isBad(status)) return null
+  const unhandled = found.filter(({ row, isHandled: is }) => !is && row.record.status === status)
+  return (
+    unhandled.sort(
+      (one, other) =>
+        other.depth - one.depth || (one.row.span?.start ?? 0) - (other.row.span?.start ?? 0),
+    )[0] ?? null
+  )
 }
 
 /** How many of these rows are below each row that has any. */
@@ -48,7 +67,7 @@ export function countsBelow(rows: readonly Row[]): Map<string, number> {
   return counts
 }
 
-/** The next of `wanted` after a row in the order of the tree, or the one before; they go round. */
+/** The next of `wanted` after a row in the order of the tree, or the one before, cyclically. */
 export function neighbour(
   order: ReadonlyMap<string, number>,
   wanted: readonly Row[],

@@ -1,14 +1,15 @@
 /** Everything that a run page shows of its run, put together. */
-import { computed, inject, provide, shallowRef, type InjectionKey, type Ref } from 'vue'
+import { computed, inject, provide, shallowRef, watch, type InjectionKey, type Ref } from 'vue'
 import { useAddress, type Address } from '../../page/address'
 import { SOUGHT } from '../../ui/payload/sought'
 import { FOREST } from '../forest/forest-key'
-import type { Forest, Row } from '../forest/rows'
+import { mergeRows } from '../forest/merged-rows'
+import { ancestors, type Forest, type Row } from '../forest/rows'
 import { useOpening } from '../opening/opening-state'
 import { windowAround } from '../timeline/time-scale'
 import { TIMES, useTimeWindow } from '../timeline/time-window'
 import { spanIn } from '../timeline/timeline'
-import { countsBelow, failures, inOrder, neighbour } from './failures'
+import { countsBelow, failures, neighbour, originOf } from './failures'
 import { useSearch } from './search-state'
 
 export type RunPage = ReturnType<typeof makeRunPage>
@@ -20,29 +21,60 @@ export function useRunPage(): RunPage {
 }
 
 /** Puts the page together, for the components below the one that calls it. */
-export function provideRunPage(forest: Ref<Forest>): RunPage {
-  const page = makeRunPage(forest)
+export function provideRunPage(records: Ref<Forest>): RunPage {
+  const page = makeRunPage(records)
   provide(RUN_PAGE, page)
-  provide(FOREST, forest)
+  provide(FOREST, records)
   provide(SOUGHT, page.search.sought)
   provide(TIMES, page.time)
   return page
 }
 
-function makeRunPage(forest: Ref<Forest>) {
+function makeRunPage(records: Ref<Forest>) {
   const address = useAddress()
+  /** Whether each record has a row of its own. */
+  const allRecords = shallowRef(address.read('records') === 'all')
+  watch(allRecords, (all) => address.write({ records: all ? 'all' : null }))
+  address.onArrival(() => (allRecords.value = address.read('records') === 'all'))
+  const forest = computed(() => (allRecords.value ? records.value : mergeRows(records.value)))
   const { selected: chosen, select } = useSelection(address)
   /** Something to read from the start: without a selection in the URL, the root plan. */
   const selected = computed(() => chosen.value ?? forest.value.tops[0]?.key ?? null)
+  /** The row that shows the selected record. */
+  const selectedRow = computed(() =>
+    selected.value === null ? null : (forest.value.byKey.get(selected.value) ?? null),
+  )
+  const selectedKey = computed(() => selectedRow.value?.key ?? null)
   /** How many rows fit the screen; 0 while that is not known. */
   const capacity = shallowRef(0)
-  const ordered = computed(() => inOrder(forest.value))
+  const ordered = computed(() => forest.value.all)
   const order = computed(() => new Map(ordered.value.map((row, index) => [row.key, index])))
   const opening = useOpening(forest, chosen, capacity, address)
   const search = useSearch(ordered, address)
-  const time = useTimeWindow(forest, address)
+  const time = useTimeWindow(records, address)
   const failed = computed(() => failures(ordered.value))
-  const failedBelow = computed(() => countsBelow(failed.value))
+  const failedRows = computed(() => failed.value.map(({ row }) => row))
+  const failedBelow = computed(() => countsBelow(failedRows.value))
+  const origin = computed(() => originOf(forest.value, failed.value))
+
+  const failedByKey = computed(() => new Map(failed.value.map((each) => [each.row.key, each])))
+
+  /** Whether a failure began at a row, or somewhere below it. */
+  function failureOf(row: Row): 'here' | 'handled' | 'below' | null {
+    const failure = failedByKey.value.get(row.key)
+    if (failure) return failure.isHandled ? 'handled' : 'here'
+    return failedBelow.value.has(row.key) ? 'below' : null
+  }
+
+  /** Returns a row's part of the run's cost; of its tokens if no price is known. */
+  function shareOf(row: Row): number {
+    const whole = records.value.tops[0]?.cumulative
+    if (!whole) return 0
+    if (whole.costUsd > 0) return row.cumulative.costUsd / whole.costUsd
+    const tokens = whole.inputTokens + whole.outputTokens
+    if (tokens === 0) return 0
+    return (row.cumulative.inputTokens + row.cumulative.outputTokens) / tokens
+  }
 
   function goTo(row: Row | null | undefined) {
     if (!row) return
@@ -51,28 +83,27 @@ function makeRunPage(forest: Ref<Forest>) {
   }
 
   function goToFailure(direction: 1 | -1) {
-    goTo(neighbour(order.value, failed.value, selected.value, direction))
+    goTo(neighbour(order.value, failedRows.value, selectedKey.value, direction))
   }
 
   function goToHit(direction: 1 | -1) {
     search.settle()
-    goTo(neighbour(order.value, search.hits.value, selected.value, direction))
+    goTo(neighbour(order.value, search.hits.value, selectedKey.value, direction))
   }
 
-  function selectedRow(): Row | null {
-    return selected.value === null ? null : (forest.value.byKey.get(selected.value) ?? null)
-  }
-
-  /** To the tool call within which the selected record came to be. */
+  /** Goes to the tool call within which the selected record was made. */
   function goToParentCall() {
-    let above = selectedRow()?.parent ?? null
-    while (above && above.kind !== 'toolCall') above = above.parent
-    goTo(above)
+    const record = selected.value === null ? undefined : records.value.byKey.get(selected.value)
+    const call = record && ancestors(record).findLast((row) => row.kind === 'toolCall')
+    if (!call) return
+    const row = forest.value.byKey.get(call.key)
+    if (row) opening.reveal(row)
+    select(call.key, true)
   }
 
   /** Opens the selected row and all beside it. */
   function openSiblings() {
-    const row = selectedRow()
+    const row = selectedRow.value
     const beside = row?.parent ? row.parent.children : forest.value.tops
     opening.setOpen(
       beside.filter((each) => each.children.length > 0).map((each) => each.key),
@@ -82,16 +113,20 @@ function makeRunPage(forest: Ref<Forest>) {
 
   /** Shows the selected record's time, as large as there is room. */
   function zoomToSelected() {
-    const row = selectedRow()
+    const row = selectedRow.value
     const span = row && spanIn(time.timeline.value, row)
     if (span) time.show(windowAround(span, time.now.value))
   }
 
   return {
     forest,
+    records,
+    allRecords,
     /** The key that the URL names, which the tree may not hold. */
     chosen,
     selected,
+    selectedRow,
+    selectedKey,
     select,
     capacity,
     opening,
@@ -99,6 +134,9 @@ function makeRunPage(forest: Ref<Forest>) {
     time,
     failed,
     failedBelow,
+    failureOf,
+    shareOf,
+    origin,
     goTo,
     goToFailure,
     goToHit,

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { nested, toolCall } from '../forest/example-tree'
-import { buildForest, visibleRows } from '../forest/rows'
+import { forestOf, nested, toolCall } from '../forest/example-tree'
+import { visibleRows } from '../forest/rows'
 import { anchorRow, scrollTopFor } from './scrolling'
 
 const all = (tree = nested()) => {
-  const forest = buildForest(tree)
+  const forest = forestOf(tree)
   return visibleRows(forest.tops, new Set(forest.byKey.keys()))
 }
 
@@ -36,7 +36,7 @@ test('a selected row out of view does not hold the view', () => {
 
 test('where the row is closed away its parent takes its place', () => {
   const anchor = anchorRow(all(), null, viewFrom(7 * 28))
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const closed = visibleRows(forest.tops, new Set(['root', 'step', 'round']))
 
   expect(anchor?.key).toBe('inner')

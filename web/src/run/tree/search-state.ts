@@ -2,7 +2,7 @@
 import { computed, shallowRef, watch, type Ref } from 'vue'
 import { foldedQuery } from '../../lib/text-search'
 import type { Address } from '../../page/address'
-import { isRecord, type Row } from '../forest/rows'
+import { recordsOf, type Row } from '../forest/rows'
 import { countsBelow } from './failures'
 import { isCut, isHit } from './search'
 
@@ -41,9 +41,7 @@ export function useSearch(ordered: Ref<readonly Row[]>, address: Address) {
   const hitsBelow = computed(() => countsBelow(hits.value))
   /** How many records were searched in part only. */
   const cut = computed(() =>
-    sought.value === ''
-      ? 0
-      : ordered.value.filter((row) => isRecord(row) && isCut(row.record)).length,
+    sought.value === '' ? 0 : ordered.value.filter((row) => recordsOf(row).some(isCut)).length,
   )
   return { query, sought, settle, hits, hitKeys, hitsBelow, cut }
 }

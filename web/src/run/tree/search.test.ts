@@ -1,14 +1,13 @@
 import { expect, test } from 'vitest'
 import { foldedQuery } from '../../lib/text-search'
-import { nested, plan, toolCall } from '../forest/example-tree'
-import { buildForest, isRecord } from '../forest/rows'
-import { inOrder } from './failures'
+import { forestOf, nested, plan, toolCall } from '../forest/example-tree'
+import { isRecord } from '../forest/rows'
 import { isCut, isHit, snippet } from './search'
 
 test('names, arguments, results, thoughts, errors and whole ids are searched', () => {
   const error = { type: 'ValueError', message: 'The cuff is loose', stack: null }
   const failed = toolCall('failed', { result: null, error, arguments: '{"arm":"left"}' })
-  const ordered = inOrder(buildForest(nested([failed])))
+  const ordered = forestOf(nested([failed])).all
   const found = (query: string) =>
     ordered.filter((row) => isHit(row, foldedQuery(query))).map((row) => row.key)
 
@@ -25,7 +24,7 @@ test('names, arguments, results, thoughts, errors and whole ids are searched', (
 })
 
 test('nothing is found across two texts of a record', () => {
-  const row = buildForest(plan('root', { title: 'one', userRequest: 'two' })).tops[0]!
+  const row = forestOf(plan('root', { title: 'one', userRequest: 'two' })).tops[0]!
 
   expect(isHit(row, foldedQuery('one two'))).toBe(false)
 })
@@ -41,7 +40,7 @@ test('a hit that a row does not show is quoted with what is around it', () => {
 })
 
 test('a record of which the tree has a part only is known', () => {
-  const [row] = buildForest(plan('root', { summaryTruncated: true })).tops
+  const [row] = forestOf(plan('root', { summaryTruncated: true })).tops
 
   expect(isRecord(row) && isCut(row.record)).toBe(true)
   expect(isCut(toolCall('call'))).toBe(false)

@@ -2,7 +2,8 @@
 import type { TreeNode } from '../../api/shapes'
 import { visibleText } from '../../lib/payload-text'
 import { folded, foldWithPlaces } from '../../lib/text-search'
-import { isRecord, recordId, type Row } from '../forest/rows'
+import { recordId } from '../forest/records'
+import { recordsOf, type Row } from '../forest/rows'
 
 /** The texts of a record that are searched, what a reader sees first in front. */
 export function searchedTexts(record: TreeNode): (string | null)[] {
@@ -44,8 +45,10 @@ function haystackOf(record: TreeNode): string {
 
 /** Whether a row's texts contain the query, or it is the row's whole id. */
 export function isHit(row: Row, query: string): boolean {
-  if (query === '' || !isRecord(row)) return false
-  return haystackOf(row.record).includes(query) || recordId(row.record).toLowerCase() === query
+  if (query === '') return false
+  return recordsOf(row).some(
+    (record) => haystackOf(record).includes(query) || recordId(record).toLowerCase() === query,
+  )
 }
 
 /** Whether more was recorded than a search in the tree can see. */

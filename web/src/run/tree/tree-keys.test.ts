@@ -1,12 +1,12 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest'
-import { nested } from '../forest/example-tree'
-import { buildForest, isRecord, visibleRows, type Row } from '../forest/rows'
+import { forestOf, nested } from '../forest/example-tree'
+import { isRecord, visibleRows, type Row } from '../forest/rows'
 import { rowTyped, treeKeys } from './tree-keys'
 
 /** A tree with everything open, and what was done with it. */
 function walked() {
-  const forest = buildForest(nested())
+  const forest = forestOf(nested())
   const open = new Set(forest.byKey.keys())
   const selected: string[] = []
   let place = 0

@@ -1,17 +1,27 @@
 // @vitest-environment happy-dom
 import { expect, test } from 'vitest'
 import type { ToolCallNode } from '../../api/shapes'
-import { plan, toolCall } from '../forest/example-tree'
+import { forestOf, plan, toolCall } from '../forest/example-tree'
 import { mountInRun } from '../forest/mounting'
-import { buildForest } from '../forest/rows'
+
 import TreeRow from './tree-row.vue'
 
 function show(fields: Partial<ToolCallNode>, props = {}) {
   const tree = plan('root', { unplaced: [toolCall('call', fields)] })
-  const row = buildForest(tree).byKey.get('call')
+  const row = forestOf(tree).byKey.get('call')
   return mountInRun(
     TreeRow,
-    { row, level: 2, expanded: false, failures: 0, hits: 0, ...props },
+    {
+      row,
+      level: 2,
+      expanded: false,
+      deeper: false,
+      failures: 0,
+      hits: 0,
+      failed: null,
+      share: 0,
+      ...props,
+    },
     tree,
   )
 }

@@ -1,0 +1,69 @@
+/** A run's records in a flat map, kept up to date by the changes of its stream. */
+import type { Kind, PlanNode, RunChanges, TreeNode } from '../../api/shapes'
+
+/** By kind and id. A record's own lists of children are never read: children name their parents. */
+export type Records = Map<string, TreeNode>
+
+export function recordId(record: TreeNode): string {
+  switch (record.kind) {
+    case 'plan':
+      return record.planId
+    case 'step':
+      return record.stepId
+    case 'thinkAct':
+      return record.thinkActId
+    case 'toolCall':
+      return record.toolCallId
+  }
+}
+
+export function placeOf(record: TreeNode): string {
+  return `${record.kind}:${recordId(record)}`
+}
+
+/** The records right below one in the API's hierarchy. */
+function childRecords(record: TreeNode): readonly TreeNode[] {
+  switch (record.kind) {
+    case 'plan':
+      // The API leaves the list out below the root plan, although its types require it.
+      return [...record.agentExecutions, ...((record.unplaced as TreeNode[] | undefined) ?? [])]
+    case 'step':
+      return [...record.thinkActs, ...record.toolCalls, ...record.subPlans]
+    case 'thinkAct':
+      return record.toolCalls
+    case 'toolCall':
+      return [...record.toolCalls, ...record.subPlans]
+  }
+}
+
+/** Returns the records of a hierarchy, parents first. No recursion: runs may nest deeply. */
+export function readRecords(top: PlanNode): Records {
+  const records: Records = new Map()
+  const waiting: TreeNode[] = [top]
+  for (let record = waiting.pop(); record; record = waiting.pop()) {
+    records.set(placeOf(record), record)
+    const below = childRecords(record)
+    for (let at = below.length - 1; at >= 0; at -= 1) waiting.push(below[at]!)
+  }
+  return records
+}
+
+/** Applies a message of the stream. */
+export function applyChanges(records: Records, { changed, removed }: RunChanges): void {
+  for (const { kind, id } of removed) records.delete(`${kind}:${id}`)
+  for (const record of changed) records.set(placeOf(record as TreeNode), record as TreeNode)
+}
+
+/** The places that a record names as its parent. The first that exists is its parent. */
+export function namedParents(record: TreeNode): string[] {
+  const named: [Kind, string | null][] = []
+  if (record.kind === 'plan') {
+    named.push(['toolCall', record.toolCallId], ['step', record.openedByStepId])
+  } else if (record.kind === 'step') named.push(['plan', record.planId])
+  else if (record.kind === 'thinkAct') named.push(['step', record.stepId])
+  else {
+    named.push(['toolCall', record.parentToolCallId], ['thinkAct', record.thinkActId])
+    named.push(['step', record.stepId])
+  }
+  return named.filter(([, id]) => id !== null).map(([kind, id]) => `${kind}:${id}`)
+}

@@ -1,0 +1,52 @@
+/** Sums over a record and what is below it, as `tracer.lineage` adds them up. */
+import type { NodeTotals, TreeNode } from '../../api/shapes'
+
+interface Summed {
+  record: TreeNode
+  children: readonly { kind: string; own: NodeTotals; cumulative: NodeTotals }[]
+}
+
+/** Returns the totals of a record: `own` leaves out its sub-agents. */
+export function totalsOf({ record, children }: Summed): {
+  own: NodeTotals
+  cumulative: NodeTotals
+} {
+  const own = ofItself(record)
+  const cumulative = { ...own }
+  for (const child of children) {
+    if (child.kind !== 'plan') add(own, child.own)
+    add(cumulative, child.cumulative)
+  }
+  // A failure counts once, at the record where it began.
+  if (record.status === 'failed' && cumulative.failures === 0) {
+    own.failures = cumulative.failures = 1
+  }
+  return { own, cumulative }
+}
+
+function ofItself(record: TreeNode): NodeTotals {
+  const round = record.kind === 'thinkAct' ? record : null
+  return {
+    inputTokens: round?.inputTokens ?? 0,
+    outputTokens: round?.outputTokens ?? 0,
+    costUsd: round?.costUsd ?? 0,
+    toolCalls: record.kind === 'toolCall' ? 1 : 0,
+    failures: 0,
+  }
+}
+
+function add(sums: NodeTotals, more: NodeTotals) {
+  sums.inputTokens += more.inputTokens
+  sums.outputTokens += more.outputTokens
+  sums.costUsd += more.costUsd
+  sums.toolCalls += more.toolCalls
+  sums.failures += more.failures
+}
+
+export const NO_TOTALS: NodeTotals = {
+  inputTokens: 0,
+  outputTokens: 0,
+  costUsd: 0,
+  toolCalls: 0,
+  failures: 0,
+}
