@@ -11,22 +11,27 @@ With `--before REV` the server of another commit gets the same loads in the same
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from time import perf_counter
 
 import psutil
 import psycopg
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from psycopg import sql
 
 from benchmarks import due_runs, first_read, growing_trace, projection_lag
 from benchmarks.bare_tables import copy_rate, upsert_rate
 from benchmarks.figures import Figure, Goal, at_least, at_most
+from benchmarks.grpc_load import send_calls
 from benchmarks.http_load import Sequences, load_process, otlp, post, send
 from benchmarks.other_forms import (
     event_bodies,
@@ -48,7 +53,6 @@ SIZE = 1_000
 ROUNDS = 5
 
 STORED = "SELECT coalesce(sum(spans), 0)::bigint FROM otel_block"
-STORED_BEFORE_BLOCKS = "SELECT count(*) FROM otel_span"
 
 _TABLES = (
     *("otel_block", "otel_span", "pending_run", "run", "plan_execution_record"),
@@ -148,9 +152,7 @@ def load_of(sent: list[list[Span]], encode: Encode) -> Load:
 class Ingest:
     """A server that is sent loads."""
 
-    def __init__(
-        self, bench: Bench, sender: Executor, url: str, server: Server, stored: str = STORED
-    ) -> None:
+    def __init__(self, bench: Bench, sender: Executor, url: str, server: Server) -> None:
         """Take a server.
 
         Args:
@@ -158,32 +160,38 @@ class Ingest:
             sender: Sends the requests.
             url: The database of the server.
             server: The server.
-            stored: The query that counts the spans that it stores.
         """
         self._sender = sender
         self._url = url
         self._server = server
         self._process = psutil.Process(server.process.pid)
         self._postgres = bench.postgres_process()
-        self._query = f"SELECT ({stored}), (SELECT count(*) FROM act_tool_info)".encode()
-        self._has_projectors = stored == STORED
+        self._query = f"SELECT ({STORED}), (SELECT count(*) FROM act_tool_info)".encode()
         self._disk_before = self._disk()
         self._sent_spans = 0
 
-    def take(self, load: Load, rates: Rates, clients: int = CLIENTS) -> None:
+    def take(
+        self, load: Load, rates: Rates, clients: int = CLIENTS, by_grpc: str | None = None
+    ) -> None:
         """Send a load, wait until it is projected, check that all of it is there, note the costs.
+
+        Args:
+            load: The load.
+            rates: Where its costs are noted.
+            clients: How many clients send it.
+            by_grpc: The server's address for gRPC, if the load has calls instead of requests.
 
         Raises:
             AssertionError: Something is missing, or there twice.
         """
+        way, address = (send, self._server.address) if by_grpc is None else (send_calls, by_grpc)
         with psycopg.connect(self._url, autocommit=True) as connection:
             before = self._stored(connection)
             (logged,) = connection.execute(_LOG).fetchone() or (0,)
             worked = self._worked()
             began = perf_counter()
-            sent = self._sender.submit(send, self._server.address, load.sequences, clients).result()
-            if self._has_projectors:
-                wait_until_projected(self._url)
+            sent = self._sender.submit(way, address, load.sequences, clients).result()
+            wait_until_projected(self._url)
             seconds = perf_counter() - began
             worked = [after - each for after, each in zip(self._worked(), worked, strict=True)]
             (logged_after,) = connection.execute(_LOG).fetchone() or (0,)
@@ -245,6 +253,7 @@ def measured(bench: Bench) -> Iterator[Figure]:
     """Measure what is accepted and projected in turn with the yardsticks; then each other part."""
     with load_process() as sender:
         yield from _rates(bench, sender)
+        yield from _transports(bench, sender)
     for part in (due_runs, projection_lag, first_read, growing_trace):
         yield from part.measured(bench)
 
@@ -261,7 +270,7 @@ def _rates(bench: Bench, sender: Executor) -> Iterator[Figure]:
         }
         if bench.before:
             server, old_url = stack.enter_context(bench.server_before())
-            ingests["before"] = Ingest(bench, sender, old_url, server, STORED_BEFORE_BLOCKS)
+            ingests["before"] = Ingest(bench, sender, old_url, server)
         for number, ingest in enumerate(ingests.values()):
             warm_up = exporters(bench.seed + 900 + number, 200, 600)
             ingest.take(load_of(warm_up, otlp_requests), Rates())
@@ -316,6 +325,61 @@ def _rates(bench: Bench, sender: Executor) -> Iterator[Figure]:
                 yield _against(f"{name}: acknowledged", of_form.a_second, bare)
                 yield _against(f"{name}: projected", of_form.projected, bare)
                 yield from _worked(name, "span", of_form)
+
+
+def _transports(bench: Bench, sender: Executor) -> Iterator[Figure]:
+    """Measure spans by gRPC and log records by HTTP, in turn with the same spans by HTTP."""
+    rounds, count = bench.sized(ROUNDS, 1), bench.sized(24_000, 2_000)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    settings = {"TRACER_GRPC_PORT": str(port)}
+    sides: dict[str, tuple[Encode, str | None]] = {
+        "spans by HTTP": (otlp_requests, None),
+        "spans by gRPC": (bodies, f"127.0.0.1:{port}"),
+        "log records by HTTP": (log_requests, None),
+    }
+    rates = {name: Rates() for name in sides}
+    with bench.database() as url, bench.server(url, settings=settings) as server:
+        ingest = Ingest(bench, sender, url, server)
+        for number in range(-1, rounds):
+            bench.say(f"HTTP, gRPC and logs, round {number + 1} of {rounds}")
+            for place, (name, (encode, address)) in enumerate(sides.items()):
+                sent = exporters(bench.seed + 500 + 10 * number + place, SIZE, count)
+                load = load_of(sent, encode)
+                if encode is log_requests:
+                    load = replace(load, tool_calls=0)
+                noted = rates[name] if number >= 0 else Rates()
+                ingest.take(load, noted, by_grpc=address)
+    by_http = rates["spans by HTTP"].a_second
+    goals = {"spans by gRPC": at_least(0.9), "log records by HTTP": at_least(1.0)}
+    for name, each in rates.items():
+        yield _against(name, each.a_second, by_http, goals.get(name), to="spans by HTTP")
+        yield from _worked(name, "item", each)
+
+
+def log_requests(spans: list[Span]) -> list[bytes]:
+    """Return requests of log records that have the attributes of spans."""
+    return [otlp(as_logs(body), "/v1/logs") for body in bodies(spans)]
+
+
+def as_logs(body: bytes) -> bytes:
+    """Return a trace request as a log request with the same resources, scopes and attributes."""
+    request = ExportLogsServiceRequest()
+    for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
+        resource_logs = request.resource_logs.add(resource=resource_spans.resource)
+        for scope_spans in resource_spans.scope_spans:
+            scope_logs = resource_logs.scope_logs.add(scope=scope_spans.scope)
+            scope_logs.log_records.extend(
+                LogRecord(
+                    trace_id=span.trace_id,
+                    span_id=span.span_id,
+                    time_unix_nano=span.start_time_unix_nano,
+                    event_name=span.name,
+                    attributes=span.attributes,
+                )
+                for span in scope_spans.spans
+            )
+    return request.SerializeToString()
 
 
 def _single(bench: Bench, ingests: dict[str, Ingest]) -> Iterator[Figure]:

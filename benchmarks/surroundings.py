@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -79,17 +79,25 @@ class Bench:
             yield url
 
     @contextmanager
-    def server(self, database_url: str, cwd: Path | None = None) -> Iterator[Server]:
+    def server(
+        self,
+        database_url: str,
+        cwd: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> Iterator[Server]:
         """Run `tracer serve` on a database, with two projectors.
 
         Args:
             database_url: The database.
             cwd: A checkout of the commit to run; None: this one.
+            settings: More environment variables.
         """
         home = Path(tempfile.mkdtemp(prefix="server-", dir=self.folder))
         # The server's own processes ignore their directory, and would import this checkout.
         path = {} if cwd is None else {"PYTHONPATH": str(cwd)}
-        server = start_server(database_url, home, cwd=cwd, settings=PROJECTORS | path)
+        server = start_server(
+            database_url, home, cwd=cwd, settings={**PROJECTORS, **path, **(settings or {})}
+        )
         try:
             yield server
         except Exception:

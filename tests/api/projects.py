@@ -17,6 +17,7 @@ from psycopg import sql
 
 from api.app import create_app
 from api.openapi import openapi_document
+from tests.otel.made_logs import logs_as_traces, made_log
 from tests.otel.made_traces import TRACE_ID, body_of, made, spans_from
 from tests.projecting import project_in
 from tests.sample_runs import SampleRun, sample_run
@@ -193,7 +194,9 @@ async def planted(pool: Pool, stores: ProjectStores, project_id: int, canary: st
     async for _ in roll_up(ProjectPool(pool, project_id)):
         pass
     trace = spans_from(made(1, "a tool", CALL | {"gen_ai.tool.call.arguments": canary}))
-    assert (await writer.write_spans(traces_of(trace))).refused == []
+    named = made_log("asked", 1, conversation__id="c-1", prompt=canary)
+    logs = logs_as_traces(named, scope="codex_otel")
+    assert (await writer.write_spans([*traces_of(trace), *logs])).refused == []
     await project_in(pool)
     new = await (await stores.of(project_id)).keys.create(f"{canary}-key", [Scope.ADMIN])
     project = Project(project_id, canary, new.secret, new.key.key_id, run)

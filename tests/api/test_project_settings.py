@@ -22,7 +22,13 @@ from tracer.storage.postgres.connection.project_session import ProjectPool
 from tracer.storage.postgres.projects.api_keys import ApiKeys
 from tracer.storage.postgres.projects.projects import SettingsOfProject
 
-FOR_EVER = {"name": "default", "keepDays": None, "keepRuns": None, "payloads": "keep"}
+FOR_EVER = {
+    "name": "default",
+    "keepDays": None,
+    "keepRuns": None,
+    "payloads": "keep",
+    "keepSpans": "all",
+}
 
 
 @pytest.fixture
@@ -123,15 +129,17 @@ def test_commands_change_and_list_project_settings(
     def projects(line: str) -> Result:
         return tracer(tmp_path, "projects", *line.split(), TRACER_DATABASE_URL=database_url)
 
-    changed = projects("set default --keep-days 30 --keep-runs none --payloads drop")
+    changed = projects(
+        "set default --keep-days 30 --keep-runs none --payloads drop --keep-spans agent"
+    )
     refused = projects("set default --keep-days soon")
     listed = projects("list --json")
     shown = projects("list")
 
     assert [each.code for each in (changed, refused, listed, shown)] == [0, 1, 0, 0]
-    assert "default: runs are kept for 30 days; payloads: drop." in changed.stderr
+    assert "default: runs are kept for 30 days; payloads: drop; spans: agent." in changed.stderr
     assert "neither a number" in refused.stderr
     assert json.loads(listed.stdout) == [
-        {"name": "default", "keepDays": 30, "keepRuns": None, "payloads": "drop"}
+        FOR_EVER | {"keepDays": 30, "payloads": "drop", "keepSpans": "agent"}
     ]
     assert "keep days" in shown.stdout
