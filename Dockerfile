@@ -46,7 +46,7 @@ ENV PATH=/opt/tracer/bin:$PATH \
 USER 8420
 WORKDIR /var/lib/tracer
 VOLUME /var/lib/tracer
-EXPOSE 8420
+EXPOSE 8420 4317
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8420/healthz', timeout=2)"]
 # All addresses, which a server without keys would refuse: the first start makes one, and prints it.

@@ -43,6 +43,7 @@ class PlacedSpans:
             removed: How many spans were removed from it.
         """
         self.removed = removed
+        self.has_logs = bool(logs)
         self.places = places_of(spans, _ids_of(rows), logs)
         self._all = [span.order for span in spans]
         self._ids = {span.span_id for span in spans}
@@ -102,7 +103,7 @@ class KnownPlaces:
         if known is not None:
             return known
         spans = await reader.read_spans(root_plan_id)
-        logs = await reader.read_logs(root_plan_id) if spans else []
+        logs = await reader.read_logs(root_plan_id)
         rows = await reader.read_tree(root_plan_id, Payloads.NONE) if spans else TreeRows()
         placed = await asyncio.to_thread(PlacedSpans, spans, logs, rows, revision.removed_spans)
         if is_complete and len(placed) < self._kept.maxsize:

@@ -30,7 +30,7 @@ def send_calls(address: str, sequences: Sequences, clients: int) -> Sent:
 async def _send(address: str, sequences: Sequences, clients: int) -> Sent:
     sent = Sent()
     left = iter(sequences)
-    # Else all channels of a process share one connection.
+    # Without this, all channels of a process share one connection.
     options = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.aio.insecure_channel(address, options) for _ in range(clients)]
     await asyncio.gather(*(channel.channel_ready() for channel in channels))

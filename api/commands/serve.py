@@ -64,7 +64,7 @@ class Served:
     serving: Task[None]
     """Ends when the server does."""
     grpc_port: int | None = None
-    """Where it takes OTLP over gRPC; None: it does not."""
+    """The port for OTLP over gRPC; None: it serves no gRPC."""
 
 
 @asynccontextmanager
@@ -87,8 +87,8 @@ async def served(
         port: On which port; 0: a free one.
         migrated: Whether to bring the schema up to date first.
         project: The project of the application's own runs.
-        first_key: Whether to make a key if there is none.
-        grpc: Whether to take OTLP over gRPC, too, as the settings say.
+        first_key: Whether to make a key if the database has no key.
+        grpc: Whether to serve OTLP over gRPC, by the settings.
     """
     with closing(_listen(host, port)) as listener:
         # What listens everywhere is reached on this machine.

@@ -111,7 +111,7 @@ class Encoding:
         Args:
             count: How many items the request has.
             refused: Those that were not stored, by their places in the request.
-            notice: What to tell the client if nothing was refused.
+            notice: The message if nothing was refused.
         """
         message = self.received.response_type()
         if refused:

@@ -41,7 +41,7 @@ MESSAGES_AT_ONCE = 16
 DRAIN_SECONDS = 5
 
 _HEADERS = frozenset({"authorization", "prefer", "traceparent", "user-agent", "x-request-id"})
-"""The metadata that the application sees. What browsers or proxies send has no meaning here."""
+"""The metadata that the application sees. Headers of browsers and proxies have no meaning here."""
 
 _DETAILS = "grpc-status-details-bin"
 _RETRY_INFO = "google.rpc.retryinfo-bin"
@@ -134,7 +134,7 @@ def _credentials(address: GrpcAddress) -> grpc.ServerCredentials | None:
 
 
 def _why_not_free(address: GrpcAddress) -> str | None:
-    """Return why a port cannot be used: gRPC does not tell. None if it can."""
+    """Return why a port cannot be used, which gRPC does not report; None if it can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with closing(socket.socket(family, socket.SOCK_STREAM)) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -175,7 +175,7 @@ class _Calls:
         """Answer a call by the application's answer to the same request."""
         exchange = _Exchange(messages, self.turns)
         scope = self._scope(context)
-        # As by HTTP, a client that leaves does not end its request: what is being stored, is.
+        # As by HTTP, a request goes on if its client leaves.
         answering = asyncio.create_task(self._app_answers(scope, exchange))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
@@ -189,7 +189,7 @@ class _Calls:
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            # Starlette raises again what it has logged and answered.
+            # Starlette has logged and answered the error; it raises it again.
             exchange.status = exchange.status or HTTPStatus.INTERNAL_SERVER_ERROR
 
     def _scope(self, context: Any) -> dict[str, Any]:
@@ -260,7 +260,7 @@ class _Exchange:
 
     @property
     def detail(self) -> str:
-        """What an answer that is no success says."""
+        """The detail of an answer that is no success."""
         content = b"".join(self.body)
         try:
             if self.headers.get(b"content-type") == PROTOBUF.encode():

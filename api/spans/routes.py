@@ -42,14 +42,14 @@ async def list_spans(
     An agent's own span counts for its step and for its plan. A run that came as events has spans
     where its tools' servers sent some.
 
-    The log records of these spans are beside them, in `logs`.
+    `logs` has the log records of these spans.
     """
     last = None if cursor is None else _place_in_list(cursor)
     placed = await places.of_run(reader, caller.project_id, root_plan_id, fresh)
     found = placed.after(last, record_id)
     page = found[:limit]
     spans = await reader.read_spans(root_plan_id, [span_id for _, span_id in page])
-    logs = await reader.read_logs(root_plan_id)
+    logs = await reader.read_logs(root_plan_id) if placed.has_logs else []
     is_whole = last is None and record_id is None
     next_cursor = _cursor(page[-1]) if len(found) > limit else None
     return await asyncio.to_thread(_page, spans, logs, placed, next_cursor, is_whole)

@@ -29,7 +29,7 @@ def test_the_server_waits_for_a_healthy_database_and_speaks_to_this_machine_only
     assert POSTGRES["image"] == "postgres:18"
     assert POSTGRES["healthcheck"]["test"][1] == "pg_isready"
     assert SERVER["depends_on"]["postgres"]["condition"] == "service_healthy"
-    assert SERVER["ports"] == ["127.0.0.1:8420:8420"]
+    assert SERVER["ports"] == ["127.0.0.1:8420:8420", "127.0.0.1:4317:4317"]
     assert "ports" not in POSTGRES
 
 

@@ -9,10 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from tests.otel.made_logs import logs_as_traces, made_log, request_with
 from tests.otel.made_traces import TRACE_ID, agent, made, spans_from
+from tests.profiles import scaled
 from tracer.errors import TooLarge
 from tracer.otel.dialects import session_of
 from tracer.otel.otlp.blocks import single_spans, spans_of, traces_of, unpack_block
@@ -24,6 +27,7 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.repacking import blocks_with, merge_messages
 from tracer.otel.otlp.request_items import Decoded, UndecodableTraces
 from tracer.otel.projection.project import project_run
+from tracer.storage.write_redaction import Admission
 
 OTHER = "1af7651916cd43dd8448eb211c80319c"
 NO_TRACE = "00" * 16
@@ -205,3 +209,46 @@ def test_exported_documents_are_standard_json() -> None:
     document = json.loads(b"".join(json_parts([], logs_of([trace.message]))))
     [record] = document["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert (record["traceId"], record["spanId"]) == (TRACE_ID, "0000000000000001")
+
+
+def test_secrets_at_any_place_of_a_log_record_are_masked() -> None:
+    request = request_with(made_log(SECRET, 1, body=SECRET))
+    [resource_logs] = request.resource_logs
+    [scope_logs] = resource_logs.scope_logs
+    [record] = scope_logs.log_records
+    record.severity_text = SECRET
+    nested = record.attributes.add(key=SECRET).value.kvlist_value.values.add(key="a").value
+    nested.array_value.values.add(bytes_value=SECRET.encode())
+    resource_logs.resource.attributes.add(key="r").value.string_value = SECRET
+    scope_logs.scope.name = SECRET
+    scope_logs.scope.attributes.add(key="s").value.string_value = SECRET
+    more = scope_logs.log_records.add(trace_id=record.trace_id, span_id=b"12345678")
+    more.body.kvlist_value.values.add(key="password").value.int_value = 12345678
+    decoded = decode_logs_protobuf(request.SerializeToString())
+
+    [stored] = Admission().traces(decoded.traces)
+
+    assert SECRET.encode() not in stored.message
+    records = logs_of([stored.message])
+    assert "12345678" not in repr([each.body for each in records])
+    assert {each.trace_id.hex() for each in records} == {TRACE_ID}
+    assert {each.span_id for each in records} == {None, b"12345678"}
+
+
+SECRET = "sk-ant-api03-" + "a1B2" * 20
+
+
+@settings(max_examples=scaled(60))
+@given(data=st.binary(max_size=60), seed=st.integers(0, 2**32))
+def test_any_bytes_in_a_log_request_raise_only_what_is_promised(data: bytes, seed: int) -> None:
+    chance = random.Random(seed)
+    body = bytearray(request_with(made_log("a", 1, body="b"), made_log("c", 2)).SerializeToString())
+    for byte in data:
+        body[chance.randrange(len(body))] = byte
+    try:
+        decoded = decode_logs_protobuf(bytes(body))
+    except UndecodableTraces:
+        return
+    for trace in Admission().traces(decoded.traces):
+        assert len(logs_of([trace.message])) <= trace.count
+        project_run([trace.message])

@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from tests.contract.moments import Moments
+from tests.otel.made_logs import logs_as_traces, made_log
+from tests.projecting import project_in
 from tests.storage.deletions import (
     NOW,
     days_ago,
@@ -24,6 +26,7 @@ from tests.storage.deletions import (
 from tests.storage.lock_waits import until, until_waiting, waiting
 from tests.storage.stored_spans import make_pending, store_run
 from tests.trees import read_tree
+from tracer.clock import stepping_clock
 from tracer.lineage.tree import Payloads
 from tracer.records.access import Scope
 from tracer.records.ids import new_id
@@ -328,3 +331,20 @@ async def test_pruning_settings_that_make_no_sense_prune_nothing(pool: Pool) -> 
     run = await finished(pool, days_ago(0), days_ago(0))
     assert await pruned(pool, ProjectSettings(keep_days=36_500, keep_runs=2**62)) == PurgeResult()
     assert await kept(pool) == {run}
+
+
+async def test_the_run_of_a_session_is_kept_while_a_run_names_it(pool: Pool) -> None:
+    sse = made_log("sse", 1, trace_id="00" * 16, conversation__id="c-1")
+    session = logs_as_traces(sse, scope="codex_otel")
+    named = logs_as_traces(made_log("asked", 1, conversation__id="c-1"), scope="codex_otel")
+    for traces, at in ((session, days_ago(40)), (named, days_ago(1))):
+        writer = PostgresWriter(ProjectPool(pool), stepping_clock(at))
+        assert (await writer.write_spans(traces)).refused == []
+        await project_in(pool)
+    await project_in(pool)  # the run that names a new session is projected once more
+
+    assert await pruned(pool, MONTH) == PurgeResult()
+    assert len(await kept(pool)) == 2
+
+    assert (await pruned(pool, MONTH, NOW + timedelta(days=40))).runs == 2
+    assert await kept(pool) == set()

@@ -16,7 +16,7 @@ def thinned(items: Sequence[Item], of_sessions: Sequence[bytes] = ()) -> Sequenc
     """Return the items of a run without the spans that are no agent work.
 
     Spans of agents, models and tools stay, and so do the spans above them and all log records. The
-    result has the same projection: where it would differ, more spans stay.
+    result has the same projection: if it would differ, more spans stay.
 
     Args:
         items: The run's spans and log records.
@@ -46,7 +46,7 @@ def _needed(run: RunSpans) -> set[bytes]:
     """Return the ids of the spans that a convention knows, and of those above them."""
     found = {*run.announced, *run.announced.values()}
     for span in run.spans:
-        # A wrapper that tells a conversation or a subject is needed, too.
+        # A wrapper with a conversation or a subject is needed, too.
         at = span if span.reading != WRAPPER else None
         while at is not None and at.span_id not in found:
             found.add(at.span_id)
