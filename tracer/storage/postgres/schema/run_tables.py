@@ -37,7 +37,7 @@ def _refers_to_run(name: str) -> ForeignKeyConstraint:
 
 
 class BlockRow(TableRow, table=True):
-    """Spans of one run that arrived in one request, compressed."""
+    """Spans or log records of one run that arrived in one request, compressed."""
 
     __tablename__ = "otel_block"
     __table_args__ = (
@@ -50,17 +50,18 @@ class BlockRow(TableRow, table=True):
     project_id: int = Field(default=DEFAULT_PROJECT_ID, primary_key=True)
     """The project that the run belongs to."""
     root_plan_id: UUID = Field(primary_key=True)
-    """The run: the trace id."""
+    """The run: the trace id, or a hash of the id of a session."""
     key: bytes = Field(primary_key=True)
     """16 bytes of BLAKE2b over the uncompressed message."""
     spans: int
-    """The number of spans in the message. One span may occur in several blocks."""
+    """The number of spans and log records in the message. One may occur in several blocks."""
     size: Int64
     """The size of the uncompressed message in bytes."""
     recorded_at: datetime
     """When the server stored it."""
     body: bytes
-    """A header (format version, codec, size) and the compressed OTLP `TracesData` message."""
+    """A header (format version, codec, size) and the compressed message: OTLP's `TracesData`, whose
+    field 2 holds `ResourceLogs`."""
 
 
 class PendingRunRow(TableRow, table=True):

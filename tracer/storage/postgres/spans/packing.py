@@ -105,8 +105,8 @@ WHERE project_id = %(project_id)s AND root_plan_id = %(run)s"""
 THINNED_BYTES = PART_BYTES // 4
 """A larger run, uncompressed, keeps all spans: thinning projects it, in the server's process."""
 
-# A run whose projection failed keeps all spans: nothing is known of them. Nor may a part of a run be
-# taken for the whole.
+# A run whose projection failed keeps all spans: nothing is known of them. A run with rows that are
+# not packed yet would be taken for a part of itself.
 _MAY_BE_THINNED = """
 SELECT FROM run WHERE project_id = %(project_id)s AND root_plan_id = %(run)s
     AND source = 'spans' AND projected > 0 AND projection_error IS NULL AND NOT EXISTS (
