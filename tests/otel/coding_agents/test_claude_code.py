@@ -102,7 +102,10 @@ def wrong_links(seen: Seen, truth: dict[str, Any]) -> list[str]:
 
 def tokens(rounds: Iterable[dict[str, Any]]) -> tuple[int, int]:
     found = list(rounds)
-    return sum(each["input_tokens"] for each in found), sum(each["output_tokens"] for each in found)
+    return (
+        sum(each["input_tokens"] or 0 for each in found),
+        sum(each["output_tokens"] or 0 for each in found),
+    )
 
 
 def true_tokens(truth: dict[str, Any]) -> tuple[int, int]:
@@ -156,7 +159,8 @@ def test_contents_of_finished_work_are_those_of_the_truth(name: str) -> None:
         call = calls.get(true["provider_call_id"])
         if call is None:
             continue
-        assert json.loads(call["arguments"]) == true["arguments"]
+        if call["reason"] != Reason.DENIED:  # no event has the arguments
+            assert json.loads(call["arguments"]) == true["arguments"]
         if true["name"] == "Bash" and true["status"] == "succeeded":
             assert call["result"] == true["result"]
         if true["name"] == "Agent" and call["result"] is not None:
@@ -166,7 +170,7 @@ def test_contents_of_finished_work_are_those_of_the_truth(name: str) -> None:
     for agent in truth["sub_agents"]:
         plan = seen.plans[seen.plan_of_agent[agent["agent_id"]]]
         assert plan["user_request"] == agent["opened_by"]["arguments"]["prompt"]
-        assert plan["summary"]
+        assert plan["summary"] or plan["status"] is Status.FAILED
 
 
 def test_absent_content_is_absent() -> None:
@@ -282,6 +286,17 @@ def test_open_work_is_interrupted_after_sigterm() -> None:
     endings = {call["arguments"]: call["status"] for call in seen.calls.values()}
     assert sorted(endings.values()) == [Status.CANCELLED, Status.CANCELLED, Status.SUCCEEDED]
     assert {plan["summary"] for plan in seen.plans.values()} == {None}
+
+
+@pytest.mark.parametrize("signals", [(), ("traces",), ("logs",)])
+def test_an_agent_whose_last_request_failed_has_failed(signals: tuple[str, ...]) -> None:
+    seen = Seen(messages_of("claude-code-broken-content-on", *signals))
+
+    (agent,) = (plan for plan in seen.plans.values() if plan["depth"] == 1)
+    assert (agent["status"], agent["summary"]) == (Status.FAILED, None)
+    assert agent["error_message"] == "The prompt is too odd."
+    assert seen.runs[0].whole_run["status"] in (Status.SUCCEEDED, Status.RUNNING)
+    assert seen.runs[0].whole_run["failures"] == 1
 
 
 def test_a_call_that_was_not_permitted_is_denied() -> None:

@@ -360,6 +360,7 @@ class _Events:
     decisions: list[LogRecord] = field(default_factory=list)
     results: list[LogRecord] = field(default_factory=list)
     requests: list[LogRecord] = field(default_factory=list)
+    errors: list[LogRecord] = field(default_factory=list)
     answers: list[LogRecord] = field(default_factory=list)
     completions: list[LogRecord] = field(default_factory=list)
     bodies: list[LogRecord] = field(default_factory=list)
@@ -370,6 +371,7 @@ _LISTS = {
     "tool_decision": "decisions",
     "tool_result": "results",
     "api_request": "requests",
+    "api_error": "errors",
     "assistant_response": "answers",
     "subagent_completed": "completions",
     "api_response_body": "bodies",
@@ -626,6 +628,10 @@ class _Completion:
             found = logged.get(key)
             logged_one = found.pop(0) if found else None
             self._complete_request(span, key, logged_one, answers.get(key))
+        if not any(span.name == _REQUEST for span in self._spans):
+            # An error does not always name the request of its span: it may be one of several tries.
+            for record in self._events.errors:
+                logged.setdefault(_request_key(record), []).append(record)
         for key, records in logged.items():
             for record in records:
                 start = _start_of(record)
@@ -653,7 +659,8 @@ class _Completion:
         if chosen:
             reading = reading._replace(chosen=chosen)
         span.reading = reading
-        if span.attributes.get("success") is False and span.status_code != STATUS_ERROR:
+        has_failed = record is not None and _is_event(record, "api_error")
+        if has_failed or span.attributes.get("success") is False:
             span.status_code = STATUS_ERROR
             span.status_message = _text(span.attributes.get("error")) or span.status_message
 
@@ -1024,12 +1031,26 @@ class _Completion:
 
     @cached_property
     def _last_answers(self) -> dict[bytes, str]:
-        """The last answer below each span."""
+        """The last answer below each span, unless the last request there failed."""
         return {
             record.span_id: said
             for record in self._events.answers
-            if record.span_id is not None and (said := _text(record.attributes.get("response")))
+            if record.span_id is not None
+            and record.span_id not in self._failed
+            and (said := _text(record.attributes.get("response")))
         }
+
+    @cached_property
+    def _failed(self) -> dict[bytes, SlimSpan]:
+        """The last request below each span, if it failed: the work there ended with it."""
+        latest: dict[bytes, SlimSpan] = {}
+        for span in (*self._spans, *self._made.values()):
+            below = span.parent_span_id
+            if span.name == _REQUEST and below is not None:
+                known = latest.get(below)
+                if known is None or span.order > known.order:
+                    latest[below] = span
+        return {below: span for below, span in latest.items() if span.status_code == STATUS_ERROR}
 
     def _end_agents(self) -> None:
         """Set when each sub-agent ended, and whether it worked in the background."""
@@ -1065,6 +1086,7 @@ class _Completion:
             reading = agent.span.reading
             if agent.span.end and not reading.is_interrupted:
                 agent.span.reading = reading._replace(answer=answers.get(span_id))
+                self._fail_with_request(agent.span, span_id)
         for agent in self._agents.values():
             opener, last = agent.segments[0].call, agent.segments[-1]
             reading, span = agent.span.reading, agent.span
@@ -1073,9 +1095,15 @@ class _Completion:
                 reading = reading._replace(request=prompt)
             if span.end and not reading.is_interrupted:
                 reading = reading._replace(answer=answers.get(last.below))
+                self._fail_with_request(span, last.below)
             if last.call is not None and last.call.error is not None and not agent.is_background:
                 span.status_code, span.status_message = STATUS_ERROR, last.call.error
             span.reading = reading
+
+    def _fail_with_request(self, span: SlimSpan, below: bytes) -> None:
+        request = self._failed.get(below)
+        if request is not None:
+            span.status_code, span.status_message = STATUS_ERROR, request.status_message
 
     def _mark_interrupted(self) -> None:
         """End open work below an interaction that has ended: the process received SIGTERM.
