@@ -40,7 +40,8 @@ import helm_python, kubernetes_validate, yaml
 chart, values = sys.argv[1], json.loads(sys.argv[2])
 report = helm_python.lint(chart, values, strict=True)
 found = helm_python.Chart.load(chart).render(values, name="tracer", namespace="traces")
-manifests = [each for name, text in found.items() if name.endswith(".yaml") for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+texts = [text for name, text in found.items() if name.endswith(".yaml")]
+manifests = [each for text in texts for each in yaml.safe_load_all(text) if each]
 for each in manifests:
     if each["apiVersion"].partition("/")[0] != "monitoring.coreos.com":
         kubernetes_validate.validate(each, "1.37", strict=True)
