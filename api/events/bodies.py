@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from api.http.intake import Share
 from tracer.errors import BadRequest, TooLarge, UnknownFormat
 from tracer.records.events import EVENT, FROM_THE_WIRE, Event
-from tracer.records.input_errors import why_invalid
+from tracer.records.input_errors import validation_message
 from tracer.store import Refusal
 from tracer.text import has_more_json_values, most_json_values
 
@@ -154,7 +154,7 @@ def _event_or_refusal(index: int, sent: object) -> Event | Refusal:
     try:
         return EVENT.validate_python(sent, context=FROM_THE_WIRE, by_alias=True, by_name=False)
     except ValidationError as error:
-        return Refusal(index, "invalid_event", why_invalid(error))
+        return Refusal(index, "invalid_event", validation_message(error))
     except RecursionError:
         return Refusal(index, "invalid_event", "It nests too deep.")
 

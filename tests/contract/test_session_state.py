@@ -18,9 +18,9 @@ from tracer.records.sessions import (
     MAX_SESSION_ID_BYTES,
     MAX_SESSION_RUNS,
     MAX_STATE_BYTES,
-    Change,
     SessionStates,
     State,
+    StateChange,
 )
 from tracer.redaction import standard_redaction
 from tracer.storage.memory.sessions import MemorySessions
@@ -47,8 +47,8 @@ def sessions(new_sessions: NewSessions) -> SessionStates:
     return new_sessions()
 
 
-def visit(number: int = 1) -> Change:
-    return Change("increment", ("visits",), number)
+def visit(number: int = 1) -> StateChange:
+    return StateChange("increment", ("visits",), number)
 
 
 async def test_five_parallel_increments_make_five(sessions: SessionStates) -> None:
@@ -57,13 +57,13 @@ async def test_five_parallel_increments_make_five(sessions: SessionStates) -> No
 
 
 async def test_fifty_changes_of_all_kinds_at_once_lose_nothing(sessions: SessionStates) -> None:
-    def changes(number: int) -> list[Change]:
+    def changes(number: int) -> list[StateChange]:
         return [
             visit(number),
-            Change("append", ("log", "numbers"), number),
-            Change("set", ("last",), number),
-            Change("set", ("by", str(number)), True),
-            Change("remove", ("by", str(number - 1))),
+            StateChange("append", ("log", "numbers"), number),
+            StateChange("set", ("last",), number),
+            StateChange("set", ("by", str(number)), True),
+            StateChange("remove", ("by", str(number - 1))),
         ]
 
     answers = await asyncio.gather(
@@ -84,7 +84,9 @@ async def test_fifty_changes_of_all_kinds_at_once_lose_nothing(sessions: Session
 async def test_of_many_that_compare_and_set_one_wins(sessions: SessionStates) -> None:
     outcomes = await asyncio.gather(
         *(
-            sessions.change_state("s", {}, [visit(), Change("compare_and_set", ("winner",), n)])
+            sessions.change_state(
+                "s", {}, [visit(), StateChange("compare_and_set", ("winner",), n)]
+            )
             for n in range(20)
         ),
         return_exceptions=True,
@@ -96,7 +98,7 @@ async def test_of_many_that_compare_and_set_one_wins(sessions: SessionStates) ->
 
 
 async def test_a_conflict_leaves_nothing_of_its_changes(sessions: SessionStates) -> None:
-    misfit = Change("append", ("name",), 1)
+    misfit = StateChange("append", ("name",), 1)
     with pytest.raises(StateConflict):
         await sessions.change_state("s", {"name": "first"}, [visit(), misfit])
     assert await sessions.read_state("s", {"none": "yet"}) == {"none": "yet"}
@@ -107,7 +109,7 @@ async def test_a_conflict_leaves_nothing_of_its_changes(sessions: SessionStates)
 
 
 async def test_a_state_that_grows_too_large_is_left_as_it_was(sessions: SessionStates) -> None:
-    part = Change("append", ("parts",), "x" * (MAX_STATE_BYTES // 2))
+    part = StateChange("append", ("parts",), "x" * (MAX_STATE_BYTES // 2))
     await sessions.change_state("s", {}, [part])
     with pytest.raises(StateConflict, match="room"):
         await sessions.change_state("s", {}, [part])
@@ -164,7 +166,7 @@ async def test_text_and_numbers_come_back_as_they_were(
     sessions = new_sessions()
     state: State = {text: [text, {text: number}]}
     assert await sessions.read_state(text, state) == state
-    changed = await sessions.change_state(text, state, [Change("set", ("more", text), text)])
+    changed = await sessions.change_state(text, state, [StateChange("set", ("more", text), text)])
     assert changed == state | {"more": {text: text}}
     assert await sessions.read_state(text, {}) == changed
 

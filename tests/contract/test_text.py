@@ -13,7 +13,7 @@ from tests.contract.moments import Moments
 from tests.contract.stores import NewStore, Store
 from tests.profiles import scaled
 from tracer.records.events import EVENT, ErrorInfo, ThoughtRecorded, event_json
-from tracer.records.sessions import Change, changes_json
+from tracer.records.sessions import StateChange, changes_json
 from tracer.records.status import Status
 from tracer.text import unescape
 
@@ -27,7 +27,7 @@ async def test_any_text_is_read_back_unchanged(new_store: NewStore, text: str) -
         error=ErrorInfo(type=text, message=text, stack=text),
         forged_arguments=(text,),
         short_circuited_by=text,
-        state_changes=changes_json([Change("set", (text,), text)]),
+        state_changes=changes_json([StateChange("set", (text,), text)]),
     )
     started = run.call_started(
         name=text, arguments=text, effective_arguments=text, provider_call_id=text

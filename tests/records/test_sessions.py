@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tracer.errors import StateConflict
 from tracer.records.sessions import (
     MAX_STATE_BYTES,
-    Change,
+    StateChange,
     apply,
     changes_json,
     state_from,
@@ -34,16 +34,16 @@ VALUES = st.recursive(
 STATES = st.dictionaries(KEYS, VALUES, max_size=3)
 PATHS = st.lists(KEYS, min_size=1, max_size=3).map(tuple)
 CHANGES = st.one_of(
-    st.builds(Change, st.just("set"), PATHS, VALUES),
-    st.builds(Change, st.just("set_default"), PATHS, VALUES),
-    st.builds(Change, st.just("remove"), PATHS),
-    st.builds(Change, st.just("increment"), PATHS, st.integers(-3, 3)),
-    st.builds(Change, st.just("append"), PATHS, VALUES),
-    st.builds(Change, st.just("compare_and_set"), PATHS, VALUES, VALUES),
+    st.builds(StateChange, st.just("set"), PATHS, VALUES),
+    st.builds(StateChange, st.just("set_default"), PATHS, VALUES),
+    st.builds(StateChange, st.just("remove"), PATHS),
+    st.builds(StateChange, st.just("increment"), PATHS, st.integers(-3, 3)),
+    st.builds(StateChange, st.just("append"), PATHS, VALUES),
+    st.builds(StateChange, st.just("compare_and_set"), PATHS, VALUES, VALUES),
 )
 
 
-def outcome(state: dict[str, Any], *parts: list[Change]) -> object:
+def outcome(state: dict[str, Any], *parts: list[StateChange]) -> object:
     try:
         for part in parts:
             state = apply(state, part)
@@ -54,14 +54,14 @@ def outcome(state: dict[str, Any], *parts: list[Change]) -> object:
 
 @given(STATES, st.lists(CHANGES, max_size=5), st.integers(0, 5))
 def test_changes_have_the_same_result_at_once_and_in_two_parts(
-    state: dict[str, Any], changes: list[Change], cut: int
+    state: dict[str, Any], changes: list[StateChange], cut: int
 ) -> None:
     assert outcome(state, changes[:cut], changes[cut:]) == outcome(state, changes)
 
 
 @given(STATES, st.lists(CHANGES, max_size=5))
 def test_applying_changes_mutates_nothing_and_the_result_can_be_stored(
-    state: dict[str, Any], changes: list[Change]
+    state: dict[str, Any], changes: list[StateChange]
 ) -> None:
     before = copy.deepcopy((state, changes))
     after = outcome(state, changes)
@@ -72,11 +72,11 @@ def test_applying_changes_mutates_nothing_and_the_result_can_be_stored(
 
 
 @given(st.lists(CHANGES, max_size=5))
-def test_changes_are_recorded_completely_as_a_json_array(changes: list[Change]) -> None:
+def test_changes_are_recorded_completely_as_a_json_array(changes: list[StateChange]) -> None:
     recorded = json.loads(changes_json(changes))
 
-    assert [Change(each["op"], tuple(each["path"]), each["value"]) for each in recorded] == [
-        Change(change.op, change.path, change.value) for change in changes
+    assert [StateChange(each["op"], tuple(each["path"]), each["value"]) for each in recorded] == [
+        StateChange(change.op, change.path, change.value) for change in changes
     ]
     assert [each.get("expected") for each in recorded] == [
         change.expected if change.op == "compare_and_set" else None for change in changes
@@ -84,7 +84,10 @@ def test_changes_are_recorded_completely_as_a_json_array(changes: list[Change]) 
 
 
 def test_a_change_is_recorded_as_compact_json() -> None:
-    changes = [Change("increment", ("visits",), 1), Change("compare_and_set", ("a", "字"), "b")]
+    changes = [
+        StateChange("increment", ("visits",), 1),
+        StateChange("compare_and_set", ("a", "字"), "b"),
+    ]
 
     assert changes_json(changes) == (
         '[{"op":"increment","path":["visits"],"value":1},'
@@ -94,21 +97,21 @@ def test_a_change_is_recorded_as_compact_json() -> None:
 
 def test_each_change_has_its_effect_and_creates_missing_parents() -> None:
     before = {"object": {"key": True}, "number": 2, "list": [1], "null": None}
-    table: list[tuple[Change, dict[str, Any]]] = [
-        (Change("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
-        (Change("set", ("null", "deep"), 1), {"null": {"deep": 1}}),
-        (Change("set", ("object",), None), {"object": None}),
-        (Change("set_default", ("number",), 1), {"number": 2}),
-        (Change("set_default", ("null",), []), {"null": []}),
-        (Change("set_default", ("new", "deep"), 1), {"new": {"deep": 1}}),
-        (Change("increment", ("number",), 0.5), {"number": 2.5}),
-        (Change("increment", ("new", "deep"), -2), {"new": {"deep": -2}}),
-        (Change("append", ("list",), [2]), {"list": [1, [2]]}),
-        (Change("append", ("new",), 1), {"new": [1]}),
-        (Change("remove", ("object", "key")), {"object": {}}),
-        (Change("remove", ("new", "deep")), {}),
-        (Change("compare_and_set", ("number",), "x", 2.0), {"number": "x"}),
-        (Change("compare_and_set", ("new", "deep"), 1), {"new": {"deep": 1}}),
+    table: list[tuple[StateChange, dict[str, Any]]] = [
+        (StateChange("set", ("new", "deep"), 1), {"new": {"deep": 1}}),
+        (StateChange("set", ("null", "deep"), 1), {"null": {"deep": 1}}),
+        (StateChange("set", ("object",), None), {"object": None}),
+        (StateChange("set_default", ("number",), 1), {"number": 2}),
+        (StateChange("set_default", ("null",), []), {"null": []}),
+        (StateChange("set_default", ("new", "deep"), 1), {"new": {"deep": 1}}),
+        (StateChange("increment", ("number",), 0.5), {"number": 2.5}),
+        (StateChange("increment", ("new", "deep"), -2), {"new": {"deep": -2}}),
+        (StateChange("append", ("list",), [2]), {"list": [1, [2]]}),
+        (StateChange("append", ("new",), 1), {"new": [1]}),
+        (StateChange("remove", ("object", "key")), {"object": {}}),
+        (StateChange("remove", ("new", "deep")), {}),
+        (StateChange("compare_and_set", ("number",), "x", 2.0), {"number": "x"}),
+        (StateChange("compare_and_set", ("new", "deep"), 1), {"new": {"deep": 1}}),
     ]
     failures = [
         f"{change}: expected {before | after}, got {actual}"
@@ -119,19 +122,19 @@ def test_each_change_has_its_effect_and_creates_missing_parents() -> None:
 
 
 CONFLICTING = [
-    Change("set", ("text", "deep"), 1),
-    Change("remove", ("list", "0")),
-    Change("increment", ("text",), 1),
-    Change("increment", ("flag",), 1),
-    Change("increment", ("large",), 1e308),
-    Change("increment", ("huge",), 0.5),
-    Change("append", ("text",), "more"),
-    Change("append", ("object",), 1),
-    Change("compare_and_set", ("flag",), 2, 1),
-    Change("compare_and_set", ("object",), 2, {"key": 1}),
-    Change("compare_and_set", ("list",), 2, [1, 1]),
-    Change("compare_and_set", ("text",), 2, None),
-    Change("compare_and_set", ("gone",), 2, "secret"),
+    StateChange("set", ("text", "deep"), 1),
+    StateChange("remove", ("list", "0")),
+    StateChange("increment", ("text",), 1),
+    StateChange("increment", ("flag",), 1),
+    StateChange("increment", ("large",), 1e308),
+    StateChange("increment", ("huge",), 0.5),
+    StateChange("append", ("text",), "more"),
+    StateChange("append", ("object",), 1),
+    StateChange("compare_and_set", ("flag",), 2, 1),
+    StateChange("compare_and_set", ("object",), 2, {"key": 1}),
+    StateChange("compare_and_set", ("list",), 2, [1, 1]),
+    StateChange("compare_and_set", ("text",), 2, None),
+    StateChange("compare_and_set", ("gone",), 2, "secret"),
 ]
 """Changes that do not fit the state of the next test."""
 
@@ -147,7 +150,7 @@ def test_a_conflict_names_the_path_and_no_value_and_changes_nothing() -> None:
     }
 
     results = [
-        (each, outcome(state, [Change("set", ("before",), 1), each])) for each in CONFLICTING
+        (each, outcome(state, [StateChange("set", ("before",), 1), each])) for each in CONFLICTING
     ]
     failures = [
         f"{change}: {result}"
@@ -163,7 +166,7 @@ def test_a_conflict_names_the_path_and_no_value_and_changes_nothing() -> None:
 def error_of(operation: Any, path: Any, value: object) -> str:
     """Return the error that constructing a change raises."""
     try:
-        Change(operation, path, value)
+        StateChange(operation, path, value)
     except ValueError as error:
         return str(error)
     return "accepted"
@@ -194,7 +197,7 @@ def test_an_increment_by_anything_but_a_number_is_rejected() -> None:
 
 def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
     value: dict[str, object] = {"list": (1, 2)}
-    change = Change("set", ("a",), value)
+    change = StateChange("set", ("a",), value)
     value["list"] = ()
 
     assert apply({}, [change]) == {"a": {"list": [1, 2]}}
@@ -203,7 +206,7 @@ def test_a_change_keeps_its_value_if_the_original_is_mutated() -> None:
 def test_a_state_that_is_too_large_too_deep_or_no_json_is_rejected() -> None:
     room = MAX_STATE_BYTES - len('{"a":""}')
     assert len(state_text({"a": "x" * room})) == MAX_STATE_BYTES
-    too_deep = apply({}, [Change("set", ("a",) * 101, 1)])
+    too_deep = apply({}, [StateChange("set", ("a",) * 101, 1)])
     for state, reason in (
         ({"a": "x" * (room + 1)}, "room"),
         ({"a": "字" * (room // 2)}, "room"),

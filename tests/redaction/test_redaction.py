@@ -17,7 +17,7 @@ from tracer.errors import TooManySecrets
 from tracer.redaction import MASK, Redaction, configured_keys, configured_patterns, mask
 from tracer.redaction.edits import MAX_SECRETS
 from tracer.redaction.keys import NAMES
-from tracer.redaction.masked_fields import masked_places
+from tracer.redaction.masked_fields import masked_paths
 from tracer.text import unescape
 
 REDACTION = Redaction()
@@ -193,7 +193,7 @@ def test_redacted_json_is_json_and_its_places_are_those_of_the_masks(
     masked = REDACTION.text(text)
     kept = json.loads(masked)
     assert REDACTION.text(masked) == masked
-    for place in masked_places({"arguments": masked}, ["arguments"]):
+    for place in masked_paths({"arguments": masked}, ["arguments"]):
         _, _, pointer = place.partition(":")
         at: Any = kept
         for part in pointer.split("/")[1:]:
@@ -303,7 +303,7 @@ def test_a_text_with_too_many_secrets_is_replaced_by_its_size(text: str) -> None
         "[masked: payload of 50000000 bytes]",
         f"{marker}[masked: rest of 50000000 bytes]",
     )
-    assert masked_places({"result": marker}, ["result"]) == ["result"]
+    assert masked_paths({"result": marker}, ["result"]) == ["result"]
 
 
 def test_a_write_with_too_many_secrets_is_rejected() -> None:
@@ -324,13 +324,13 @@ def test_configured_patterns_are_matched_in_linear_time(pattern: str) -> None:
 def test_deep_json_and_invalid_unicode_are_redacted() -> None:
     deep = '{"a":' * 1000 + '{"password": "hunter2"}' + "}" * 1000
     assert REDACTION.text(deep) == deep.replace("hunter2", mask("password"))
-    assert masked_places({"result": REDACTION.text(deep)}, ["result"]) == ["result"]
+    assert masked_paths({"result": REDACTION.text(deep)}, ["result"]) == ["result"]
     assert REDACTION.text('{"password": "a\\u0000\\ud800"}') == '{"password": "[masked: password]"}'
 
 
 def test_masks_below_a_long_key_have_one_place() -> None:
     text = json.dumps({"k" * 1_000_000: [mask("jwt"), *[""] * 100_000]})
-    assert masked_places({"result": text}, ["result"]) == ["result"]
+    assert masked_paths({"result": text}, ["result"]) == ["result"]
 
 
 HOSTILE_UNITS = [
@@ -404,7 +404,7 @@ OWN_PATTERN_CASES: list[tuple[str, str | None]] = [
 
 def test_json_stays_json_if_a_configured_pattern_matches_in_it() -> None:
     def is_json_with_masks(text: str, actual: str) -> bool:
-        places = masked_places({"result": json.dumps(json.loads(actual))}, ["result"])
+        places = masked_paths({"result": json.dumps(json.loads(actual))}, ["result"])
         return "12345678" not in actual and places != ["result"]
 
     assert differing(OWN_PATTERN_CASES, OWN.text, is_json_with_masks) == []

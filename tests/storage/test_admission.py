@@ -25,7 +25,7 @@ from tracer.records.events import Event, PlanStarted, ToolCallFinished, ToolCall
 from tracer.records.record_classes import ActToolInfo, Kind
 from tracer.records.record_json import read_record, record_json
 from tracer.redaction import Redaction
-from tracer.redaction.payloads import PayloadPolicy, kept_of, size_of
+from tracer.redaction.payloads import PayloadPolicy, size_of, stored_payload
 from tracer.storage.memory.store import MemoryStore
 from tracer.storage.postgres.connection.pool import open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -125,9 +125,9 @@ async def test_payloads_are_stored_by_the_policy_of_the_project(
 
 def test_a_long_payload_with_a_forged_size_mark_is_cut() -> None:
     long = f"{'x' * 5000}[masked: rest of 7 bytes]"
-    cut = kept_of(long, PayloadPolicy.PREVIEW)
+    cut = stored_payload(long, PayloadPolicy.PREVIEW)
     assert cut == f"{'x' * 2048}[masked: rest of {len(long)} bytes]"
-    assert kept_of(cut, PayloadPolicy.PREVIEW) == cut
+    assert stored_payload(cut, PayloadPolicy.PREVIEW) == cut
 
 
 def test_a_preview_ends_before_a_mask_and_keeps_the_original_size() -> None:
@@ -137,8 +137,8 @@ def test_a_preview_ends_before_a_mask_and_keeps_the_original_size() -> None:
         space = "x" * (before - len(start))
         masked = redaction.text(f'{start}{space}", "password": "hunter2", "b": "{"y" * 3000}"}}')
 
-        kept = kept_of(masked, PayloadPolicy.PREVIEW)
-        again = kept_of(redaction.text(kept), PayloadPolicy.PREVIEW)
+        kept = stored_payload(masked, PayloadPolicy.PREVIEW)
+        again = stored_payload(redaction.text(kept), PayloadPolicy.PREVIEW)
 
         assert again == kept
         assert kept.count("[masked: ") == 1 + ("[masked: password]" in kept)

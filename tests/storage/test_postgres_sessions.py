@@ -12,7 +12,7 @@ from tests.contract.stores import RECORDED, clock
 from tests.storage.lock_waits import until_waiting
 from tracer.errors import StateConflict
 from tracer.records.ids import new_id
-from tracer.records.sessions import Change
+from tracer.records.sessions import StateChange
 from tracer.redaction import Redaction, configured_patterns
 from tracer.storage.postgres.connection.pool import Pool, open_pool
 from tracer.storage.postgres.connection.project_session import ProjectPool
@@ -21,8 +21,8 @@ from tracer.storage.postgres.session_state import PostgresSessions
 from tracer.storage.write_redaction import Admission
 
 
-def visits(number: int) -> list[Change]:
-    return [Change("increment", ("visits",), 1)] * number
+def visits(number: int) -> list[StateChange]:
+    return [StateChange("increment", ("visits",), 1)] * number
 
 
 async def test_a_change_takes_as_many_statements_of_a_hundred_operations_as_of_one(
@@ -42,7 +42,7 @@ async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database
     for _ in range(3):
         await sessions.change_state("字\0", {"greeting": "你好\0\ud800"}, visits(2))
     with suppress(StateConflict):
-        await sessions.change_state("字\0", {}, [Change("append", ("visits",), 1)])
+        await sessions.change_state("字\0", {}, [StateChange("append", ("visits",), 1)])
     query = "SELECT session_id, state::text, revision, updated_at FROM session_state"
     with psycopg.connect(database_url) as connection:
         [(session_id, state, revision, updated_at)] = connection.execute(query).fetchall()
@@ -55,7 +55,7 @@ async def test_a_row_says_how_often_and_when_it_was_changed(pool: Pool, database
 async def test_a_state_stays_a_state_where_a_part_of_a_number_is_a_secret(pool: Pool) -> None:
     redaction = Redaction((), configured_patterns(r"\d{4}-?\d{4}"))
     sessions = PostgresSessions(ProjectPool(pool), admission=Admission(redaction))
-    change = Change("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
+    change = StateChange("set", ("numbers",), [1234567890, "is 1234-5678.", 7])
     for _ in range(2):
         state = await sessions.change_state("s", {"at": -123456789.5}, [change])
     masked = "[masked: own_pattern]"

@@ -12,7 +12,7 @@ import pytest
 from tests.tools.service_bench import service
 from tests.tools.short_times import PATIENCE, long_enough, until
 from tests.tools.test_session_state import kept
-from tracer.records.sessions import Change, State
+from tracer.records.sessions import State, StateChange
 from tracer.storage.memory.sessions import MemorySessions
 from tracer.tools.definition.session_state import SessionState
 from tracer.tools.definition.tool import tool
@@ -54,7 +54,7 @@ async def test_state_changes_in_progress_at_the_deadline_are_kept(tmp_path: Path
 
     class Slow(MemorySessions):
         async def change_state(
-            self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+            self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
         ) -> State:
             await until(calls[-1].cancelling)
             return await super().change_state(session_id, initial, changes)

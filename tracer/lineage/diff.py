@@ -1,7 +1,7 @@
-"""Two runs compared: their trees aligned, and what differs between the records that match; pure.
+"""The comparison of two runs: aligns their trees, and lists the differences of matching records.
 
-Both are trees of `tracer.lineage.tree` with `Payloads.DIGEST`: texts are equal where their digests
-are. The time it takes grows with n log n of the siblings that one parent has, whatever their names.
+Both trees have `Payloads.DIGEST`: texts are equal if their digests are. Functions are pure.
+The time grows with n log n of the siblings of one parent.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from tracer.records.merge import RULES
 T = TypeVar("T")
 
 Key = tuple[object, ...]
-"""By what siblings match."""
+"""Siblings with equal keys match."""
 
-_Place = tuple[int, int]  # a place among the left siblings, and one among the right
+_IndexPair = tuple[int, int]  # an index among the left siblings, and one among the right
 
 
 def aligned(
     left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Key | None]]
 ) -> list[tuple[T | None, T | None]]:
-    """Return all siblings in order, those that match in pairs; no match crosses another.
+    """Return all siblings in order, as pairs if they match. Matches do not cross each other.
 
     Args:
         left: The siblings of one side.
-        right: Those of the other.
-        keys: By what they match: first by the first of these, then between the matches by the next.
-            Of several with one key the first matches the first. None matches nothing.
+        right: The siblings of the other side.
+        keys: The criteria of matching: the first is applied first, then the next one between the
+            matches, and so on. If several siblings have a key, the first matches the first. A key
+            of None matches nothing.
     """
-    matches: list[_Place] = []
+    matches: list[_IndexPair] = []
     for key_of in keys:
         matches = _matched_between(left, right, matches, key_of)
     pairs: list[tuple[T | None, T | None]] = []
@@ -52,48 +53,53 @@ def aligned(
 def _matched_between(
     left: Sequence[T],
     right: Sequence[T],
-    matches: list[_Place],
+    matches: list[_IndexPair],
     key_of: Callable[[T], Key | None],
-) -> list[_Place]:
-    """Return the matches with more of them, by one key, between each two."""
-    more: list[_Place] = []
+) -> list[_IndexPair]:
+    """Return the matches, with additional ones by a further key between each two of them."""
+    result: list[_IndexPair] = []
     start_i = start_j = 0
     for match_i, match_j in [*matches, (len(left), len(right))]:
-        ours = _numbered(left, range(start_i, match_i), key_of)
-        theirs = _numbered(right, range(start_j, match_j), key_of)
-        more += _longest_chain({key: (ours[key], theirs[key]) for key in ours if key in theirs})
+        left_indexes = _numbered(left, range(start_i, match_i), key_of)
+        right_indexes = _numbered(right, range(start_j, match_j), key_of)
+        candidates = {
+            key: (left_indexes[key], right_indexes[key])
+            for key in left_indexes
+            if key in right_indexes
+        }
+        result += _longest_chain(candidates)
         if match_i < len(left):
-            more.append((match_i, match_j))
+            result.append((match_i, match_j))
         start_i, start_j = match_i + 1, match_j + 1
-    return more
+    return result
 
 
 def _numbered(
-    siblings: Sequence[T], places: range, key_of: Callable[[T], Key | None]
+    siblings: Sequence[T], indexes: range, key_of: Callable[[T], Key | None]
 ) -> dict[Key, int]:
-    """Return places by key, each key with how many were before that have it too."""
+    """Return indexes by key, each key extended by the number of earlier siblings that have it."""
     seen: Counter[Key] = Counter()
-    found: dict[Key, int] = {}
-    for place in places:
-        key = key_of(siblings[place])
+    by_key: dict[Key, int] = {}
+    for index in indexes:
+        key = key_of(siblings[index])
         if key is not None:
-            found[*key, seen[key]] = place
+            by_key[*key, seen[key]] = index
             seen[key] += 1
-    return found
+    return by_key
 
 
-def _longest_chain(candidates: dict[Key, _Place]) -> list[_Place]:
-    """Return the most of the candidates that do not cross each other, in order.
+def _longest_chain(candidates: dict[Key, _IndexPair]) -> list[_IndexPair]:
+    """Return the largest set of candidates that do not cross each other, in order.
 
-    Which of several longest chains does not depend on which side is the left one.
+    If there are several, the choice does not depend on which side is the left one.
     """
-    ends: list[int] = []  # by length of chain, the least right place that one ends in
-    by_length: defaultdict[int, list[tuple[int, str, _Place]]] = defaultdict(list)
+    ends: list[int] = []  # by length of chain, the smallest right index that such a chain ends with
+    by_length: defaultdict[int, list[tuple[int, str, _IndexPair]]] = defaultdict(list)
     for key, (i, j) in sorted(candidates.items(), key=lambda item: item[1]):
         length = bisect_left(ends, j)
         ends[length : length + 1] = [j]
         by_length[length].append((i + j, repr(key), (i, j)))
-    chain: list[_Place] = []
+    chain: list[_IndexPair] = []
     for length in reversed(range(len(ends))):
         fitting = (
             each
@@ -105,34 +111,34 @@ def _longest_chain(candidates: dict[Key, _Place]) -> list[_Place]:
 
 
 SLOWER = 1.25
-"""From this factor on, and from `NOTABLE_MS` on, two durations differ."""
+"""Two durations differ if one is longer by this factor and by `NOTABLE_MS`."""
 
 NOTABLE_MS = 100.0
 
 
 class Change(StrEnum):
-    """What became of a record from the left run to the right one."""
+    """The change of a record from the left run to the right one."""
 
     ADDED = "added"
-    """The right run alone has it."""
+    """Only the right run has it."""
     REMOVED = "removed"
-    """The left run alone has it."""
+    """Only the left run has it."""
     CHANGED = "changed"
     SAME = "same"
 
 
 class Difference(StrEnum):
-    """In what two records that match differ."""
+    """An aspect in which two matching records differ."""
 
     NAME = "name"
     ARGUMENTS = "arguments"
-    """What went in: a tool call's arguments, a step's request, a plan's user request."""
+    """The input: a tool call's arguments, a step's request, a plan's user request."""
     OUTCOME = "outcome"
     """Status, reason or error."""
     RESULT = "result"
-    """What came out: a tool call's or step's result, a plan's summary, a round's thought."""
+    """The output: a tool call's or step's result, a plan's summary, a round's thought."""
     DURATION = "duration"
-    """One took at least a quarter longer, and at least a tenth of a second."""
+    """One takes at least a quarter longer, and at least a tenth of a second."""
     TOKENS = "tokens"
     COST = "cost"
     MODEL = "model"
@@ -140,51 +146,51 @@ class Difference(StrEnum):
 
 
 Entry = dict[str, Any]
-"""A pair as the comparison shows it; `api.diff.schemas` describes it."""
+"""A pair as it is returned; `api.diff.schemas` describes it."""
 
 Pair = tuple[Node | None, Node | None]
-"""A record of the left run, and the one of the right run that matches it."""
+"""A record of the left run, and the matching record of the right run."""
 
 
 def diff_trees(left: PlanNode, right: PlanNode) -> Entry:
-    """Return two trees as one of pairs; `api.diff.schemas` describes it.
+    """Return two trees as one tree of pairs; `api.diff.schemas` describes it.
 
     Args:
-        left: A root plan, as `build_tree` returns it.
-        right: Another.
+        left: A root plan, from `build_tree`.
+        right: Another root plan.
     """
-    top = _entry((left, right))
-    walked = [top]
-    waiting: list[tuple[Entry, Pair]] = [(top, (left, right))]
-    while waiting:
-        entry, pair = waiting.pop()
-        for below in _below(pair):
-            child = _entry(below)
+    root = _entry((left, right))
+    entries = [root]
+    stack: list[tuple[Entry, Pair]] = [(root, (left, right))]
+    while stack:
+        entry, pair = stack.pop()
+        for child_pair in _child_pairs(pair):
+            child = _entry(child_pair)
             entry["children"].append(child)
-            walked.append(child)
-            waiting.append((child, below))
-    _count_changes(walked)
-    counts = Counter(entry["change"] for entry in walked)
+            entries.append(child)
+            stack.append((child, child_pair))
+    _count_changes(entries)
+    counts = Counter(entry["change"] for entry in entries)
     return {
         "left": _run(left),
         "right": _run(right),
         "counts": {change.value: counts[change] for change in Change},
-        "root": top,
+        "root": root,
     }
 
 
-def _below(pair: Pair) -> list[Pair]:
-    """Return the records below a pair, matched, in an order that both runs agree with."""
+def _child_pairs(pair: Pair) -> list[Pair]:
+    """Return the children of a pair, matched, in an order that agrees with both runs."""
     left, right = map(_children, pair)
     pairs: list[Pair] = []
-    for ours, theirs in zip_longest(left, right, fillvalue=()):
-        matched = aligned(ours, theirs, _KEYS)
+    for left_siblings, right_siblings in zip_longest(left, right, fillvalue=()):
+        matched = aligned(left_siblings, right_siblings, _KEYS)
         pairs += matched
     return pairs
 
 
 def _children(node: Node | None) -> tuple[Sequence[Node], ...]:
-    """Return the lists of what is below a node, those of one kind of node in one order."""
+    """Return a node's lists of children, in the same order for each kind of node."""
     if node is None:
         return ()
     if isinstance(node, PlanNode):
@@ -215,8 +221,8 @@ def _kind_key(node: Node) -> Key | None:
 
 
 _KEYS = (_input_key, _name_key, _kind_key)
-"""What siblings match by: what they are called and what went in; what they are called; and for
-plans and rounds, whose names are a model's words, what they are."""
+"""The criteria of matching: first name and input; then the name; then, for plans and rounds, whose
+names a model writes, the kind."""
 
 
 def _name(node: Node) -> str | None:
@@ -249,22 +255,22 @@ def _attempt(node: Node) -> int | None:
 
 def _entry(pair: Pair) -> Entry:
     left, right = pair
-    shown = right if left is None else left
-    assert shown is not None
-    differs = [] if left is None or right is None else _differences(left, right)
+    node = right if left is None else left
+    assert node is not None
+    differences = [] if left is None or right is None else _differences(left, right)
     if left is None:
         change = Change.ADDED
     elif right is None:
         change = Change.REMOVED
     else:
-        change = Change.CHANGED if differs else Change.SAME
+        change = Change.CHANGED if differences else Change.SAME
     return {
-        "kind": shown.kind,
-        "name": _name(shown),
+        "kind": node.kind,
+        "name": _name(node),
         "left": None if left is None else _side(left),
         "right": None if right is None else _side(right),
         "change": change,
-        "differs": differs,
+        "differs": differences,
         "changedBelow": 0,
         "children": [],
     }
@@ -285,8 +291,8 @@ def _side(node: Node) -> Entry:
 
 
 def _differences(left: Node, right: Node) -> list[Difference]:
-    """Return in what two records of one kind differ."""
-    found = {
+    """Return the aspects in which two records of one kind differ."""
+    differs = {
         Difference.ARGUMENTS: _input(left) != _input(right),
         Difference.OUTCOME: _outcome(left) != _outcome(right),
         Difference.RESULT: _result(left) != _result(right),
@@ -294,13 +300,13 @@ def _differences(left: Node, right: Node) -> list[Difference]:
         Difference.ATTEMPTS: _attempt(left) != _attempt(right),
     }
     if isinstance(left, ThinkActNode) and isinstance(right, ThinkActNode):
-        used = [(each.input_tokens, each.output_tokens) for each in (left, right)]
-        found[Difference.TOKENS] = used[0] != used[1]
-        found[Difference.COST] = left.cost_usd != right.cost_usd
-        found[Difference.MODEL] = _name(left) != _name(right)
+        tokens = [(each.input_tokens, each.output_tokens) for each in (left, right)]
+        differs[Difference.TOKENS] = tokens[0] != tokens[1]
+        differs[Difference.COST] = left.cost_usd != right.cost_usd
+        differs[Difference.MODEL] = _name(left) != _name(right)
     else:
-        found[Difference.NAME] = _name(left) != _name(right)
-    return [difference for difference in Difference if found.get(difference)]
+        differs[Difference.NAME] = _name(left) != _name(right)
+    return [difference for difference in Difference if differs.get(difference)]
 
 
 def _outcome(node: Node) -> tuple[str | None, ...]:
@@ -311,27 +317,27 @@ def _outcome(node: Node) -> tuple[str | None, ...]:
 def _took_longer(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return False
-    least, most = sorted((one, other))
-    return most - least >= NOTABLE_MS and most >= least * SLOWER
+    shorter, longer = sorted((one, other))
+    return longer - shorter >= NOTABLE_MS and longer >= shorter * SLOWER
 
 
-def _count_changes(walked: Sequence[Entry]) -> None:
-    """Fill in how many entries below each are not the same on both sides."""
-    for entry in reversed(walked):
+def _count_changes(entries: Sequence[Entry]) -> None:
+    """Set the number of entries below each that differ between the sides."""
+    for entry in reversed(entries):
         entry["changedBelow"] = sum(
             child["changedBelow"] + (child["change"] is not Change.SAME)
             for child in entry["children"]
         )
 
 
-def _run(top: PlanNode) -> Entry:
+def _run(root: PlanNode) -> Entry:
     return {
-        "rootPlanId": top.root_plan_id,
-        "revision": top.revision,
-        "title": top.title,
-        "agentName": top.agent_name,
-        "status": top.status,
-        "startedAt": top.started_at,
-        "durationMs": top.duration_ms,
-        "totals": top.cumulative,
+        "rootPlanId": root.root_plan_id,
+        "revision": root.revision,
+        "title": root.title,
+        "agentName": root.agent_name,
+        "status": root.status,
+        "startedAt": root.started_at,
+        "durationMs": root.duration_ms,
+        "totals": root.cumulative,
     }

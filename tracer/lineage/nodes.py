@@ -1,12 +1,11 @@
-"""The records of a tree: as a store reads them, and as the tree shows them.
+"""The records of a tree: rows as a store reads them, and nodes, which add children.
 
-A row is a record by itself; a node is a row with what hangs below it. They are written as JSON
-under the API's own names (`api.plans.schemas` describes each) without another copy in between, and
-are read from a store without one: a tree of 10,000 records is a page that people wait for. As
-dictionaries they took twice as long, most of it waiting for memory.
+Both are msgspec structs. A store reads rows into nodes directly, and nodes are encoded as JSON with
+the API's names (`api.plans.schemas` describes them), because users wait for trees of 10,000
+records. Dictionaries took twice as long, mostly for memory access.
 
-`kind` comes first in the JSON of each. Ids are canonical text, times are aware. No collector looks
-after them: a tree has no circles.
+`kind` comes first in each JSON object. Ids are canonical text, times are aware. `gc=False` is safe,
+because trees have no reference cycles.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from tracer.records.record_classes import RECORDS, Kind, Shown
 
 
-class Totals(Struct, rename="camel", frozen=True, gc=False):
+class NodeTotals(Struct, rename="camel", frozen=True, gc=False):
     """Sums over a part of the tree."""
 
     input_tokens: int = 0
@@ -32,16 +31,16 @@ class Totals(Struct, rename="camel", frozen=True, gc=False):
     """Failures, each counted at its origin: the failed record without a failed record below it."""
 
 
-NOTHING = Totals()
+NO_TOTALS = NodeTotals()
 
 
 class Row(Struct, rename="camel", tag_field="kind", gc=False):
-    """What the rows of all kinds have."""
+    """The fields of all kinds of rows."""
 
     kind: ClassVar[Kind]
 
     status: str
-    """As it is shown."""
+    """The status as it is shown."""
     reason: str | None
     started_at: datetime | None
     finished_at: datetime | None
@@ -50,11 +49,11 @@ class Row(Struct, rename="camel", tag_field="kind", gc=False):
     """Milliseconds; None while open or unstarted."""
     position: int | None
     masked: list[str] | None
-    """None where nothing was."""
+    """Paths of masks; None if nothing is masked."""
     error: dict[str, str | None] | None
-    """`type`, `message` and `stack`. With `Payloads.NONE` the latter two are None, and so are all
-    long strings; of each of those come its size (None where the record has none), and whether it
-    was cut."""
+    """`type`, `message` and `stack`. With `Payloads.NONE`, `message`, `stack` and all long strings
+    are None. Their sizes are set (None if the record has no such text), and whether they were
+    cut."""
 
 
 # Rows: `make fields` writes them.
@@ -161,7 +160,7 @@ class ToolCallRow(Row, tag=Kind.TOOL_CALL.value):
 
 
 class Opener(Struct, rename="camel", frozen=True):
-    """The tool call that opened a plan, in short."""
+    """A short form of the tool call that opened a plan."""
 
     tool_call_id: str
     name: str | None
@@ -182,46 +181,46 @@ class FailureOrigin(Struct, rename="camel", frozen=True, gc=False):
 class PlanNode(PlanRow, tag=Kind.PLAN.value):
     """A plan, with its steps."""
 
-    own: Totals = NOTHING
-    """The node itself and what is below it outside sub-plans."""
-    cumulative: Totals = NOTHING
-    """Sub-plans included, whatever depth is shown."""
+    own: NodeTotals = NO_TOTALS
+    """Sums over the node and its descendants, without sub-plans."""
+    cumulative: NodeTotals = NO_TOTALS
+    """Sums including sub-plans, even if they are not shown."""
     parent_act_tool_call: Opener | None = None
     sub_plan_count: int = 0
-    """How many sub-plans its steps opened, shown or not."""
+    """How many sub-plans its steps opened, whether shown or not."""
     agent_executions: list[StepNode] = []
     failure_origins: list[FailureOrigin] | UnsetType = UNSET
     """At the top only: where its failures began. Those that made it fail come first, the deepest
     before others, then the earliest."""
     unplaced: list[Node] | UnsetType = UNSET
-    """At a root plan only: nodes whose parent is not known."""
+    """Root plans only: nodes whose parent is not known."""
     revision: int | UnsetType = UNSET
-    """At the top only: the run's revision that was read."""
+    """The top node only: the run's revision."""
     behind: Mapping[str, Any] | UnsetType | None = UNSET
-    """At the top only, in answers of the API: the spans that the tree does not include yet."""
+    """The top node only, in the API's responses: spans that the tree does not include yet."""
 
 
 @final
 class StepNode(StepRow, tag=Kind.STEP.value):
     """A step, with its rounds."""
 
-    own: Totals = NOTHING
-    cumulative: Totals = NOTHING
+    own: NodeTotals = NO_TOTALS
+    cumulative: NodeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it handed off to, shown or not."""
+    """How many sub-plans it handed off to, whether shown or not."""
     think_acts: list[ThinkActNode] = []
     tool_calls: list[ToolCallNode] = []
-    """The calls made outside any round."""
+    """Calls that were made outside of any round."""
     sub_plans: list[PlanNode] = []
     """Hand-offs: opened by the agent, not by a tool call."""
 
 
 @final
 class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
-    """A round, with the tool calls that its model chose."""
+    """A round, with the tool calls that its model requested."""
 
-    own: Totals = NOTHING
-    cumulative: Totals = NOTHING
+    own: NodeTotals = NO_TOTALS
+    cumulative: NodeTotals = NO_TOTALS
     tool_calls: list[ToolCallNode] = []
 
 
@@ -229,10 +228,10 @@ class ThinkActNode(ThinkActRow, tag=Kind.THINK_ACT.value):
 class ToolCallNode(ToolCallRow, tag=Kind.TOOL_CALL.value):
     """A tool call, with the items of its batch and the sub-plans that it opened."""
 
-    own: Totals = NOTHING
-    cumulative: Totals = NOTHING
+    own: NodeTotals = NO_TOTALS
+    cumulative: NodeTotals = NO_TOTALS
     sub_plan_count: int = 0
-    """How many sub-plans it opened, shown or not."""
+    """How many sub-plans it opened, whether shown or not."""
     tool_calls: list[ToolCallNode] = []
     """The items of a batch."""
     sub_plans: list[PlanNode] = []
@@ -251,4 +250,4 @@ PAYLOAD_FIELDS: dict[Kind, tuple[str, ...]] = {
     kind: tuple(name for name, field in record.model_fields.items() if Shown.CUT in field.metadata)
     for kind, record in RECORDS.items()
 }
-"""The long strings of each kind; the tree shows their size too, and whether they were cut."""
+"""The long strings of each kind. Their size, and whether they were cut, is shown too."""

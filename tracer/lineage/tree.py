@@ -1,8 +1,8 @@
-"""Lineage: flat records become the hierarchy, with totals; pure.
+"""Lineage: turns flat records into a tree, with totals. Pure functions.
 
-A tree is built in one pass from the nodes that a store reads, which are hung under each other.
+The tree is built in one pass, by linking the nodes that a store has read.
 
-Reading always terminates: what hangs under nothing known, or under itself, is `unplaced`.
+Reading always terminates: nodes without a known parent, or in a cycle, become `unplaced`.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from uuid import UUID
 
 from tracer.lineage.failures import FailedRecord, Place, explained_by, failure_origins
 from tracer.lineage.nodes import (
-    NOTHING,
+    NO_TOTALS,
     FailureOrigin,
     Node,
+    NodeTotals,
     Opener,
     PlanNode,
     StepNode,
     ThinkActNode,
     ToolCallNode,
-    Totals,
 )
 from tracer.records.record_classes import Kind
 
 
 class Payloads(StrEnum):
-    """How much of each long string a tree carries."""
+    """How much of each long string a tree contains."""
 
     NONE = "none"
     PREVIEW = "preview"
-    """The first 2 kB of each."""
+    """The first 2 kB."""
     FULL = "full"
     DIGEST = "digest"
-    """The SHA-256 of each, as hex: to compare by."""
+    """The SHA-256, in hexadecimal, for comparisons."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """Which state of a run something was read in."""
+    """The state of a run that was read."""
 
     root_plan_id: UUID
     number: int
     """Grows with every write to the run."""
     recorded_at: datetime
-    """When the run was first stored: in another database the numbers begin anew."""
+    """When the run was first stored. Distinguishes databases, in which numbers start from 1."""
     span_bytes: int = field(default=0, compare=False)
-    """The bytes of the run's spans. It grows with spans that change no record, too. 0 in trees."""
+    """The size of the run's spans. It also grows with spans that change no record. 0 in trees."""
     removed_spans: int = field(default=0, compare=False)
     """How many spans were removed because the project keeps those of agent work only."""
 
 
 UNSTORED = Revision(UUID(int=0), 0, datetime.min)
-"""The state of a run that no store has."""
+"""The state of a run that is not in the store."""
 
 
 @dataclass
@@ -69,33 +69,33 @@ class TreeRows:
     think_acts: list[ThinkActNode] = field(default_factory=list)
     tool_calls: list[ToolCallNode] = field(default_factory=list)
     opener: ToolCallNode | None = None
-    """The tool call that opened the plan that was asked for."""
+    """The tool call that opened the requested plan."""
     revision: Revision = UNSTORED
-    """The state of the run that they were read in."""
+    """The state of the run that was read."""
 
 
 def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNode:
-    """Return the plan's node with everything below it.
+    """Return a plan's node with everything below it.
 
     Args:
-        rows: What the store read; its nodes are taken over and changed.
-        plan_id: The plan at the top, canonical text; must be among `rows.plans`.
-        depth: How many plans deep to show, 1 being this plan alone; None shows all. Totals count
-            what is not shown too, and `sub_plan_count` says how many sub-plans there are.
+        rows: The nodes that a store has read. They are changed.
+        plan_id: The plan at the top, as canonical text. It must be among `rows.plans`.
+        depth: How many levels of plans to show; 1 shows this plan alone, None shows all. Totals and
+            `sub_plan_count` include what is not shown.
     """
     forest = _Forest(rows)
     top = forest.plans[plan_id]
     top.revision = rows.revision.number
-    forest.unhang(top)
-    placed = _walk([top])
+    forest.detach(top)
+    placed = _descendants([top])
     unplaced: list[Node] = []
     if top.plan_id == top.root_plan_id:
-        unplaced = top.unplaced = forest.cut_loose(placed)
-    loose = _walk(unplaced)
-    origins = _origins(top, [*placed, *loose])
-    began = {(origin.kind, origin.id) for origin in origins}
-    _add_totals(loose, began)
-    _add_totals(placed, began)
+        unplaced = top.unplaced = forest.unplaced_roots(placed)
+    unplaced_nodes = _descendants(unplaced)
+    origins = _origins(top, [*placed, *unplaced_nodes])
+    origin_keys = {(origin.kind, origin.id) for origin in origins}
+    _add_totals(unplaced_nodes, origin_keys)
+    _add_totals(placed, origin_keys)
     if unplaced:
         top.cumulative = _sum(top.cumulative, [node.cumulative for node in unplaced])
     top.failure_origins = origins
@@ -105,7 +105,7 @@ def build_tree(rows: TreeRows, plan_id: str, depth: int | None = None) -> PlanNo
 
 
 def _origins(top: PlanNode, nodes: Iterable[Node]) -> list[FailureOrigin]:
-    """Return where the failures among nodes began."""
+    """Return the origins of the failures among nodes."""
     failed = [
         FailedRecord((node.kind, _id_of(node)), _explained_by(node), node.finished_at)
         for node in nodes
@@ -138,29 +138,30 @@ def _explained_by(node: Node) -> tuple[Place, ...]:
 
 
 class _Forest:
-    """Every node, hung under its parent where that is known."""
+    """All nodes, each linked to its parent if that is known."""
 
     def __init__(self, rows: TreeRows) -> None:
         self.plans = {node.plan_id: node for node in rows.plans}
         self.steps = {node.step_id: node for node in rows.steps}
         self.think_acts = {node.think_act_id: node for node in rows.think_acts}
         self.tool_calls = {node.tool_call_id: node for node in rows.tool_calls}
-        self.tops: list[Node] = []
-        every: Iterable[Node] = chain[Node](
+        self.roots: list[Node] = []
+        all_nodes: Iterable[Node] = chain[Node](
             rows.steps, rows.think_acts, rows.tool_calls, rows.plans
         )
-        for node in every:
-            parent = self._above(node)
+        for node in all_nodes:
+            parent = self._parent_of(node)
             if parent is None:
-                self.tops.append(node)
+                self.roots.append(node)
             else:
                 _siblings(node, parent).append(node)
         for plan in rows.plans:
-            self._name_opener(plan, rows.opener)
+            self._set_opener(plan, rows.opener)
 
-    def _above(self, node: Node) -> Node | None:
-        """Return a node's parent, if that is known."""
-        # An id that is None is nobody's. `isinstance` takes three times as long to say no.
+    def _parent_of(self, node: Node) -> Node | None:
+        """Return a node's parent; None if it is not known."""
+        # `or ""` looks up a missing id, which matches nothing. `type(…) is` takes a third of the
+        # time of `isinstance`.
         if type(node) is ToolCallNode:
             return (
                 self.tool_calls.get(node.parent_tool_call_id or "")
@@ -174,7 +175,7 @@ class _Forest:
         opener = self.tool_calls.get(node.tool_call_id or "")
         return opener or self.steps.get(node.opened_by_step_id or "")
 
-    def _name_opener(self, plan: PlanNode, opener: ToolCallNode | None) -> None:
+    def _set_opener(self, plan: PlanNode, opener: ToolCallNode | None) -> None:
         if plan.tool_call_id is None:
             return
         call = self.tool_calls.get(plan.tool_call_id)
@@ -185,42 +186,42 @@ class _Forest:
                 call.tool_call_id, call.name, call.arguments, call.status
             )
 
-    def cut_loose(self, placed: list[Node]) -> list[Node]:
-        """Return the tops of all that cannot be reached from the placed nodes."""
-        everything: list[Mapping[str, Node]]
-        everything = [self.plans, self.steps, self.think_acts, self.tool_calls]
-        if len(placed) == sum(map(len, everything)):
+    def unplaced_roots(self, placed: list[Node]) -> list[Node]:
+        """Return the roots of all trees that are not reachable from the placed nodes."""
+        node_maps: list[Mapping[str, Node]]
+        node_maps = [self.plans, self.steps, self.think_acts, self.tool_calls]
+        if len(placed) == sum(map(len, node_maps)):
             return []
         seen = set(map(id, placed))
-        loose = [node for node in self.tops if id(node) not in seen]
-        seen.update(map(id, _walk(loose)))
-        for node in chain.from_iterable(each.values() for each in everything):
+        unplaced = [node for node in self.roots if id(node) not in seen]
+        seen.update(map(id, _descendants(unplaced)))
+        for node in chain.from_iterable(each.values() for each in node_maps):
             if id(node) not in seen:
-                top = self._cut_circle(node)
-                loose.append(top)
-                seen.update(map(id, _walk([top])))
-        return loose
+                root = self._break_cycle(node)
+                unplaced.append(root)
+                seen.update(map(id, _descendants([root])))
+        return unplaced
 
-    def _cut_circle(self, node: Node) -> Node:
-        """Open the circle above `node`, and return the node that is its top from now on."""
-        climbed: set[int] = set()
-        while id(node) not in climbed:
-            climbed.add(id(node))
-            parent = self._above(node)
-            assert parent is not None  # what has none is a top, and what is below it was seen
+    def _break_cycle(self, node: Node) -> Node:
+        """Detach a node of the cycle that `node` descends from, and return it."""
+        visited: set[int] = set()
+        while id(node) not in visited:
+            visited.add(id(node))
+            parent = self._parent_of(node)
+            assert parent is not None  # otherwise it would descend from a root, and be seen already
             node = parent
-        self.unhang(node)
+        self.detach(node)
         return node
 
-    def unhang(self, node: Node) -> None:
-        """Take a node from its parent, if it has one: it is a top from now on."""
-        parent = self._above(node)
+    def detach(self, node: Node) -> None:
+        """Remove a node from its parent, if it has one."""
+        parent = self._parent_of(node)
         if parent is not None:
             siblings = _siblings(node, parent)
             siblings[:] = [each for each in siblings if each is not node]
 
 
-_PLACES: dict[type[Node], str] = {
+_CHILD_LISTS: dict[type[Node], str] = {
     PlanNode: "sub_plans",
     StepNode: "agent_executions",
     ThinkActNode: "think_acts",
@@ -229,14 +230,14 @@ _PLACES: dict[type[Node], str] = {
 
 
 def _siblings(node: Node, parent: Node) -> list[Node]:
-    """Return the list in which `parent` has `node`."""
-    return cast(list[Node], getattr(parent, _PLACES[type(node)]))
+    """Return the list of the parent's children that contains `node`."""
+    return cast(list[Node], getattr(parent, _CHILD_LISTS[type(node)]))
 
 
-def _walk(tops: Iterable[Node]) -> list[Node]:
-    """Return all nodes, each before what is below it."""
-    walked = list(tops)
-    for node in walked:  # which grows meanwhile
+def _descendants(roots: Iterable[Node]) -> list[Node]:
+    """Return nodes and all their descendants, parents before children."""
+    walked = list(roots)
+    for node in walked:  # the list grows during the loop
         if type(node) is ToolCallNode:
             walked += node.tool_calls
             walked += node.sub_plans
@@ -252,43 +253,47 @@ def _walk(tops: Iterable[Node]) -> list[Node]:
 
 
 def _within_plan(node: Node) -> Sequence[Node]:
-    """Return what lies below a node in the same plan."""
+    """Return a node's children in the same plan."""
     if type(node) is StepNode:
         return [*node.think_acts, *node.tool_calls]
     return node.agent_executions if type(node) is PlanNode else node.tool_calls
 
 
-def _add_totals(walked: list[Node], began: Collection[tuple[str, str]]) -> None:
-    """Fill in `own`, `cumulative` and `sub_plan_count` of nodes.
+def _add_totals(walked: list[Node], origin_keys: Collection[tuple[str, str]]) -> None:
+    """Set `own`, `cumulative` and `sub_plan_count` of nodes.
 
-    What is equal is one object where that is known without looking: `own` and `cumulative` of what
-    has no sub-plans below, and those of all calls that have nothing below.
+    Equal totals share one object if that is known without comparing them, to save memory: `own` and
+    `cumulative` of nodes without sub-plans, and the totals of all calls without children.
 
     Args:
-        walked: The nodes, parents before those below them.
-        began: The kinds and ids of the origins of failures.
+        walked: The nodes, parents before children.
+        origin_keys: The kinds and ids of the origins of failures.
     """
-    # How many sub-plans a node and those below it in its plan opened, where there are any.
+    # By id of a node: the number of sub-plans that it and its descendants in its plan opened.
     opened: dict[int, int] = {}
     for node in reversed(walked):
         below: Sequence[Node]
         sub_plans: Sequence[PlanNode] = ()
         if type(node) is ToolCallNode:
-            has_begun = node.status == "failed" and (node.kind, node.tool_call_id) in began
-            itself = _FAILED_CALL if has_begun else _CALL
+            is_origin = node.status == "failed" and (node.kind, node.tool_call_id) in origin_keys
+            itself = _FAILED_CALL if is_origin else _CALL
             below, sub_plans = node.tool_calls, node.sub_plans
             if not below and not sub_plans:  # most nodes
                 node.own = node.cumulative = itself
                 continue
             node.sub_plan_count = len(sub_plans)
         elif type(node) is ThinkActNode:
-            itself, below = _of_round(node, began), node.tool_calls
+            itself, below = _round_totals(node, origin_keys), node.tool_calls
         elif type(node) is StepNode:
-            itself = _FAILURE if began and (node.kind, node.step_id) in began else NOTHING
+            itself = (
+                _FAILURE if origin_keys and (node.kind, node.step_id) in origin_keys else NO_TOTALS
+            )
             below, sub_plans = _within_plan(node), node.sub_plans
             node.sub_plan_count = len(sub_plans)
         else:
-            itself = _FAILURE if began and (node.kind, node.plan_id) in began else NOTHING
+            itself = (
+                _FAILURE if origin_keys and (node.kind, node.plan_id) in origin_keys else NO_TOTALS
+            )
             below = node.agent_executions
         node.own = node.cumulative = _sum(itself, [child.own for child in below])
         deeper = [opened[id(child)] for child in below if id(child) in opened]
@@ -301,30 +306,32 @@ def _add_totals(walked: list[Node], began: Collection[tuple[str, str]]) -> None:
                 opened[id(node)] = len(sub_plans) + sum(deeper)
 
 
-def _of_round(node: ThinkActNode, began: Collection[tuple[str, str]]) -> Totals:
-    """Return what a round alone adds to the totals."""
-    return Totals(
+def _round_totals(node: ThinkActNode, origin_keys: Collection[tuple[str, str]]) -> NodeTotals:
+    """Return the totals of a round without its calls."""
+    return NodeTotals(
         input_tokens=node.input_tokens or 0,
         output_tokens=node.output_tokens or 0,
         cost_usd=node.cost_usd or 0,
-        failures=1 if node.status == "failed" and (node.kind, node.think_act_id) in began else 0,
+        failures=1
+        if node.status == "failed" and (node.kind, node.think_act_id) in origin_keys
+        else 0,
     )
 
 
-_CALL = Totals(tool_calls=1)
-_FAILED_CALL = Totals(tool_calls=1, failures=1)
-_FAILURE = Totals(failures=1)
+_CALL = NodeTotals(tool_calls=1)
+_FAILED_CALL = NodeTotals(tool_calls=1, failures=1)
+_FAILURE = NodeTotals(failures=1)
 
 
-def _sum(itself: Totals, parts: list[Totals]) -> Totals:
-    """Return totals added up, in their order: sums of floats depend on it."""
+def _sum(itself: NodeTotals, parts: list[NodeTotals]) -> NodeTotals:
+    """Return the sum of totals, added in order, on which sums of floats depend."""
     input_tokens = itself.input_tokens
     output_tokens = itself.output_tokens
     cost_usd = itself.cost_usd
     tool_calls = itself.tool_calls
     failures = itself.failures
     for part in parts:
-        if part is _CALL:  # most are
+        if part is _CALL:  # most parts
             tool_calls += 1
             continue
         input_tokens += part.input_tokens
@@ -332,16 +339,16 @@ def _sum(itself: Totals, parts: list[Totals]) -> Totals:
         cost_usd += part.cost_usd
         tool_calls += part.tool_calls
         failures += part.failures
-    return Totals(input_tokens, output_tokens, cost_usd, tool_calls, failures)
+    return NodeTotals(input_tokens, output_tokens, cost_usd, tool_calls, failures)
 
 
 def _prune(top: Node, depth: int) -> None:
-    """Leave out the sub-plans that lie deeper than `depth` plans."""
-    waiting = [(top, 1)]
-    while waiting:
-        node, level = waiting.pop()
-        waiting += [(child, level) for child in _within_plan(node)]
+    """Remove the sub-plans that are deeper than `depth` levels of plans."""
+    stack = [(top, 1)]
+    while stack:
+        node, level = stack.pop()
+        stack += [(child, level) for child in _within_plan(node)]
         if isinstance(node, (ToolCallNode, StepNode)):
             if level >= depth:
                 node.sub_plans = []
-            waiting += [(sub_plan, level + 1) for sub_plan in node.sub_plans]
+            stack += [(sub_plan, level + 1) for sub_plan in node.sub_plans]

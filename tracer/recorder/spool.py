@@ -174,7 +174,7 @@ class Spool:
 
         If the disk fails the removal, for example because it is full, this object remembers the ids
         and does not return the events again. When all events are removed, it deletes the file,
-        which needs no space. If the process ends before that, the next one sends them again.
+        which needs no space. If the process ends before, the next one sends the events again.
         """
         return await self._call(lambda: self._remove(ids))
 

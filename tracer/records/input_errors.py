@@ -17,7 +17,7 @@ _OWN_WORDS = {
 """What is said where pydantic's own words would quote what was sent."""
 
 
-def why_invalid(error: ValidationError) -> str:
+def validation_message(error: ValidationError) -> str:
     """Return a sentence that quotes nothing of what was sent but the names of fields."""
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(_named(part) for part in first["loc"])

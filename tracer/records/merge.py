@@ -36,7 +36,7 @@ from tracer.records.events import (
 from tracer.records.record_classes import ALL_RECORDS, FROM_ROOT_PLAN, TEXTS, Kind, Merge, Record
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
-from tracer.redaction.masked_fields import masked_places
+from tracer.redaction.masked_fields import masked_paths
 
 Fields = dict[str, Any]
 """Some fields of a record, by their names in its class. A missing field is null."""
@@ -140,17 +140,17 @@ def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
     """Yield what events state about their records and others; parents are placeholders."""
     for event in events:
         for kind, record_id, fields in chain([_own_record(event)], _other_records(event)):
-            yield kind, (event.root_plan_id, record_id), with_places(kind, fields)
+            yield kind, (event.root_plan_id, record_id), add_masked_paths(kind, fields)
 
 
-def with_places(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
+def add_masked_paths(kind: Kind, fields: dict[str, Any]) -> dict[str, Any]:
     """Add the places of masks in a record's texts to its field `masked`, and return the fields.
 
     Args:
         kind: The kind of record.
         fields: Some fields of it; they are changed.
     """
-    if places := masked_places(fields, TEXTS[kind]):
+    if places := masked_paths(fields, TEXTS[kind]):
         fields["masked"] = sorted({*(fields.get("masked") or ()), *places})
     return fields
 

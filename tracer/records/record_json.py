@@ -28,7 +28,7 @@ from tracer.records.events import (
     Tokens,
     Words,
 )
-from tracer.records.input_errors import why_invalid
+from tracer.records.input_errors import validation_message
 from tracer.records.merge import RULES, Fields, Key, Reduced, merged, parents
 from tracer.records.record_classes import ALL_RECORDS, RECORDS, Int64, Kind, Run
 from tracer.records.status import Status
@@ -150,7 +150,7 @@ def read_record(sent: Any) -> ExportedRecord:
     try:
         said = _SHAPES[Kind(kind)].model_validate(sent, context=FROM_THE_WIRE)
     except ValidationError as error:
-        raise BadRequest(why_invalid(error)) from None
+        raise BadRequest(validation_message(error)) from None
     except RecursionError:
         raise BadRequest("It nests too deep.") from None
     return _exported(Kind(kind), {name: getattr(said, name) for name in type(said).model_fields})
@@ -214,10 +214,10 @@ def reduce_records(records: Collection[ExportedRecord]) -> Reduced:
 
 def _add(reduced: Reduced, kind: Kind, key: Key, fields: Fields) -> None:
     earlier = reduced[kind].get(key)
-    reduced[kind][key] = fields if earlier is None else merged_whole(kind, earlier, fields)
+    reduced[kind][key] = fields if earlier is None else merge_exported(kind, earlier, fields)
 
 
-def merged_whole(kind: Kind, one: Fields, other: Fields) -> Fields:
+def merge_exported(kind: Kind, one: Fields, other: Fields) -> Fields:
     """Return the merger of two versions of a record, with what no event can say of it."""
     whole = merged(kind, one, other)
     for name in LEAST[kind]:

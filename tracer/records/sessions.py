@@ -34,7 +34,7 @@ MAX_SESSION_ID_BYTES = 2_000
 
 
 @dataclass(frozen=True)
-class Change:
+class StateChange:
     """One operation on a state.
 
     Raises:
@@ -74,7 +74,7 @@ class SessionStates(Protocol):
         """
 
     async def change_state(
-        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply `changes` to a session's newest state, or to `initial`; return what it is then.
 
@@ -100,7 +100,7 @@ class SessionStates(Protocol):
         """
 
 
-def apply(state: State, changes: Sequence[Change]) -> State:
+def apply(state: State, changes: Sequence[StateChange]) -> State:
     """Return a state with `changes` made one after the other.
 
     Neither is changed. The result shares with both what it has in common with them.
@@ -115,7 +115,7 @@ def apply(state: State, changes: Sequence[Change]) -> State:
     return new
 
 
-def changes_json(changes: Sequence[Change]) -> str:
+def changes_json(changes: Sequence[StateChange]) -> str:
     """Return changes as a tool call records them: the text of a JSON array, an object for each."""
     described = []
     for change in changes:
@@ -165,7 +165,7 @@ def stored_session_id(session_id: str) -> str:
     return stored
 
 
-def _changed(state: State, change: Change) -> State:
+def _changed(state: State, change: StateChange) -> State:
     new = parent = dict(state)
     *above, last = change.path
     for depth, key in enumerate(above, 1):

@@ -1,4 +1,4 @@
-"""Edits: places of a text that masks replace."""
+"""Edits: parts of a text, and the masks that replace them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import NamedTuple
 from tracer.redaction.masks import A_MASK, MASK
 
 MAX_WORK = 300_000
-"""The most work on one text. A candidate for a secret counts as 1, a mask as `MASK_WORK`."""
+"""The limit of work on one text. A candidate for a secret counts 1, a mask `MASK_WORK`."""
 
 MASK_WORK = 30
 
 MAX_SECRETS = MAX_WORK // MASK_WORK
-"""The most secrets that are masked in one text. A text with more is replaced as a whole."""
+"""The largest number of secrets that are masked in one text. A text with more is replaced."""
 
 
 class TooMuchWork(Exception):
-    """A text holds more secrets, or candidates for secrets, than are examined."""
+    """A text contains more secrets, or candidates for secrets, than are examined."""
 
 
-class Work:
-    """The work on one text."""
+class WorkCounter:
+    """Counts the work on one text."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -46,18 +46,18 @@ class Edit(NamedTuple):
 def apply(text: str, edits: Sequence[Edit]) -> str:
     """Return a text with edits, which must be in order and must not overlap."""
     parts: list[str] = []
-    at = 0
+    position = 0
     for start, end, replacement in edits:
-        parts += (text[at:start], replacement)
-        at = end
-    parts.append(text[at:])
+        parts += (text[position:start], replacement)
+        position = end
+    parts.append(text[position:])
     return "".join(parts)
 
 
 def united(text: str, edits: Iterable[Edit]) -> list[Edit]:
-    """Return edits in order, with those that overlap made one.
+    """Return edits in order, with overlapping edits merged.
 
-    Masks in the text are replaced as a whole or not at all.
+    Masks in the text are replaced as a whole, or not at all.
     """
     masks = [found.span() for found in A_MASK.finditer(text)] if MASK in text else []
     result: list[Edit] = []
@@ -92,20 +92,20 @@ def within_string(raw: str, edits: Sequence[Edit], offset: int) -> list[Edit]:
     Args:
         raw: The string as written, without its quotes.
         edits: Edits of the value, in order.
-        offset: Where `raw` begins in the text.
+        offset: The position of `raw` in the text.
     """
     shift = offset
     escapes = _ESCAPE.finditer(raw)
     escape = next(escapes, None)
     result: list[Edit] = []
     for edit in edits:
-        places = []
-        for place in (edit.start, edit.end):
+        positions = []
+        for position in (edit.start, edit.end):
             # An escape of any length is one character of the value.
-            while escape is not None and escape.start() + offset - shift < place:
+            while escape is not None and escape.start() + offset - shift < position:
                 shift += len(escape[0]) - 1
                 escape = next(escapes, None)
-            places.append(place + shift)
+            positions.append(position + shift)
         replacement = json.dumps(edit.replacement, ensure_ascii=False)[1:-1]
-        result.append(Edit(places[0], places[1], replacement))
+        result.append(Edit(positions[0], positions[1], replacement))
     return result

@@ -1,4 +1,4 @@
-"""Events with their secrets masked: before a spool, the wire or a store gets to see them."""
+"""Redaction of events, before they reach a spool, the network or a store."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ WHOLE_TEXTS = frozenset(
         *("message", "stack", "error_message", "error_stack"),
     }
 )
-"""Texts that are looked through for keys with their values; in others only values are masked."""
+"""Texts in which keys and their values are recognised; in others, only values are masked."""
 
 _CODES = ("reason",)
-"""Names in lower case letters, in which there is no place for a mask."""
+"""Fields of lower-case names, which cannot contain a mask."""
 
-_NO_CODE = "masked"
+_MASKED_CODE = "masked"
 
 
 E = TypeVar("E", bound=BaseModel)
 """An event of `tracer.records.events`. These functions need only its fields."""
 
-Change = Callable[[str, str], str]
-"""Returns the text to store for the text of a field, by the field's name."""
+TextChange = Callable[[str, str], str]
+"""Returns the text to store, for a field's name and text."""
 
 
-def masking(redaction: Redaction) -> Change:
+def masking(redaction: Redaction) -> TextChange:
     """Return the function that masks the secrets in the text of a field."""
 
     def masked(name: str, text: str) -> str:
         if name in WHOLE_TEXTS:
             return redaction.text(text)
-        found = redaction.value(text)
-        return _NO_CODE if name in _CODES and found != text else found
+        redacted = redaction.value(text)
+        return _MASKED_CODE if name in _CODES and redacted != text else redacted
 
     return masked
 
 
 def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
-    """Return events with their secrets masked; those without secrets are the same objects."""
+    """Return events with their secrets masked. Events without secrets are returned as they are."""
     if not may_hold_secret(events, redaction):
         return events
     change = masking(redaction)
@@ -53,14 +53,14 @@ def redacted_events(events: Sequence[E], redaction: Redaction) -> Sequence[E]:
 
 
 def may_hold_secret(events: Sequence[BaseModel], redaction: Redaction) -> bool:
-    """Return False if there is certainly nothing to mask in events.
+    """Return False if events certainly contain no secrets.
 
-    Looks at all texts at once, which takes a fraction of the time of a look at each.
+    All texts are searched together, which takes a fraction of the time of separate searches.
     """
     return redaction.may_hold_secret("\0".join([text for each in events for text in _texts(each)]))
 
 
-def changed_event(event: E, change: Change) -> E:
+def changed_event(event: E, change: TextChange) -> E:
     """Return an event with its texts changed; the event itself if none changes."""
     changed: E = _changed(event, change)
     return changed
@@ -84,19 +84,19 @@ def _texts(shape: BaseModel) -> list[str]:
     return texts
 
 
-def _changed(shape: Any, change: Change) -> Any:
+def _changed(shape: Any, change: TextChange) -> Any:
     changed = {}
     kind: type[BaseModel] = type(shape)
     for name in _fields(kind):
         value = getattr(shape, name)
-        if value:  # text by itself is nearly all: a call less
+        if value:  # nearly all values are strings, so they skip a call
             new = change(name, value) if type(value) is str else _new_value(name, value, change)
             if new is not value:
                 changed[name] = new
     return shape.model_copy(update=changed) if changed else shape
 
 
-def _new_value(name: str, value: Any, change: Change) -> Any:
+def _new_value(name: str, value: Any, change: TextChange) -> Any:
     if isinstance(value, str):
         return change(name, value)
     if isinstance(value, tuple):
@@ -108,7 +108,7 @@ def _new_value(name: str, value: Any, change: Change) -> Any:
 
 @cache
 def _fields(shape: type[BaseModel]) -> tuple[str, ...]:
-    """Return the fields of an event, or of a part of one, that may hold text."""
+    """Return the fields of an event, or of a part of one, that may contain text."""
     fields = shape.model_fields.items()
     return tuple(name for name, field in fields if _holds_text(field.annotation))
 

@@ -1,8 +1,8 @@
-"""JSON: where secrets are in its strings and numbers.
+"""Edits of JSON: the positions of secrets in its strings and numbers.
 
-A text that msgspec accepts is JSON. Its tokens are then found by one regular expression, in order,
-so that nothing has to be built of it and each edit has a place in the text. A string's value is
-examined like a text of its own, which may be JSON again.
+A text that msgspec accepts is JSON. One regular expression then finds its tokens in order, so no
+value has to be built and each edit has a position in the text. A string's value is examined like a
+text of its own, which may be JSON again.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from tracer.redaction.edits import MASK_WORK, Edit, Work, within_string
+from tracer.redaction.edits import MASK_WORK, Edit, WorkCounter, within_string
 from tracer.redaction.masks import A_MASK, mask
 from tracer.redaction.text_rules import IS_SCHEMA
 
 _BEGINNING = re.compile(r"""[ \t\r\n]*[\[{"]""")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
-# It takes linear time: nothing in it is tried twice.
+# It takes linear time, because it never backtracks.
 _TOKEN = re.compile(
     r"""(?s)"((?:[^"\\]|\\.)*+)"(\s*+:)?|(-?[0-9][0-9.eE+-]*+)|([\[{])|([\]}])|[tfn][a-z]++"""
 )
 _STRING, _KEY, _NUMBER, _OPENING, _CLOSING = range(1, 6)
-"""The groups of `_TOKEN`. A key is a string that a colon follows."""
+"""The groups of `_TOKEN`. A key is a string followed by a colon."""
 
 _NONE = (sys.maxsize, sys.maxsize)
 
 _SCHEMA_CHARACTERS = 4000
-"""How much of an object is read to find out whether it describes values instead of holding one."""
+"""How much of an object is examined to find out whether it is a schema, not a value."""
 
 
 def is_json(text: str) -> bool:
     """Return whether a text is a JSON object, array or string. Deep JSON is treated as text."""
     if _BEGINNING.match(text) is None:
         return False
-    if "\\u" in text:  # half a surrogate pair is JSON, but not for msgspec
+    if "\\u" in text:  # msgspec rejects lone surrogates, which JSON allows
         text = _SURROGATE.sub(r"\\u0020", text)
     try:
         msgspec.json.decode(text, type=msgspec.Raw)
@@ -52,22 +52,22 @@ def json_edits(
     rule_of: Callable[[str], str | None],
     string_edits: Callable[[str], list[Edit]],
     hints: Iterator[tuple[int, int]],
-    work: Work,
+    work: WorkCounter,
 ) -> tuple[list[Edit], int]:
     """Return the edits of a JSON text, in order, and how many tokens were read.
 
     Args:
         text: A text for which `is_json` is true.
-        rule_of: Returns the rule that a key falls under; None if its value is no secret by the key.
+        rule_of: Returns the rule that a key matches; None if its value need not be secret.
         string_edits: Returns the edits of a string's value, or of a number as text.
-        hints: Places in order, without overlaps. Strings and numbers are examined if one of the
-            places overlaps them, or if they are the value of a secret key.
-        work: Counts the masks that keys cause; `string_edits` counts its own.
+        hints: Positions in order, without overlaps. Strings and numbers are examined if they
+            overlap one of these, or are the value of a secret key.
+        work: Counts the masks that keys cause. `string_edits` counts its own.
     """
     edits: list[Edit] = []
-    around: list[tuple[int, int, str | None]] = []
-    """The objects and arrays to be closed, from the outermost that is the value of a secret key:
-    where each begins, the edits before it, and the rule of its key."""
+    open_values: list[tuple[int, int, str | None]] = []
+    """The open objects and arrays, from the outermost that is the value of a secret key: its start,
+    the number of edits before it, and the rule of its key."""
     rule: str | None = None
     hint_start, hint_end = next(hints, _NONE)
     count = 0
@@ -77,27 +77,27 @@ def json_edits(
         while hint_end <= start:
             hint_start, hint_end = next(hints, _NONE)
         is_hinted = hint_start < end
-        if rule is None and not is_hinted and not around:
+        if rule is None and not is_hinted and not open_values:
             if hint_start == _NONE[0]:
                 break
             continue
         kind = token.lastindex
         if kind == _OPENING:
-            if around or rule is not None:
-                around.append((start, len(edits), rule))
+            if open_values or rule is not None:
+                open_values.append((start, len(edits), rule))
         elif kind == _CLOSING:
-            if around:
-                opened, before, outer = around.pop()
+            if open_values:
+                opened, before, outer = open_values.pop()
                 if outer is not None and _is_secret(text, opened, end):
                     work.add(MASK_WORK)
                     edits[before:] = [Edit(opened, end, f'"{mask(outer)}"')]
         elif kind == _NUMBER:
-            found = rule
-            if found is None and is_hinted:
-                found = _rule_of_number(token[0], string_edits)
-            if found is not None:
+            number_rule = rule
+            if number_rule is None and is_hinted:
+                number_rule = _rule_of_number(token[0], string_edits)
+            if number_rule is not None:
                 work.add(MASK_WORK)
-                edits.append(Edit(start, end, f'"{mask(found)}"'))
+                edits.append(Edit(start, end, f'"{mask(number_rule)}"'))
         elif kind is not None:
             raw, start = token[1], token.start(1)
             if kind == _STRING and rule is not None:
@@ -115,18 +115,18 @@ def json_edits(
 
 
 def _is_secret(text: str, start: int, end: int) -> bool:
-    """Return whether an object or array may hold a secret: it is neither empty nor a schema."""
+    """Return whether an object or array may be a secret: it is neither empty nor a schema."""
     if not text[start + 1 : min(end, start + 40) - 1].strip():
         return False
     return IS_SCHEMA.search(text, start, min(end, start + _SCHEMA_CHARACTERS)) is None
 
 
 def _rule_of_number(number: str, string_edits: Callable[[str], list[Edit]]) -> str | None:
-    """Return the mask's rule for a number that is a secret in some form; None if it is none."""
+    """Return the mask's rule for a number that is a secret in some form; None if it is not."""
     forms = [number]
     if number.endswith(".0"):
         forms.append(number[:-2])
     for form in forms:
-        if found := string_edits(form):
-            return found[0].replacement.removeprefix("[masked: ").removesuffix("]")
+        if edits := string_edits(form):
+            return edits[0].replacement.removeprefix("[masked: ").removesuffix("]")
     return None

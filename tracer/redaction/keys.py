@@ -1,6 +1,6 @@
-"""Keys of secrets: which keys of JSON, of attributes and of texts like `name=value` hold one.
+"""Keys of secrets in JSON, attributes and texts such as `name=value`.
 
-The names are those of OWASP's logging advice and of the usual header and configuration keys.
+The names come from OWASP's logging guidelines and from common header and configuration keys.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-_OF_TOKENS = "value|header|hash|string|secret|key|raw|text|id"
-"""What may follow when a token is meant that is a secret: models count, and type, the others."""
+_TOKEN_SUFFIXES = "value|header|hash|string|secret|key|raw|text|id"
+"""Words after which `token` still means a secret. Other suffixes belong to counts and types."""
 
 NAMES = {
     "password": "pass_words?|pass_wd",
@@ -24,9 +24,9 @@ NAMES = {
     "cookie": "cookies?",
     "credential": "credentials?",
     "token": "(?:access_|refresh_|auth_|id_|session_|bearer_)?"
-    f"token(?=[0-9]*(?:$|_(?:{_OF_TOKENS})$))",
+    f"token(?=[0-9]*(?:$|_(?:{_TOKEN_SUFFIXES})$))",
 }
-"""What a key's words are, by the name of the rule. Between two words stands `_`, or nothing."""
+"""The words of a key, by the name of the rule. `_` matches itself or nothing."""
 
 _BETWEEN = r"[ \t\r\n_.-]?"
 
@@ -37,9 +37,9 @@ _STEMS = tuple(
         *("cookie", "credential"),
     )
 )
-"""Expressions that match a part of every such key, except those of tokens."""
+"""Expressions that match a part of each such key, except `token`."""
 
-_TOKEN_STEM = rf"token(?:[^a-z_.-]|[_.-]?(?:{_OF_TOKENS})|$)"
+_TOKEN_STEM = rf"token(?:[^a-z_.-]|[_.-]?(?:{_TOKEN_SUFFIXES})|$)"
 
 _SPACE = r"[\s\v\x{1c}-\x{1f}\x{85}\pZ]"
 _AFTER_STEM = (
@@ -51,18 +51,18 @@ _HARMLESS = re.compile(
     "|length|limit|limits|method|mode|name|path|policy|ref|reference|required|scheme|size|status"
     "|ttl|type|types|uri|url|usage|version)$"
 )
-"""What the key of something about a secret ends with, such as `token_count`."""
+"""Suffixes of keys whose values are not secret, such as `token_count`."""
 
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 
 
 def _words_of(key: str) -> str:
-    """Return a key's words in lower case with `_` between them, however it was spelled."""
+    """Return a key's words in lower case, joined by `_`, for any spelling."""
     return _WORDS.sub("_", key).lower().strip("_")
 
 
 def configured_keys(setting: str) -> tuple[str, ...]:
-    """Return the keys in a setting, which are separated by commas, as words with `_` between them.
+    """Return the keys of a comma-separated setting as words joined by `_`.
 
     Raises:
         ValueError: A key has no letters or digits.
@@ -73,12 +73,12 @@ def configured_keys(setting: str) -> tuple[str, ...]:
 def _configured_key(name: str) -> str:
     words = _words_of(name)
     if not re.fullmatch("[a-z0-9_]{2,40}", words):
-        raise ValueError("name the keys in letters and digits, separated by commas")
+        raise ValueError("write the keys with letters and digits, separated by commas")
     return words
 
 
 class SecretKeys:
-    """Recognizes the keys that hold a secret, in upper and lower case and with any separators."""
+    """Recognises keys whose values are secret, in any case and with any separators."""
 
     def __init__(self, more: Iterable[str] = ()) -> None:
         """Recognize the keys of `NAMES`, and `more` as `configured_keys` returns them."""
@@ -90,19 +90,19 @@ class SecretKeys:
         more_stems = [_loose(stem, _BETWEEN) for stem in more]
         stems = "|".join([*_STEMS, *more_stems])
         self.hint = f"(?i:{'|'.join([*_STEMS, _TOKEN_STEM, *more_stems])})"
-        """An expression that matches every text with such a key, and some others."""
+        """An expression that matches every text with such a key, and some other texts."""
         self.candidate = f"(?i:({stems}|token)){_AFTER_STEM}"
-        """An expression that finds each such key that may have a value. Its group is a part of the
-        key."""
+        """An expression that finds each such key that may have a value. Its group matches a part of
+        the key."""
         self.rule_of = lru_cache(4096)(self._rule_of)
-        """Returns the name of the rule that a key falls under; None if it holds no secret."""
+        """Returns the name of the rule that a key matches; None if the key is not secret."""
 
     def _rule_of(self, key: str) -> str | None:
         words = _words_of(key)
-        found = self._known.search(words)
-        if found is None or found.lastgroup is None or _HARMLESS.search(words):
+        match = self._known.search(words)
+        if match is None or match.lastgroup is None or _HARMLESS.search(words):
             return None
-        return self._rules[found.lastgroup]
+        return self._rules[match.lastgroup]
 
 
 def _group(name: str) -> str:

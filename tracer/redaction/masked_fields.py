@@ -1,4 +1,4 @@
-"""Where secrets were masked: the masks in a record's texts say it themselves."""
+"""Paths of masked secrets in records, found by the masks in the records' texts."""
 
 from __future__ import annotations
 
@@ -13,70 +13,71 @@ from pydantic.alias_generators import to_camel
 from tracer.redaction import MASK
 from tracer.text import escape, most_json_values
 
-MOST_PLACES = 100
-"""Of a text with more masks than that, the text itself is the place."""
+MAX_PATHS = 100
+"""A text with more masks is listed by its field's name alone."""
 
-_MOST_OF_A_PLACE = 500
-_MOST_VALUES = 1_000_000
-"""JSON with more is not read: it would take 100 MB or more of memory."""
+_MAX_PATH_CHARACTERS = 500
+_MAX_VALUES = 1_000_000
+"""JSON with more values is not parsed, because that would take 100 MB of memory or more."""
 
 
-def masked_places(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Return where the fields of a record have masks, sorted.
+def masked_paths(fields: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Return the paths of masks in the fields of a record, sorted.
 
-    A place is a field's name, and in a field that is JSON also the place within, as a JSON pointer
-    (RFC 6901): `arguments:/headers/0`.
+    A path is a field's name, followed by a JSON pointer (RFC 6901) if the field is JSON:
+    `arguments:/headers/0`.
 
     Args:
         fields: Some fields of a record.
-        names: Which of them to look at: text, or lists of text.
+        names: The fields to examine: texts, or lists of texts.
     """
-    places: set[str] = set()
+    paths: set[str] = set()
     for name in names:
         value = fields.get(name)
         if value is None:
             continue
         if isinstance(value, str):
             if MASK in value:
-                places.update(_places_in(to_camel(name), value))
+                paths.update(_paths_in(to_camel(name), value))
         elif any(MASK in item for item in value):
-            places.add(to_camel(name))
-    return sorted(places)
+            paths.add(to_camel(name))
+    return sorted(paths)
 
 
-def _places_in(name: str, text: str) -> Iterator[str]:
+def _paths_in(name: str, text: str) -> Iterator[str]:
     value = _parsed(text)
     if not isinstance(value, (dict, list)):
         yield name
         return
-    found = list(islice(_pointers(value), MOST_PLACES + 1))
-    if not found or len(found) > MOST_PLACES or max(map(len, found)) > _MOST_OF_A_PLACE:
+    pointers = list(islice(_pointers(value), MAX_PATHS + 1))
+    is_long = bool(pointers) and max(map(len, pointers)) > _MAX_PATH_CHARACTERS
+    if not pointers or len(pointers) > MAX_PATHS or is_long:
         yield name
         return
-    yield from (f"{name}:{escape(pointer)}" for pointer in found)
+    yield from (f"{name}:{escape(pointer)}" for pointer in pointers)
 
 
 def _pointers(value: Any) -> Iterator[str]:
-    """Yield where JSON has masks; of a place with too long a name only its beginning.
+    """Yield JSON pointers to masks. One that is too long is cut off.
 
-    Takes no more memory than it is deep: what is large has a place for each of its texts.
+    Memory grows with the depth of the value, not with its size.
     """
-    waiting = [("", iter(_items(value)))]
-    while waiting:
-        pointer, items = waiting[-1]
+    stack = [("", iter(_items(value)))]
+    while stack:
+        pointer, items = stack[-1]
         for key, item in items:
             if MASK in key or (isinstance(item, str) and MASK in item):
-                yield _below(pointer, key)
+                yield _child(pointer, key)
             elif isinstance(item, (dict, list)):
-                waiting.append((_below(pointer, key), iter(_items(item))))
+                stack.append((_child(pointer, key), iter(_items(item))))
                 break
         else:
-            waiting.pop()
+            stack.pop()
 
 
-def _below(pointer: str, key: str) -> str:
-    whole = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
-    return whole[: _MOST_OF_A_PLACE + 1]
+def _child(pointer: str, key: str) -> str:
+    child = f"{pointer}/{key.replace('~', '~0').replace('/', '~1')}"
+    return child[: _MAX_PATH_CHARACTERS + 1]
 
 
 def _items(value: Any) -> Iterable[tuple[str, Any]]:
@@ -87,7 +88,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 def _parsed(text: str) -> Any:
     """Return the value of JSON text; None if it is not JSON, too deep or too large."""
-    if most_json_values(text) > _MOST_VALUES:
+    if most_json_values(text) > _MAX_VALUES:
         return None
     for loads in (orjson.loads, json.loads):
         try:

@@ -1,20 +1,20 @@
-"""Masks replace secrets in a text, and payloads that are not stored."""
+"""Masks, which replace secrets in a text, and payloads that a project does not store."""
 
 from __future__ import annotations
 
 import re
 
 MASK = "[masked: "
-"""How every mask begins."""
+"""The beginning of every mask."""
 
 A_MASK = re.compile(r"\[masked: [a-z0-9_]{1,40}\]")
 
 NOT_KEPT = r"\[masked: (?:payload|rest) of ([0-9]{1,15}) bytes\]\Z"
-"""The mark of size at the end of an incomplete text, as a regular expression for Python and
+"""The size mark at the end of an incomplete text, as a regular expression for Python and
 Postgres."""
 
 MARK_CHARACTERS = 60
-"""No mark of size is longer."""
+"""The largest length of a size mark."""
 
 END_OF_MARK = " bytes]"
 
@@ -27,10 +27,10 @@ def mask(rule: str) -> str:
 
 
 def payload_mark(size: int) -> str:
-    """Return what replaces a payload of `size` bytes."""
+    """Return the mask that replaces a payload of `size` bytes."""
     return f"[masked: payload of {size} bytes]"
 
 
 def not_kept(text: str) -> re.Match[str] | None:
-    """Return the mark of size at the end of a text; None if the text is complete."""
+    """Match the size mark at the end of a text. None if the text is complete."""
     return _NOT_KEPT.search(text[-MARK_CHARACTERS:]) if text.endswith(END_OF_MARK) else None

@@ -1,7 +1,7 @@
-"""Patterns of secrets that are recognized by their form, whatever they are called.
+"""Secrets that are recognised by their form, whatever their key.
 
-The expressions are data for `LinearRegex`. `source` is the document that defines
-the form. `is_secret` checks a match if the expression alone cannot.
+The expressions are data for `LinearRegex`. `source` is the document that defines the form.
+`is_secret` checks a match, if the expression is not sufficient.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tracer.redaction.linear_regex import LinearRegex
 
 Check = Callable[[str, int, int], bool]
-"""Returns whether the part of a text between two places is a secret."""
+"""Returns whether the part of a text between two positions is a secret."""
 
 
 class ValuePattern(NamedTuple):
@@ -21,14 +21,14 @@ class ValuePattern(NamedTuple):
 
     rule: str
     expression: str
-    """In RE2's syntax. The group is masked if there is one, else the whole match."""
+    """In RE2's syntax. Its group is masked if it has one, otherwise the whole match."""
     source: str
     """The document that defines the form."""
     hint: str | None = None
-    """An expression that matches every text with such a secret, also if the text is JSON in which
-    other characters are escaped; None: `expression`."""
+    """An expression that matches every text with such a secret, including JSON, in which other
+    characters are escaped. None: `expression`."""
     is_secret: Check | None = None
-    """Checks a match; None: every match is a secret."""
+    """Checks a match. None: every match is a secret."""
     captures: bool = True
     """Whether `(…)` in the expression is the part to mask."""
 
@@ -70,11 +70,11 @@ _PLAIN_CARD = (
 _PEM = "-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _PEM_END = _PEM.replace("BEGIN", "END")
 _PEM_BODY = r'(?:-{0,4}(?:[^-"\\]|\\[^"]))*'
-"""Up to five dashes, or to a quote if the key was cut off."""
+"""Any text up to five dashes; or up to a quote, if the key was cut off."""
 
 
 def _key(rule: str, form: str, source: str) -> ValuePattern:
-    # In JSON, the letter of an escape such as `\\n` may precede it: the hint allows that.
+    # In JSON, the letter of an escape such as `\\n` may precede it, which the hint allows.
     return ValuePattern(rule, rf"(?:\b|_)({form})", source, hint=form)
 
 
@@ -113,7 +113,8 @@ VALUE_PATTERNS: tuple[ValuePattern, ...] = (
         "https://huggingface.co/docs/hub/security-tokens",
     ),
     _key("tracer_key", f"tracer_{_URL_SAFE}{{32,}}", "tracer/records/access.py"),
-    # Only the beginning of a run is tried: each later one would read the run to its end again.
+    # Anchored to the start of a run of characters: otherwise each position in it would scan to its
+    # end again.
     ValuePattern(
         "jwt",
         rf"(?:^|[^A-Za-z0-9_-])(eyJ{_URL_SAFE}{{8,}}\.{_URL_SAFE}{{8,}}\.{_URL_SAFE}*)",
@@ -146,14 +147,14 @@ VALUE_PATTERNS: tuple[ValuePattern, ...] = (
         is_secret=_is_card,
     ),
 )
-"""The forms that are masked unless redaction is off."""
+"""The forms that are masked, unless redaction is off."""
 
 
 def configured_patterns(setting: str) -> tuple[ValuePattern, ...]:
-    """Return the patterns in a setting, which are separated by spaces.
+    """Return the patterns of a setting, which are separated by spaces.
 
     Raises:
-        ValueError: An expression is not one of RE2's, or matches text without any secret.
+        ValueError: RE2 does not support an expression, or it matches text without any secret.
     """
     return tuple(_configured_pattern(each) for each in setting.split())
 
@@ -163,11 +164,11 @@ def _configured_pattern(expression: str) -> ValuePattern:
         regex = LinearRegex(expression, captures=False)
     except ValueError:
         raise ValueError(
-            "one of them is no regular expression that is matched in linear time: look-around and "
-            "backreferences are not supported (https://github.com/google/re2/wiki/Syntax)"
+            "one of them is not a regular expression that RE2 supports: it has no look-around and "
+            "no backreferences (https://github.com/google/re2/wiki/Syntax)"
         ) from None
     if regex.is_in("") or regex.is_in("[masked: own_pattern]"):
-        raise ValueError("one of the regular expressions finds secrets where there are none")
+        raise ValueError("one of the regular expressions matches text that contains no secret")
     return ValuePattern(
         "own_pattern", expression, "TRACER_REDACT_VALUES", _hint_of(expression), captures=False
     )
@@ -178,7 +179,7 @@ _ANCHORS = (r"\b", r"\B", r"\A", r"\z", "^", "$")
 
 
 def _hint_of(expression: str) -> str:
-    """Return an expression that also matches if the text is JSON with the secret in a string."""
+    """Return an expression that also matches a secret that is in a string of JSON."""
     hint = _PARTS.sub(lambda part: "" if part[0] in _ANCHORS else part[0], expression)
     try:
         LinearRegex(hint)

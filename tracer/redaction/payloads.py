@@ -1,7 +1,8 @@
-"""Payloads that a project keeps the beginning of, or nothing: what stands in their place.
+"""Payload policies: a project may store payloads whole, their beginning, or only their size.
 
-A payload that is not kept becomes `[masked: payload of 48213 bytes]`; of one that is kept in part
-the first 2 kB stay, and `[masked: rest of 48213 bytes]` follows. The number is that of all of it.
+A payload that is not stored becomes `[masked: payload of 48213 bytes]`. Of a payload that is stored
+in part, the first 2 kB remain, followed by `[masked: rest of 48213 bytes]`. Both state the full
+size.
 """
 
 from __future__ import annotations
@@ -14,41 +15,40 @@ from tracer.text import PREVIEW_BYTES, preview
 
 
 class PayloadPolicy(StrEnum):
-    """What is kept of arguments, results, messages and the like."""
+    """How much of arguments, results, messages and other payloads is stored."""
 
     KEEP = "keep"
-    """All of it."""
+    """All."""
     PREVIEW = "preview"
-    """The beginning of each, and its size."""
+    """The beginning and the size."""
     DROP = "drop"
-    """Its size alone."""
+    """Only the size."""
 
 
 PAYLOAD_TEXTS = WHOLE_TEXTS - {"title", "message", "error_message"}
-"""The fields of events and records that are payloads: neither what a run is called nor what an
-error says."""
+"""The fields of events and records that are payloads. Titles and error messages are not."""
 
 
-def kept_of(text: str, policy: PayloadPolicy) -> str:
-    """Return what is kept of a payload; doing so again changes nothing."""
+def stored_payload(text: str, policy: PayloadPolicy) -> str:
+    """Return the part of a payload to store. Idempotent."""
     if policy is PayloadPolicy.KEEP or not text:
         return text
     if policy is PayloadPolicy.DROP:
         return f"[masked: payload of {size_of(text)} bytes]"
     size = len(text.encode())
-    # What is longer only ends as if it had been cut.
-    most = PREVIEW_BYTES + (MARK_CHARACTERS if not_kept(text) else 0)
-    return text if size <= most else f"{_beginning(text)}[masked: rest of {size} bytes]"
+    # A text that is longer is not a preview, even if it ends with a size mark.
+    limit = PREVIEW_BYTES + (MARK_CHARACTERS if not_kept(text) else 0)
+    return text if size <= limit else f"{_beginning(text)}[masked: rest of {size} bytes]"
 
 
 def size_of(text: str) -> int:
-    """Return how many bytes a text has, or had before it was cut."""
+    """Return the size of a text in bytes, or its original size if it was cut."""
     mark = not_kept(text)
     return int(mark[1]) if mark is not None else len(text.encode())
 
 
 def _beginning(text: str) -> str:
-    """Return the beginning of a text, up to a mask that would be cut: half of one is none."""
+    """Return the beginning of a text, without a mask that would be cut in two."""
     beginning = preview(text)
     at = beginning.rfind("[")
     cut = A_MASK.match(text, at) if at >= 0 else None

@@ -1,8 +1,8 @@
-"""Redaction of texts: secrets are masked, everything else stays byte for byte.
+"""Redaction of texts: masks secrets, and leaves everything else unchanged byte for byte.
 
-A secret is recognized by its key (`tracer.redaction.keys`: `"password": …`, `api_key=…`) or by its
-form (`tracer.redaction.patterns`). `[masked: RULE]` replaces it. JSON stays JSON. Redacting a text
-again changes nothing.
+A secret is recognised by its key (`tracer.redaction.keys`: `"password": …`, `api_key=…`) or by its
+form (`tracer.redaction.patterns`). `[masked: RULE]` replaces it. JSON remains JSON. Redaction is
+idempotent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 
 from tracer.errors import TooManySecrets
-from tracer.redaction.edits import Edit, TooMuchWork, Work, apply, united
+from tracer.redaction.edits import Edit, TooMuchWork, WorkCounter, apply, united
 from tracer.redaction.json_edits import is_json, json_edits
 from tracer.redaction.keys import SecretKeys
 from tracer.redaction.linear_regex import LinearRegex
@@ -20,27 +20,28 @@ from tracer.redaction.patterns import VALUE_PATTERNS, ValuePattern
 from tracer.redaction.text_rules import MAX_KEY_CHARACTERS, key_edits, value_edits
 
 MAX_TOTAL_WORK = 3_000_000
-"""The most work on all texts of one write, in the unit of `edits.MAX_WORK`: seconds at most."""
+"""The limit of work on all texts of one write, in the unit of `edits.MAX_WORK`: a few seconds."""
 
 _TOKENS_PER_WORK = 16
-"""How many tokens of JSON count as one candidate for a secret."""
+"""How many JSON tokens count as one candidate for a secret."""
 
 _MAX_NESTED = 10
-"""How many JSON texts may be inside each other's strings. The quotes of ten take a kilobyte."""
+"""How many JSON texts may be nested in each other's strings. Ten levels double the escapes so often
+that the quotes take a kilobyte."""
 
 _ESCAPED_LETTER = r"\\u00(?:2d|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
-"""Letters and digits that a JSON text writes as escapes may be those of a secret."""
+"""Matches escapes of letters and digits in JSON, which may be those of a secret."""
 
 
 class Redaction:
     """Masks secrets in texts."""
 
     def __init__(self, keys: Iterable[str] = (), values: Iterable[ValuePattern] = ()) -> None:
-        """Mask the secrets that are known, and more.
+        """Create a redaction with the built-in rules and more.
 
         Args:
-            keys: Names of more keys that hold secrets, as `configured_keys` returns them.
-            values: More forms of secrets, as `configured_patterns` returns them.
+            keys: Additional keys of secrets, as `configured_keys` returns them.
+            values: Additional forms of secrets, as `configured_patterns` returns them.
         """
         secret_keys = SecretKeys(keys)
         self._rule_of: Callable[[str], str | None] = secret_keys.rule_of
@@ -54,7 +55,7 @@ class Redaction:
         self._value_hint = _any_of(hints)
         self._hint = _any_of([secret_keys.hint, *hints])
         self._is_on = True
-        self._total: _Total | None = None
+        self._total: _TotalWork | None = None
 
     @classmethod
     def off(cls) -> Redaction:
@@ -65,21 +66,21 @@ class Redaction:
         return redaction
 
     def of_write(self) -> Redaction:
-        """Return the same redaction for all texts of one write, whose work is limited together.
+        """Return this redaction with a common limit of work, for all texts of one write.
 
         Its methods raise `TooManySecrets` above `MAX_TOTAL_WORK`.
         """
         redaction = object.__new__(type(self))
         redaction.__dict__.update(self.__dict__)  # `copy` takes several times as long
-        redaction._total = _Total()
+        redaction._total = _TotalWork()
         return redaction
 
     def may_hold_secret(self, text: str | bytes) -> bool:
-        """Return False if there is certainly nothing to mask, in 2 to 4 µs per kilobyte."""
+        """Return False if a text certainly contains no secret. Takes 2 to 4 µs per kilobyte."""
         return self._is_on and self._hint.is_in(text)
 
     def rule_of(self, key: str) -> str | None:
-        """Return the rule that a key of an attribute falls under; None if it holds no secret."""
+        """Return the rule that an attribute's key matches; None if the key is not secret."""
         return self._rule_of(key[-MAX_KEY_CHARACTERS:])
 
     def text(self, text: str) -> str:
@@ -90,20 +91,20 @@ class Redaction:
         return self._redacted(text, self._hint, has_keys=True)
 
     def value(self, text: str) -> str:
-        """Return a text in which keys mean nothing, such as a name, with secret values masked."""
+        """Return a text without keys, such as a name, with secret values masked."""
         return self._redacted(text, self._value_hint, has_keys=False)
 
     def _redacted(self, text: str, hint: LinearRegex, *, has_keys: bool) -> str:
         if not self._is_on or not hint.is_in(text):
-            return text  # as nearly all are
+            return text  # the usual case
         mark = not_kept(text)
         size = "" if mark is None else mark[0]
         front = text[: len(text) - len(size)]
-        work = Work()
+        work = WorkCounter()
         try:
             edits = self._edits(front, work, hint, has_keys)
             redacted = apply(front, edits)
-            # Masks may have made JSON of it, such as in `{"password": unquoted}`.
+            # Masks may have turned it into JSON, such as `{"password": unquoted}`.
             if edits and is_json(redacted) and not is_json(front):
                 redacted = apply(redacted, self._edits(redacted, work, hint, has_keys))
         except TooMuchWork:
@@ -115,7 +116,7 @@ class Redaction:
         return redacted + size
 
     def _edits(
-        self, text: str, work: Work, hint: LinearRegex, has_keys: bool, level: int = 0
+        self, text: str, work: WorkCounter, hint: LinearRegex, has_keys: bool, level: int = 0
     ) -> list[Edit]:
         if not hint.is_in(text):
             return []
@@ -138,15 +139,15 @@ class Redaction:
         return united(text, edits)
 
 
-class _Total:
-    """The work on all texts of one write."""
+class _TotalWork:
+    """Counts the work on all texts of one write."""
 
     def __init__(self) -> None:
-        self._left = MAX_TOTAL_WORK
+        self._remaining = MAX_TOTAL_WORK
 
     def add(self, work: int) -> None:
-        self._left -= work
-        if self._left < 0:
+        self._remaining -= work
+        if self._remaining < 0:
             raise TooManySecrets
 
 

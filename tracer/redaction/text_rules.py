@@ -1,4 +1,4 @@
-"""Text rules: where secrets are in a text that is no JSON, or only nearly."""
+"""Text rules: the positions of secrets in text that is not JSON, or only similar to JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from string import ascii_letters, digits
 
-from tracer.redaction.edits import MASK_WORK, Edit, Work
+from tracer.redaction.edits import MASK_WORK, Edit, WorkCounter
 from tracer.redaction.linear_regex import LinearRegex
 from tracer.redaction.masks import A_MASK, MASK, mask
 from tracer.redaction.patterns import ValuePattern
@@ -18,7 +18,7 @@ _KEY_CHARACTERS = f"{ascii_letters}{digits}_.-"
 
 
 def value_edits(
-    text: str, patterns: Sequence[tuple[ValuePattern, LinearRegex]], work: Work
+    text: str, patterns: Sequence[tuple[ValuePattern, LinearRegex]], work: WorkCounter
 ) -> list[Edit]:
     """Return an edit for each secret that one of the patterns recognizes."""
     edits: list[Edit] = []
@@ -32,23 +32,23 @@ def value_edits(
 
 
 def key_edits(
-    text: str, candidates: LinearRegex, rule_of: Callable[[str], str | None], work: Work
+    text: str, candidates: LinearRegex, rule_of: Callable[[str], str | None], work: WorkCounter
 ) -> list[Edit]:
     """Return an edit for the value of each secret key: of JSON, `repr`, headers, URLs, options."""
     edits: list[Edit] = []
-    at = 0
+    position = 0
     for stem in candidates.spans(text):
         work.add()
-        if stem[0] < at:
-            continue  # within the value of the key before
+        if stem[0] < position:
+            continue  # within the value of the previous key
         start, end = _key_around(text, *stem)
         rule = rule_of(text[start:end])
         edit = None if rule is None else _value_of(text, start, end, rule)
-        at = end
+        position = end
         if edit is not None:
             work.add(MASK_WORK)
             edits.append(edit)
-            at = edit.end
+            position = edit.end
     return edits
 
 
@@ -65,7 +65,7 @@ def _key_around(text: str, start: int, end: int) -> tuple[int, int]:
 _SEPARATOR = re.compile(r"""(?P<quote>\\*+["'])?\s{0,20}(?::=|=>|={1,3}|:)\s{0,20}""")
 _OPTION_SEPARATOR = re.compile(r"\s{1,20}(?![-\s])|=")
 _OPENING = re.compile(r"""\\*+["']""")
-# Backslashes alone are found, too: or each of a long row of them would look for the end of it.
+# Backslashes alone match too. Otherwise each of a long row of them would search for its end.
 _QUOTES = re.compile(r"""(\\*+)(["'])|\\++""")
 _QUOTES_OR_BRACKETS = re.compile(r"""(\\*+)(["'])|\\++|[\[\]{}]""")
 
@@ -87,7 +87,7 @@ IS_SCHEMA = re.compile(
 
 
 def _value_of(text: str, start: int, end: int, rule: str) -> Edit | None:
-    """Return the edit of a key's value; None if the key has no value that may be a secret."""
+    """Return the edit of a key's value; None if its value cannot be a secret."""
     separator = _SEPARATOR.match(text, end)
     if separator is None and text.startswith("--", start):
         separator = _OPTION_SEPARATOR.match(text, end)
@@ -122,7 +122,7 @@ _AFTER_STRING = re.compile(r"\s{0,20}(?:[,:}\]]|$)")
 
 
 def _closes(text: str, quote: re.Match[str]) -> bool:
-    """Return whether the quote after `key=` ends the surrounding string, and begins no value."""
+    """Return whether the quote after `key=` ends the surrounding string instead of starting one."""
     is_outermost = text[:1] in ("{", "[") and quote[0] == '"'
     return is_outermost or _AFTER_STRING.match(text, quote.end()) is not None
 
@@ -135,21 +135,21 @@ def _bare_value(text: str, at: int, form: re.Pattern[str], masked: str) -> Edit 
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of the string that begins at `start`, also if it is JSON within JSON."""
+    """Return the end of the string that starts at `start`, which may be JSON within JSON."""
     slashes, quote = len(opening) - 1, opening[-1]
     for found in _QUOTES.finditer(text, start):
         before = len(found[1] or "")
         if found[2] != quote:
             continue
         if before < slashes:
-            return found.start()  # the string around this one ends
+            return found.start()  # the surrounding string ends
         if before % (2 * slashes + 2) == slashes:
             return found.end() - 1 - slashes
     return len(text)
 
 
 def _end_of_structure(text: str, start: int, key_quote: str) -> int:
-    """Return the end of the object or array that begins at `start`."""
+    """Return the end of the object or array that starts at `start`."""
     slashes, within, depth = len(key_quote) - 1, "", 0
     for found in _QUOTES_OR_BRACKETS.finditer(text, start):
         quote = found[2]

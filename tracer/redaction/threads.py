@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 MAX_THREADS = 2
-"""More would not redact faster, because Python runs one at a time, but would hold more memory."""
+"""More threads would use more memory but not be faster, because Python runs one at a time."""
 
 _threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="tracer-redaction")
 
@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 
 async def in_redaction_thread(call: Callable[[], Result]) -> Result:
-    """Return the result of `call`, which runs in one of `MAX_THREADS` threads of this process.
+    """Run `call` in one of `MAX_THREADS` threads of this process, and return its result.
 
     A thread cannot be stopped. If the caller is cancelled, this waits until the thread has ended
     before it raises `CancelledError`: the memory reserved for a request must cover all of its work.
@@ -32,5 +32,5 @@ async def in_redaction_thread(call: Callable[[], Result]) -> Result:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # retrieved, or asyncio would log it
+            future.exception()  # retrieved, because asyncio logs errors that are not
         raise

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from tracer.errors import BadRequest
 from tracer.records.events import Event
-from tracer.records.merge import with_places
+from tracer.records.merge import add_masked_paths
 from tracer.records.record_classes import TEXTS
 from tracer.redaction import Redaction, standard_redaction
-from tracer.redaction.events import Change, changed_event, masking, may_hold_secret
-from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
+from tracer.redaction.events import TextChange, changed_event, masking, may_hold_secret
+from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.text import storable
 
 if TYPE_CHECKING:  # who records events needs no protobuf
@@ -62,7 +62,7 @@ class Admission:
         change = _change(self._redaction, policy)
         return [self._record(record, change) for record in records]
 
-    def _record(self, record: ExportedRecord, change: Change) -> ExportedRecord:
+    def _record(self, record: ExportedRecord, change: TextChange) -> ExportedRecord:
         fields = dict(record.fields)
         for name in TEXTS[record.kind]:
             value = fields.get(name)
@@ -70,7 +70,7 @@ class Admission:
                 fields[name] = change(name, value)
             elif value:
                 fields[name] = [change(name, item) for item in value]
-        return replace(record, fields=with_places(record.kind, fields))
+        return replace(record, fields=add_masked_paths(record.kind, fields))
 
     def subject(self, subject: str) -> str:
         """Return a subject as its runs have it.
@@ -107,13 +107,13 @@ def _redacted_trace(trace: TraceSpans, redaction: Redaction, policy: PayloadPoli
     return trace if message is trace.message else replace(trace, message=message)
 
 
-def _change(redaction: Redaction, policy: PayloadPolicy) -> Change:
+def _change(redaction: Redaction, policy: PayloadPolicy) -> TextChange:
     masked = masking(redaction)
     if policy is PayloadPolicy.KEEP:
         return masked
 
     def kept(name: str, text: str) -> str:
         text = masked(name, text)
-        return kept_of(text, policy) if name in PAYLOAD_TEXTS else text
+        return stored_payload(text, policy) if name in PAYLOAD_TEXTS else text
 
     return kept

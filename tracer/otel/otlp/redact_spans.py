@@ -21,7 +21,7 @@ from tracer.otel.otlp.protobuf import bytes_field
 from tracer.otel.otlp.protobuf_spans import Around, scopes_of
 from tracer.otel.otlp.span_fields import RECORD
 from tracer.redaction import Redaction, mask
-from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, kept_of
+from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.text import PREVIEW_BYTES
 
 _IS_PAYLOAD = re.compile(
@@ -180,21 +180,21 @@ class _Changing:
                     value.string_value = f"[masked: payload of {size} bytes]"
                     self._is_changed = True
             else:
-                self._text(value, "string_value", lambda text: kept_of(text, self._policy))
+                self._text(value, "string_value", lambda text: stored_payload(text, self._policy))
 
     def _cut_record(self, text: str) -> str:
         """Return the record that a span carries without its payloads."""
         try:
             record = orjson.loads(text)
         except orjson.JSONDecodeError:
-            return kept_of(text, self._policy)
+            return stored_payload(text, self._policy)
         if not isinstance(record, dict):
-            return kept_of(text, self._policy)
+            return stored_payload(text, self._policy)
         error = record.get("error")
         for part in (record, error if isinstance(error, dict) else {}):
             for name, value in part.items():
                 if name in _PAYLOAD_NAMES and isinstance(value, str):
-                    part[name] = kept_of(value, self._policy)
+                    part[name] = stored_payload(value, self._policy)
         return orjson.dumps(record).decode()
 
     def _value(self, value: AnyValue) -> None:

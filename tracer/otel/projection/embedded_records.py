@@ -15,7 +15,7 @@ import orjson
 from tracer.errors import BadRequest
 from tracer.otel.otlp.span_fields import RECORD, RUN, root_plan_id
 from tracer.otel.otlp.spans import ReadableSpan
-from tracer.records.merge import RULES, Fields, with_places
+from tracer.records.merge import RULES, Fields, add_masked_paths
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.records.record_json import ExportedRecord, read_record, reduce_records
 
@@ -88,7 +88,7 @@ def _of(root_id: UUID, span: ReadableSpan, attribute: str) -> Iterable[ExportedR
 
 
 def _projected(kind: Kind, fields: Fields) -> Fields:
-    return with_places(kind, {"inferred": False, **fields})
+    return add_masked_paths(kind, {"inferred": False, **fields})
 
 
 def _record_of(

@@ -42,7 +42,7 @@ from tracer.records.prices import TokenUsage, cost_of
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, TEXTS, Kind
 from tracer.records.status import Reason, Status
 from tracer.records.titles import title_of
-from tracer.redaction.masked_fields import masked_places
+from tracer.redaction.masked_fields import masked_paths
 
 EARLIEST = "the earliest of the agents whose parents have not come"
 """The evidence if an agent without a known opener gets the root plan."""
@@ -247,7 +247,7 @@ def _with_masks(kind: Kind, rows: Mapping[bytes, Row]) -> dict[bytes, Row]:
     return {
         record_id: (
             *row[:at],
-            tuple(masked_places(dict(zip(names, row, strict=True)), texts)),
+            tuple(masked_paths(dict(zip(names, row, strict=True)), texts)),
             *row[at + 1 :],
         )
         for record_id, row in rows.items()
@@ -668,7 +668,7 @@ class _Projection:
         texts = {"session_id": session_id, "subject": subject}
         return _run_row(
             (
-                *(session_id, subject, tuple(masked_places(texts, texts))),
+                *(session_id, subject, tuple(masked_paths(texts, texts))),
                 bool(self._agents.by_id or self._agents.loose),
                 *_from_root_plan(self._rows[Kind.PLAN][self._root_id]),
                 *(self._input_tokens, self._output_tokens, self._cost_usd),

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from tracer.records.sessions import (
     MAX_SESSION_RUNS,
-    Change,
     State,
+    StateChange,
     apply,
     state_from,
     state_text,
@@ -30,7 +30,7 @@ class MemorySessions:
         return state_from(state_text(initial) if kept is None else kept)
 
     async def change_state(
-        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
         # Without an await in between, nobody else gets to run.

@@ -22,7 +22,7 @@ from tracer.otel.projection.project import (
 )
 from tracer.records.merge import Fields, Key, Reduced
 from tracer.records.record_classes import FROM_ROOT_PLAN, RECORDS, Kind
-from tracer.records.record_json import LEAST, merged_whole
+from tracer.records.record_json import LEAST, merge_exported
 from tracer.storage.run_changes import Removed
 from tracer.storage.store_rules import LATEST
 
@@ -194,4 +194,4 @@ def restored(kind: Kind, key: Key, fields: Fields, exported: Reduced, now: datet
     if fields["recorded_at"] == now:
         # Its spans are new here. The export's time counts, also if it is later than `now`.
         fields = {**fields, "recorded_at": LATEST}
-    return merged_whole(kind, fields, version)
+    return merge_exported(kind, fields, version)

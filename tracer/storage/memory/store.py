@@ -33,7 +33,12 @@ from tracer.records.record_classes import (
     Run,
     ThinkActRecord,
 )
-from tracer.records.record_json import ExportedRecord, dead_recorders, merged_whole, reduce_records
+from tracer.records.record_json import (
+    ExportedRecord,
+    dead_recorders,
+    merge_exported,
+    reduce_records,
+)
 from tracer.records.run_previews import RunPreview
 from tracer.records.status import Status
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
@@ -129,7 +134,7 @@ class MemoryStore:
         """Bring exported records back; see `TraceRestorer.restore`."""
         accepted, refused = self._divided(self._admission.records(records))
         reduced = reduce_records(accepted)
-        self._write(reduced, merged_whole)
+        self._write(reduced, merge_exported)
         self._mark_dead(reduced)
         return WriteAnswer.without(refused, records)
 

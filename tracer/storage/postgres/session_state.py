@@ -9,8 +9,8 @@ from uuid import UUID
 from tracer.clock import Clock, utc_now
 from tracer.records.sessions import (
     MAX_SESSION_RUNS,
-    Change,
     State,
+    StateChange,
     apply,
     state_from,
     state_text,
@@ -43,7 +43,7 @@ class PostgresSessions:
         return state_from(state_text(initial) if found is None else found[0])
 
     async def change_state(
-        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[Change]
+        self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
         """Apply changes to a session's state; see `SessionStates.change_state`."""
         first = self._admission.state(state_text(initial))

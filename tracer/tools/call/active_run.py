@@ -26,7 +26,7 @@ from tracer.recorder.recorder import Recorder
 from tracer.recorder.unrecorded import Unrecorded
 from tracer.records.events import Event
 from tracer.records.ids import IdSource
-from tracer.records.sessions import Change, SessionStates, State
+from tracer.records.sessions import SessionStates, State, StateChange
 from tracer.storage.memory.sessions import MemorySessions
 from tracer.tasks import GRACE_SECONDS, finish_despite_cancellation
 from tracer.tools.call.budget import Budget, BudgetLimits
@@ -279,7 +279,7 @@ class ActiveRun:
                 "The session state cannot be read, because the store does not answer."
             ) from error
 
-    async def change_state(self, changes: Sequence[Change]) -> State:
+    async def change_state(self, changes: Sequence[StateChange]) -> State:
         """Store changes of the conversation's state, all or none, and return the new state.
 
         Raises:

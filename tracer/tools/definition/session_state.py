@@ -16,7 +16,7 @@ from typing import Any, NoReturn, SupportsIndex
 from uuid import UUID
 
 from tracer.errors import StateConflict
-from tracer.records.sessions import Change, State, apply
+from tracer.records.sessions import State, StateChange, apply
 
 Path = str | tuple[str, ...]
 """A key of the state, or the keys on the way down to a value."""
@@ -53,7 +53,7 @@ class StateObject(dict[str, Any]):
     def __delitem__(self, key: str) -> None:
         if key not in self:
             raise KeyError(key)
-        self._change(Change("remove", (key,)))
+        self._change(StateChange("remove", (key,)))
 
     def __ior__(self, other: Any) -> Any:  # type: ignore[misc]  # `|` takes fewer types
         self.update(other)
@@ -73,7 +73,7 @@ class StateObject(dict[str, Any]):
         new = dict(*others, **more)
         # `state["log"] += […]` extends the list, then assigns it to the same key: no change.
         changed = {key: each for key, each in new.items() if not self._has_view(key, each)}
-        self._change(*(Change("set", (key,), each) for key, each in changed.items()))
+        self._change(*(StateChange("set", (key,), each) for key, each in changed.items()))
 
     def setdefault(self, key: str, default: Any = None) -> Any:
         """Return the value of a key; set it to `default` first if the key is missing.
@@ -81,7 +81,7 @@ class StateObject(dict[str, Any]):
         If a parallel call has set the key by the time that the changes are stored, its value stays.
         """
         if key not in self:
-            self._change(Change("set_default", (key,), default))
+            self._change(StateChange("set_default", (key,), default))
         return self[key]
 
     def pop(self, key: str, default: Any = _NO_DEFAULT) -> Any:
@@ -101,16 +101,19 @@ class StateObject(dict[str, Any]):
 
     def clear(self) -> None:
         """Remove each key that is there now; keys that parallel calls add stay."""
-        self._change(*(Change("remove", (key,)) for key in self))
+        self._change(*(StateChange("remove", (key,)) for key in self))
 
     def _has_view(self, key: str, value: object) -> bool:
         return isinstance(value, StateObject | StateList) and self.get(key) is value
 
-    def _change(self, *changes: Change) -> None:
+    def _change(self, *changes: StateChange) -> None:
         """Make changes whose paths begin at this object."""
         state, path = _location(self)
         state.make(
-            [Change(each.op, (*path, *each.path), each.value, each.expected) for each in changes]
+            [
+                StateChange(each.op, (*path, *each.path), each.value, each.expected)
+                for each in changes
+            ]
         )
 
 
@@ -138,7 +141,7 @@ class StateList(list[Any]):
         """Append items, each by an operation of its own; all of them or none."""
         new = list(items)
         state, path = _location(self)
-        state.make([Change("append", path, each) for each in new])
+        state.make([StateChange("append", path, each) for each in new])
 
     def __iadd__(self, items: Iterable[Any]) -> Any:  # type: ignore[misc]  # as `+` does
         self.extend(items)
@@ -183,7 +186,7 @@ class SessionState(StateObject):
         """
         super().__init__(state, None, "")
         self._at_first = state
-        self._changes: list[Change] = []
+        self._changes: list[StateChange] = []
         self._is_closed = False
         # A synchronous tool may change the state from several threads.
         self._lock = RLock()
@@ -193,17 +196,17 @@ class SessionState(StateObject):
         return f"SessionState({', '.join(sorted(self))})"
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[StateChange, ...]:
         """The changes that this call has made, in order."""
         return tuple(self._changes)
 
     def set(self, path: Path, value: Any) -> None:
         """Set a value; objects that are missing on the way down are created."""
-        self.make([Change("set", _keys(path), value)])
+        self.make([StateChange("set", _keys(path), value)])
 
     def remove(self, path: Path) -> None:
         """Remove a value if it is there."""
-        self.make([Change("remove", _keys(path))])
+        self.make([StateChange("remove", _keys(path))])
 
     def increment(self, path: Path, by: int | float = 1) -> None:
         """Add to a number; a missing one counts as 0.
@@ -211,7 +214,7 @@ class SessionState(StateObject):
         Raises:
             StateConflict: The value is not a number.
         """
-        self.make([Change("increment", _keys(path), by)])
+        self.make([StateChange("increment", _keys(path), by)])
 
     def append(self, path: Path, value: Any) -> None:
         """Append an item to a list; a missing list counts as empty.
@@ -219,7 +222,7 @@ class SessionState(StateObject):
         Raises:
             StateConflict: The value is not a list.
         """
-        self.make([Change("append", _keys(path), value)])
+        self.make([StateChange("append", _keys(path), value)])
 
     def compare_and_set(self, path: Path, expected: Any, value: Any) -> None:
         """Set a value if the current one equals `expected`, now and when the change is stored.
@@ -230,9 +233,9 @@ class SessionState(StateObject):
         Raises:
             StateConflict: The current value is another.
         """
-        self.make([Change("compare_and_set", _keys(path), value, expected)])
+        self.make([StateChange("compare_and_set", _keys(path), value, expected)])
 
-    def make(self, changes: Iterable[Change]) -> None:
+    def make(self, changes: Iterable[StateChange]) -> None:
         """Make changes in order; all of them or none.
 
         Raises:
@@ -253,7 +256,7 @@ class SessionState(StateObject):
             for each in new:
                 _show_at(self, state, each.path)
 
-    def restore(self, changes: tuple[Change, ...]) -> None:
+    def restore(self, changes: tuple[StateChange, ...]) -> None:
         """Undo all changes after `changes`, the first ones: a failed attempt changes nothing."""
         with self._lock:
             self._changes = list(changes)
