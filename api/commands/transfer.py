@@ -144,7 +144,7 @@ def _counted(progress: Progress, path: Path, file: BinaryIO) -> Iterable[Piece]:
     for piece in pieces(file):
         read += piece.size
         progress.update(shown, completed=file.tell() if is_sized else read)
-        yield replace(piece, place=f"{path.name}, {piece.place}")
+        yield replace(piece, location=f"{path.name}, {piece.location}")
     progress.update(shown, completed=file.tell() if is_sized else read)
 
 

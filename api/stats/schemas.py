@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from api.schemas import PLAN_ID, TOOL_CALL_ID, ErrorSchema, ShownStatus, read_config
-from tracer.records.tool_stats import NamedCall
+from tracer.records.tool_stats import ExampleCall
 
 _FIGURES = {
     "calls": 14,
@@ -110,7 +110,7 @@ class NamedCallSchema(BaseModel):
     """Without its stack; of its message the first 2 kB."""
 
     @classmethod
-    def of(cls, call: NamedCall) -> NamedCallSchema:
+    def of(cls, call: ExampleCall) -> NamedCallSchema:
         """Return `call` as it is shown."""
         error = None
         if call.error_type is not None:

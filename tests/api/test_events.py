@@ -138,7 +138,7 @@ async def test_a_bad_event_is_refused_with_its_index_and_its_neighbours_are_stor
     ]
     details = [each["detail"] for each in answer["refused"]]
     assert details[0] == "plan_started.titel: Extra inputs are not permitted."
-    assert details[3] == "it is none of the types of event."
+    assert details[3] == "unknown type of event."
     for event in (good, last):
         await api.read(f"/api/runs/{event['rootPlanId']}")
 

@@ -111,7 +111,7 @@ async def test_a_conflict_leaves_nothing_of_its_changes(sessions: SessionStates)
 async def test_a_state_that_grows_too_large_is_left_as_it_was(sessions: SessionStates) -> None:
     part = StateChange("append", ("parts",), "x" * (MAX_STATE_BYTES // 2))
     await sessions.change_state("s", {}, [part])
-    with pytest.raises(StateConflict, match="room"):
+    with pytest.raises(StateConflict, match="must not exceed"):
         await sessions.change_state("s", {}, [part])
     assert len((await sessions.read_state("s", {}))["parts"]) == 1
 

@@ -18,7 +18,7 @@ from tracer.errors import RecordNotFound
 from tracer.records.events import ErrorInfo, Event
 from tracer.records.ids import new_id
 from tracer.records.status import Reason, Status
-from tracer.records.tool_stats import NamedCall, TimeRange, ToolStats, bucket_width
+from tracer.records.tool_stats import ExampleCall, TimeRange, ToolStats, bucket_width
 from tracer.text import escape
 
 EVER = TimeRange()
@@ -185,7 +185,7 @@ async def test_the_slowest_calls_and_the_latest_failures_are_named(store: Store)
     assert [call.tool_call_id for call in history.latest_failures] == failed[:1:-1]
     latest = history.latest_failures[0]
     call = (await store.reader.read_tool_call(failed[-1])).call
-    assert latest == NamedCall(
+    assert latest == ExampleCall(
         tool_call_id=call.tool_call_id,
         root_plan_id=call.root_plan_id,
         status="failed",

@@ -81,8 +81,8 @@ def test_a_plan_with_an_inconsistent_place_is_rejected() -> None:
     table: list[tuple[dict[str, UUID], str]] = [
         ({"plan_id": ROOT, "tool_call_id": OTHER}, "a root plan"),
         ({"plan_id": ROOT, "parent_plan_id": OTHER}, "a root plan"),
-        ({"plan_id": OTHER}, "a sub-plan names"),
-        ({"plan_id": OTHER, "parent_plan_id": ROOT}, "a sub-plan names"),
+        ({"plan_id": OTHER}, "a sub-plan must have"),
+        ({"plan_id": OTHER, "parent_plan_id": ROOT}, "a sub-plan must have"),
         (
             {
                 "plan_id": OTHER,
@@ -90,9 +90,12 @@ def test_a_plan_with_an_inconsistent_place_is_rejected() -> None:
                 "tool_call_id": ROOT,
                 "opened_by_step_id": ROOT,
             },
-            "a sub-plan names",
+            "a sub-plan must have",
         ),
-        ({"plan_id": OTHER, "parent_plan_id": OTHER, "tool_call_id": ROOT}, "not its own parent"),
+        (
+            {"plan_id": OTHER, "parent_plan_id": OTHER, "tool_call_id": ROOT},
+            "must not be its own parent",
+        ),
     ]
     base = {"at": START, "root_plan_id": ROOT}
     failures = [

@@ -33,13 +33,17 @@ def read(data: bytes) -> list[Piece]:
 
 
 def spans_read(data: bytes) -> list[Span]:
-    found = [piece.said for piece in read(data)]
+    found = [piece.content for piece in read(data)]
     assert all(isinstance(each, TraceSpans) for each in found), found
     return spans_of_traces(each for each in found if isinstance(each, TraceSpans))
 
 
 def faults_in(data: bytes) -> list[tuple[str, str]]:
-    return [(piece.place, piece.said.why) for piece in read(data) if isinstance(piece.said, Fault)]
+    return [
+        (piece.location, piece.content.reason)
+        for piece in read(data)
+        if isinstance(piece.content, Fault)
+    ]
 
 
 async def lines() -> bytes:
@@ -80,8 +84,8 @@ async def test_json_lines_are_read_with_a_byte_order_mark_and_blank_lines(wrap: 
     data = await lines()
     dressed = b"\xef\xbb\xbf\r\n" + data.replace(b"\n", b"\r\n\n")
     assert callable(wrap)
-    found = [piece.said for piece in read(wrap(dressed))]
-    assert found == [piece.said for piece in read(data)]
+    found = [piece.content for piece in read(wrap(dressed))]
+    assert found == [piece.content for piece in read(data)]
     assert all(isinstance(each, ExportedRecord) for each in found)
 
 
@@ -145,12 +149,14 @@ async def test_lines_that_are_no_records_are_told_without_quoting_them() -> None
         ({"kind": "span"}, "base64"),
     ]
     for sent, named in cases:
-        [_, (place, why)] = faults_in(b"{}\n" + json.dumps(sent).encode())
+        [_, (place, reason)] = faults_in(b"{}\n" + json.dumps(sent).encode())
         assert place == "line 2"
-        assert named in why, (sent, why)
-        assert "s3cr3t" not in why
+        assert named in reason, (sent, reason)
+        assert "s3cr3t" not in reason
     nested = b"[" * 100_000
-    assert faults_in(b"{}\n" + nested)[1:] == [("line 2", "It is not JSON, or nests too deep.")]
+    assert faults_in(b"{}\n" + nested)[1:] == [
+        ("line 2", "It is not JSON, or is nested too deeply.")
+    ]
 
 
 @given(data=st.data())

@@ -1,7 +1,7 @@
-"""Who may do what: keys and sign-ins, and what they allow.
+"""Access: keys and sign-ins, and the scopes that they grant.
 
-A secret is 256 random bits, so there is nothing to guess: one round of SHA-256 keeps it as safe as
-a slow hash would, and costs a request nothing.
+A secret has 256 random bits, so it cannot be guessed. A single round of SHA-256 is therefore as
+safe as a slow password hash, and takes no time per request.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from enum import StrEnum
 from uuid import UUID
 
 KEY_PREFIX = "tracer_"
-"""What a key begins with, so that whoever looks for secrets that leaked knows one."""
+"""The prefix of keys, by which secret scanners recognise a leaked key."""
 
 _SECRET_BYTES = 32
 
 
 class Scope(StrEnum):
-    """What a key allows."""
+    """The actions that a key allows."""
 
     RECORD = "record"
-    """To write events and spans."""
+    """Write events and spans."""
     READ = "read"
-    """To read the project's records."""
+    """Read the project's records."""
     ADMIN = "admin"
-    """Both; to start, cancel and delete runs, to say what is kept, to make and revoke keys."""
+    """All of that; start, cancel and delete runs; change the project's settings and keys."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and for which project."""
+    """The authenticated author of a request, and their project."""
 
     project_id: int
     project: str
     """The project's name."""
     scopes: frozenset[Scope]
     key_id: UUID | None = None
-    """None where no key was needed."""
+    """None if no key was required."""
     key_name: str | None = None
 
     def may(self, scope: Scope) -> bool:
-        """Return whether the caller may do what a scope allows."""
+        """Return whether the caller has a scope. `admin` includes all others."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 @dataclass(frozen=True)
 class ApiKey:
-    """What is told of a key. The key itself is told once, when it is made."""
+    """The description of a key. The key itself is shown only once, when it is created."""
 
     key_id: UUID
     project: str
@@ -62,11 +62,11 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key that was just made."""
+    """A key that was just created."""
 
     key: ApiKey
     secret: str
-    """What programs send. It is kept nowhere."""
+    """The secret that programs send. Only its digest is stored."""
 
 
 def new_key() -> str:
@@ -75,10 +75,10 @@ def new_key() -> str:
 
 
 def new_secret() -> str:
-    """Return 256 random bits as text that can stand in a header."""
+    """Return 256 random bits as text for a header."""
     return secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def digest(secret: str) -> bytes:
-    """Return what is kept of a secret."""
+    """Return the digest of a secret, which is stored in its place."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()

@@ -1,11 +1,11 @@
-"""Events: what the runtime and HTTP clients write, one per moment of the lifecycle.
+"""Events: one for each moment of the lifecycle, written by the runtime and by HTTP clients.
 
-The wire form is JSON in camelCase, told apart by `type`; `docs/protocol.md` explains it and
-`docs/events.schema.json` is generated from these classes. Each event carries the ids of all its
-record's parents, so that it can be stored whatever has come before it.
+The wire format is JSON in camelCase, with the discriminator `type`. `docs/protocol.md` explains it,
+and `docs/events.schema.json` is generated from these classes. Each event contains the ids of all
+its record's parents, so that it can be stored in any order.
 
-An event holds its strings in stored form (`tracer.text`). Made in Python it is given real ones and
-escapes them; read from JSON it is given stored ones.
+Strings in an event are in stored form (`tracer.text`). An event that is constructed in Python
+escapes its strings; an event that is read from JSON contains stored ones already.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _stored_form(value: Any, info: ValidationInfo) -> Any:
 
 
 def _rfc_3339(value: Any) -> Any:
-    # Pydantic takes numbers for seconds since 1970, also as text.
+    # Pydantic would interpret numbers, also in strings, as seconds since 1970.
     if isinstance(value, (int, float)) or (isinstance(value, str) and "-" not in value[4:5]):
         raise ValueError("write the time as RFC 3339, such as 2026-01-31T12:00:00.123456Z")
     return value
@@ -61,7 +61,7 @@ def _json_array(value: Any) -> Any:
 
 
 def _is_json_array(text: str) -> bool:
-    # orjson refuses lone surrogates, which `json` writes and reads.
+    # orjson rejects lone surrogates, which `json` reads and writes.
     for loads in (orjson.loads, json.loads):
         try:
             return isinstance(loads(text), list)
@@ -71,12 +71,12 @@ def _is_json_array(text: str) -> bool:
 
 
 def _plain(cost: Decimal) -> Decimal:
-    """Return `cost` without trailing zeros, so that equal costs have one spelling."""
+    """Return `cost` without trailing zeros, so that equal costs have the same text."""
     return cost.normalize() if cost % 1 else cost.quantize(Decimal(1))
 
 
 def _true_or_none(fact: bool | None) -> bool | None:
-    """Return `fact` with one spelling for what is not the case."""
+    """Return None for False, so that there is one representation."""
     return fact or None
 
 
@@ -87,7 +87,7 @@ PROTOCOL_HEADER = "Tracer-Protocol"
 """The header with which clients and servers state the version that they speak."""
 
 FROM_THE_WIRE = {"strings": "stored form"}
-"""The validation context for events in their wire form that come as Python objects."""
+"""The validation context for events in wire format that are Python objects already."""
 
 Words = Annotated[str, BeforeValidator(_stored_form)]
 """Text in stored form."""
@@ -97,7 +97,7 @@ JsonArray = Annotated[
     BeforeValidator(_json_array),
     WithJsonSchema({"anyOf": [{"type": "array", "items": {}}, {"type": "string"}]}),
 ]
-"""A JSON array, or the text of one; kept as text."""
+"""A JSON array, or its text. Stored as text."""
 
 CostUsd = Annotated[
     Decimal,
@@ -109,8 +109,8 @@ CostUsd = Annotated[
 
 Moment = Annotated[
     AwareDatetime,
-    # Before the shift: years 1 and 9999 cannot be shifted between zones, in Python or in Postgres.
-    # Next to the type, or Python code would compare.
+    # Before the conversion: times in the years 1 and 9999 cannot be converted between zones, in
+    # Python and in Postgres. First, so that pydantic's core compares, and not Python code.
     Field(ge=datetime(1900, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
     BeforeValidator(_rfc_3339),
     AfterValidator(lambda moment: moment.astimezone(UTC)),
@@ -124,7 +124,7 @@ ReasonName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 """One of `tracer.records.status.Reason`, or a program's own."""
 Item = TypeVar("Item")
 Several = Annotated[tuple[Item, ...], FailFast()]
-"""A list. Of a bad one the first fault alone is told: there may be millions."""
+"""A list. If items are invalid, only the first error is reported, because there may be millions."""
 EndingStatus = Literal[Status.CANCELLED, Status.FAILED, Status.SUCCEEDED]
 
 
@@ -218,17 +218,17 @@ class PlanStarted(_Event):
         if self.plan_id == self.root_plan_id:
             if self.parent_plan_id or any(openers):
                 raise ValueError(
-                    "a root plan (planId equals rootPlanId) has no parentPlanId, toolCallId or "
-                    "openedByStepId: leave them out, or give the sub-plan an id of its own"
+                    "a root plan (planId equals rootPlanId) must not have parentPlanId, toolCallId "
+                    "or openedByStepId: remove them, or give the sub-plan an id of its own"
                 )
             return self
         if self.parent_plan_id is None or openers.count(None) != 1:
             raise ValueError(
-                "a sub-plan names its parentPlanId and what opened it: give toolCallId, "
-                "or openedByStepId for a hand-off"
+                "a sub-plan must have parentPlanId, and either toolCallId or, for a hand-off, "
+                "openedByStepId"
             )
         if self.parent_plan_id == self.plan_id:
-            raise ValueError("a plan is not its own parent: check parentPlanId")
+            raise ValueError("a plan must not be its own parent: correct parentPlanId")
         return self
 
 
@@ -321,7 +321,7 @@ class _ToolCallEvent(_StepEvent):
     @classmethod
     def _is_not_its_own(cls, parent: UUID | None, info: ValidationInfo) -> UUID | None:
         if parent is not None and parent == info.data.get("tool_call_id"):
-            raise ValueError("a tool call is not an item of itself: check parentToolCallId")
+            raise ValueError("a tool call must not be an item of itself: correct parentToolCallId")
         return parent
 
 
@@ -386,9 +386,9 @@ Event = (
 EVENT: TypeAdapter[Event] = TypeAdapter(
     Annotated[Event, Field(discriminator="type")], config=ConfigDict(defer_build=True)
 )
-"""Validates one event from Python or JSON and writes it as JSON (`dump_json(by_alias=True)`)."""
+"""Validates one event from Python or JSON, and serialises it (`dump_json(by_alias=True)`)."""
 
 
 def event_json(event: Event) -> bytes:
-    """Return an event in its wire form: one line of JSON, UTF-8, nulls left out."""
+    """Return an event in wire format: one line of JSON in UTF-8, without nulls."""
     return event.model_dump_json(by_alias=True, exclude_none=True).encode()

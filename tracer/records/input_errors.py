@@ -1,4 +1,4 @@
-"""What is wrong with something that was sent, in a sentence that quotes nothing of it."""
+"""Messages for invalid input. They quote nothing of the input except field names."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from pydantic import ValidationError
 from tracer.text import preview, storable
 
 _MAX_FIELD_BYTES = 64
-"""How much of a field's name is told: who misspelt it wrote it."""
+"""The largest length of a field's name in a message, because clients choose unknown names."""
 
-_OWN_WORDS = {
-    "union_tag_invalid": "it is none of the types of event",
+_MESSAGES = {
+    "union_tag_invalid": "unknown type of event",
     "union_tag_not_found": "an event needs a type",
     "uuid_parsing": "write it as a UUID",
 }
-"""What is said where pydantic's own words would quote what was sent."""
+"""Messages in place of pydantic's, where those would quote the input."""
 
 
 def validation_message(error: ValidationError) -> str:
-    """Return a sentence that quotes nothing of what was sent but the names of fields."""
+    """Return the first problem as a sentence, which quotes nothing of the input but field names."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(_named(part) for part in first["loc"])
-    said = _OWN_WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
-    return f"{place}: {said}." if place else f"{said}."
+    path = ".".join(_field_name(part) for part in first["loc"])
+    problem = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return f"{path}: {problem}." if path else f"{problem}."
 
 
-def _named(part: int | str) -> str:
+def _field_name(part: int | str) -> str:
     return preview(storable(str(part)), _MAX_FIELD_BYTES)

@@ -1,4 +1,4 @@
-"""Leases: how long somebody who records counts as alive without being heard."""
+"""Leases: how long a recorder counts as alive after a heartbeat."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-MOST_LATE = timedelta(days=36_500)
-"""How much later than usual an event may come, at most: more is a clock that was wrong once, by so
-much that the moments counted back from now would be none."""
+MAX_DELAY = timedelta(days=36_500)
+"""The largest delay of an event that is considered. A larger one comes from a wrong clock, and
+times computed with it would be out of range."""
 
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """How long leases last."""
+    """The lengths of leases."""
 
     lease: timedelta = timedelta(seconds=60)
-    """A recorder's."""
+    """The lease of a recorder."""
     silence: timedelta = timedelta(minutes=15)
-    """A run's, for what no recorder is named for: OpenTelemetry spans mostly."""
+    """The lease of a run without a recorder, such as most runs of OpenTelemetry spans."""
 
 
 DEFAULT_TERMS = LeaseTerms()
@@ -26,21 +26,21 @@ DEFAULT_TERMS = LeaseTerms()
 
 @dataclass(frozen=True)
 class Lease:
-    """Until when a recorder counts as alive, by the store's clock."""
+    """The lease of a recorder, by the store's clock."""
 
     recorder_id: UUID
-    """The recorder; of what no recorder is named for, the run."""
+    """The recorder; the run if it has no recorder."""
     seen_at: datetime
-    """When it gave its last sign of life."""
+    """The time of the last heartbeat."""
     length: timedelta
-    """How long that counts."""
+    """How long the lease lasts after it."""
 
     @property
     def expires_at(self) -> datetime:
-        """When it runs out: the `abandoned_at` of what it leaves open."""
+        """When the lease expires: the `abandoned_at` of records that are still open."""
         return self.seen_at + self.length
 
     @property
     def renew_after(self) -> timedelta:
-        """When to renew it, so that two renewals may fail."""
+        """When to renew the lease. Two renewals may fail before it expires."""
         return self.length / 3

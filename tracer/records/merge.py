@@ -1,10 +1,10 @@
-"""How events become records: the partial records of each event, and the rules that merge them.
+"""Merging: the partial records of each event, and the rules that merge them.
 
 Every store applies the same rules, so that any permutation, split or repetition of the same events
 produces the same records. The definition of each field in `tracer.records.record_classes` states
-its rule. A batch is merged with the rules in Python (`merge_records`); the Postgres store
-generates its SQL from them, and the memory store uses `merged`. `docs/protocol.md` shows the table
-to other languages.
+its rule. A batch is merged in Python (`merge_records`). The Postgres store generates its SQL from
+the rules, and the memory store uses `merged`. `docs/protocol.md` shows the rules for other
+languages.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ Fields = dict[str, Any]
 """Some fields of a record, by their names in its class. A missing field is null."""
 
 Key = tuple[UUID, UUID]
-"""Identifies a record of one kind in a project: the run's id and the record's own."""
+"""Identifies a record of one kind in a project: the ids of its run and of itself."""
 
 PartialRecord = tuple[Kind, Key, Fields]
 """Some fields of one record."""
 
 Reduced = dict[Kind, dict[Key, Fields]]
-"""At most one version of each record, by kind and key."""
+"""One version of each record, by kind and key."""
 
 
 @dataclass(frozen=True)
 class MergeRules:
-    """The fields of one kind of record, by the rule that they merge by (`Merge`).
+    """The fields of one kind of record, by merge rule (`Merge`).
 
-    Two versions merge field by field, null being less than everything, text compared by its
-    UTF-8 bytes, a status by its rank.
+    Versions merge field by field. Null is the least value. Text is compared by its UTF-8 bytes, a
+    status by its rank.
     """
 
     id_field: str
-    """The record's own id."""
+    """The name of the record's own id."""
     greatest: tuple[str, ...]
     least: tuple[str, ...]
     ending: tuple[str, ...]
@@ -70,17 +70,17 @@ class MergeRules:
 
     @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
-        """The tuples: of each, one version's stays as a whole."""
+        """The groups of fields that are taken from one version as a whole."""
         return tuple(group for group in (self.ending, self.latest, self.late) if group)
 
     @cached_property
-    def outdoes(self) -> dict[str, Callable[[Any, Any], bool]]:
-        """What says of each field that merges by itself whether a value replaces another."""
+    def replaces(self) -> dict[str, Callable[[Any, Any], bool]]:
+        """For each field that merges alone, a function: does a value replace another one?"""
         return dict.fromkeys(self.greatest, gt) | dict.fromkeys(self.least, lt)
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Every field that events can fill, the id aside."""
+        """All fields that events can set, except the id."""
         return (*self.greatest, *self.least, *chain(*self.groups), *self.union)
 
 
@@ -89,11 +89,11 @@ _ENDING = (
     *("error_type", "error_message", "error_stack"),
     *("short_circuited_by", "state_changes", "still_running"),
 )
-"""The order in which endings are compared. `*`: all other fields, in the order of definition."""
+"""The order in which fields of endings are compared. `*`: all others, as they are defined."""
 
 
 def _rules(kind: Kind, id_field: str) -> MergeRules:
-    """Return the rules that the fields of a record class state, its own fields first."""
+    """Return the rules that the fields of a record class define, its own fields first."""
     names: dict[Merge, list[str]] = {rule: [] for rule in Merge}
     fields = ALL_RECORDS[kind].model_fields
     for name in sorted(fields, key=Record.model_fields.__contains__):
@@ -137,7 +137,7 @@ LINKS = {
 
 
 def partial_records(events: Iterable[Event]) -> Iterator[PartialRecord]:
-    """Yield what events state about their records and others; parents are placeholders."""
+    """Yield the fields that events state about their records and others, and placeholders."""
     for event in events:
         for kind, record_id, fields in chain([_own_record(event)], _other_records(event)):
             yield kind, (event.root_plan_id, record_id), add_masked_paths(kind, fields)
@@ -159,14 +159,14 @@ def merge_records(records: Iterable[PartialRecord]) -> Reduced:
     """Merge partial records into one version of each record."""
     result: Reduced = {kind: {} for kind in Kind}
     for kind, key, fields in records:
-        kept = result[kind].setdefault(key, fields)
-        if kept is not fields:
-            _merge_into(kind, kept, fields)
+        target = result[kind].setdefault(key, fields)
+        if target is not fields:
+            _merge_into(kind, target, fields)
     return result
 
 
 _Record = tuple[Kind, UUID, Fields]
-"""Some fields of a record of the event's run."""
+"""Some fields of a record in the event's run."""
 
 _KINDS: dict[type[BaseModel], Kind] = {
     PlanStarted: Kind.PLAN,
@@ -181,7 +181,7 @@ _KINDS: dict[type[BaseModel], Kind] = {
     ToolCallFinished: Kind.TOOL_CALL,
     LateEndNoted: Kind.TOOL_CALL,
 }
-"""The kind of record that each class of event, or of an event's parts, describes."""
+"""The kind of record that each class of events, or of parts of events, describes."""
 
 
 _SHARED = {
@@ -189,7 +189,7 @@ _SHARED = {
     for source in _KINDS
     for kind, rules in RULES.items()
 }
-"""The fields that an event, or a part of one, and a kind of record have in common."""
+"""The fields that an event, or a part of one, shares with a kind of record."""
 
 
 def _shared(source: BaseModel, kind: Kind) -> Fields:
@@ -227,7 +227,7 @@ def _own_record(event: Event) -> _Record:
 def _other_records(event: Event) -> Iterator[_Record]:
     recorder = {"recorder_id": event.recorder_id}
     if event.plan_id != event.root_plan_id:
-        # So that the run can be read if its root plan never arrives.
+        # A placeholder, so that the run can be read even if its root plan never arrives.
         yield Kind.PLAN, event.root_plan_id, {"status": Status.UNKNOWN}
     match event:
         case PlanStarted():
@@ -255,7 +255,7 @@ def _around_call(
     event: ThoughtStarted | ThoughtRecorded | ToolCallStarted | ToolCallFinished | LateEndNoted,
     recorder: Fields,
 ) -> Iterator[_Record]:
-    """Yield the calls that a round chose, or what a call was made by."""
+    """Yield the calls that a round requested, or placeholders of the parents of a call."""
     links = {"step_id": event.step_id}
     if isinstance(event, ThoughtRecorded):
         for position, call in enumerate(event.tool_calls):
@@ -271,14 +271,14 @@ def _around_call(
             }
             yield Kind.TOOL_CALL, call.tool_call_id, fields
     elif not isinstance(event, ThoughtStarted):
-        above = {Kind.THINK_ACT: event.think_act_id, Kind.TOOL_CALL: event.parent_tool_call_id}
-        for kind, record_id in above.items():
+        parent_ids = {Kind.THINK_ACT: event.think_act_id, Kind.TOOL_CALL: event.parent_tool_call_id}
+        for kind, record_id in parent_ids.items():
             if record_id is not None:
                 yield kind, record_id, {"status": Status.UNKNOWN, **links}
 
 
 def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
-    """Yield the run of a root plan or what a sub-plan was opened by, and the plan's steps."""
+    """Yield the run of a root plan, or the opener of a sub-plan; and the plan's steps."""
     if event.parent_plan_id is None:
         run = _shared(event, Kind.RUN)
         yield Kind.RUN, event.plan_id, {**run, "tags": sorted(set(event.tags))}
@@ -301,7 +301,7 @@ def _around_plan(event: PlanStarted, recorder: Fields) -> Iterator[_Record]:
 
 
 def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Kind, UUID, Fields]]:
-    """Yield placeholders of the records that a record refers to, and of the root plan.
+    """Yield placeholders of the records that a record refers to, and of its root plan.
 
     Args:
         kind: The record's kind.
@@ -309,36 +309,36 @@ def parents(kind: Kind, root_plan_id: UUID, fields: Fields) -> Iterator[tuple[Ki
         fields: Its fields.
     """
     yield Kind.PLAN, root_plan_id, {"status": Status.UNKNOWN}
-    for link, above in LINKS[kind].items():
+    for link, parent_kind in LINKS[kind].items():
         if fields.get(link) is not None:
-            yield above, fields[link], {"status": Status.UNKNOWN}
+            yield parent_kind, fields[link], {"status": Status.UNKNOWN}
 
 
 def merged(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the merger of two versions of one record; neither is changed."""
+    """Return the merger of two versions of one record. Neither is changed."""
     result = dict(one)
     _merge_into(kind, result, other)
     return result
 
 
-def _merge_into(kind: Kind, kept: Fields, other: Fields) -> None:
+def _merge_into(kind: Kind, target: Fields, other: Fields) -> None:
     rules = RULES[kind]
     for field, value in other.items():
-        outdoes = rules.outdoes.get(field)
-        if outdoes is None or value is None:
+        replaces = rules.replaces.get(field)
+        if replaces is None or value is None:
             continue
-        if kept.get(field) is None or outdoes(value, kept[field]):
-            kept[field] = value
+        if target.get(field) is None or replaces(value, target[field]):
+            target[field] = value
     for group in rules.groups:
-        if _is_greater(group, other, kept):
+        if _is_greater(group, other, target):
             for field in group:
-                kept[field] = other.get(field)
+                target[field] = other.get(field)
     for field in rules.union:
-        kept[field] = sorted({*(kept.get(field) or ()), *(other.get(field) or ())})
+        target[field] = sorted({*(target.get(field) or ()), *(other.get(field) or ())})
 
 
 def _is_greater(group: tuple[str, ...], one: Fields, other: Fields) -> bool:
-    """Return whether the one's tuple is greater than the other's."""
+    """Return whether one version's tuple is greater than the other's."""
     for field in group:
         mine, theirs = one.get(field), other.get(field)
         if mine is theirs or mine == theirs:

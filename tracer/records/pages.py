@@ -1,4 +1,4 @@
-"""Pages of lists: newest first, and where to go on."""
+"""Pages of lists, which are ordered newest first."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tracer.errors import BadCursor
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page ends: lists are ordered newest first, by a moment and then by id."""
+    """The position after a page: the time and the id of its last item."""
 
     moment: datetime
     record_id: UUID
 
     def encode(self) -> str:
-        """Return the cursor as opaque, URL-safe text."""
+        """Return the cursor as opaque text for URLs."""
         packed = orjson.dumps([self.moment.isoformat(), str(self.record_id)])
         return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
     @classmethod
     def decode(cls, text: str) -> Cursor:
-        """Return the cursor that `encode` wrote.
+        """Parse the result of `encode`.
 
         Raises:
-            BadCursor: `text` is nothing that `encode` writes.
+            BadCursor: `text` is not a cursor.
         """
         try:
             packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            written, record_id = orjson.loads(packed)
-            moment = datetime.fromisoformat(written)
+            time_text, record_id = orjson.loads(packed)
+            moment = datetime.fromisoformat(time_text)
             if moment.tzinfo is None or not 1900 <= moment.year < 9000:
-                raise ValueError(written)
+                raise ValueError(time_text)
             return cls(moment, UUID(record_id))
         except (ValueError, TypeError, AttributeError, binascii.Error) as error:
             raise BadCursor() from error
@@ -49,14 +49,14 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Page(Generic[Item]):
-    """Some items of a list, and where to go on.
+    """Some items of a list, and the cursor of the next page.
 
-    A page looks at so many records and no more: where few of them are wanted it may hold fewer
-    items than were asked for, even none, and the list still goes on.
+    A page examines a limited number of records. If few of them match, it may contain fewer items
+    than requested, or none, although the list continues.
     """
 
     items: list[Item]
     next_cursor: str | None
-    """Null on the last page."""
+    """None on the last page."""
     searched_back_to: datetime | None = None
-    """Up to which moment it looked, where that is why it holds fewer."""
+    """If the limit of examined records was reached, the time of the last one."""

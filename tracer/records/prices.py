@@ -1,4 +1,4 @@
-"""What models cost, by the price list that comes with `genai-prices`."""
+"""Prices of models, from the price list of the `genai-prices` package."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, Provider
 
 MOST_TOKENS = 2**40
-"""No answer has as many; the totals of a run with many such answers would fit into no column."""
+"""Larger counts are rejected, so that the sums of a run fit into their columns."""
 
 MOST_USD = 10**9
 USD_PLACES = 12
 
 _MAX_NAME = 200
-"""Longer names are in no list, and would fill the memory that remembers prices."""
+"""Longer names are not in the price list, and would fill the cache."""
 
 _PROVIDERS = {
     "az.ai.inference": "azure",
@@ -29,36 +29,36 @@ _PROVIDERS = {
     "gcp.gen_ai": "google",
     "x_ai": "x-ai",
 }
-"""Names of OpenTelemetry's conventions that the list does not know."""
+"""Provider names of OpenTelemetry's conventions, and those of the price list for them."""
 
 
 class TokenUsage(NamedTuple):
-    """The tokens of one answer."""
+    """The tokens of one response."""
 
     input: int
-    """What the model was given, what the provider kept of it included."""
+    """Tokens of the prompt, including cached ones."""
     output: int
     cache_read: int = 0
-    """Those of the input that the provider had in its cache."""
+    """Tokens of the prompt that the provider read from its cache."""
     cache_written: int = 0
-    """Those of the input that it put there."""
+    """Tokens of the prompt that the provider wrote to its cache."""
 
 
 def token_count(value: object) -> int | None:
-    """Return a number of tokens; None for what cannot be recorded as one."""
+    """Return a number of tokens; None if the value cannot be recorded as one."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value < MOST_TOKENS else None
 
 
 def usd(value: object) -> Decimal | None:
-    """Return an amount in US dollars; None for what cannot be recorded as one."""
+    """Return an amount in US dollars; None if the value cannot be recorded as one."""
     if value is None:
         return None
     try:
         amount = round(Decimal(str(value)), USD_PLACES)
         return amount if 0 <= amount < MOST_USD else None
-    except (ArithmeticError, ValueError):  # no number, or one of more digits than Python writes
+    except (ArithmeticError, ValueError):  # not a number, or one with too many digits
         return None
 
 
@@ -70,21 +70,22 @@ def cost_of(
     address: str | None = None,
     at: datetime | None = None,
 ) -> Decimal | None:
-    """Return what an answer costs by the price list, in US dollars; None where it has no price.
+    """Return the price of a response in US dollars; None if the price list does not have it.
 
     Args:
         usage: Its tokens.
-        model: The model that answered.
-        provider: Whose model it is; without provider and address the list goes by the model's name.
-        address: The provider, as the address that was asked.
-        at: When, since prices change; now unless given.
+        model: The model that responded.
+        provider: The model's provider. If both provider and address are None, the model's name
+            determines it.
+        address: The URL of the provider's API.
+        at: The time of the request, because prices change; by default now.
     """
     if max(len(model), len(provider or ""), len(address or "")) > _MAX_NAME:
         return None
-    found = _find(model, provider, address)
-    if found is None:
+    match = _find(model, provider, address)
+    if match is None:
         return None
-    listed, seller = found
+    listed, seller = match
     try:
         prices = listed.get_prices(at or utc_now())
         total = text_price(vars(prices), usage)
@@ -92,14 +93,14 @@ def cost_of(
             total = listed.calc_price(_usage(usage), seller, genai_request_timestamp=at).total_price
         return round(total, USD_PLACES) if any(vars(prices).values()) else None
     except (ValueError, ArithmeticError):
-        return None  # the counts contradict each other, or are beyond all measure
+        return None  # the counts are inconsistent, or too large
 
 
 def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
-    """Return what the library's `calc_price` does, in a tenth of its time.
+    """Return the same as the library's `calc_price`, in a tenth of its time.
 
-    Of tokens that are no text, of searches and of all else that it knows prices of, an answer has
-    none here, so that only four prices count. None where each request has a price besides.
+    Only text tokens are recorded, so only four of its prices apply. None if there is also a price
+    per request.
     """
     if prices.get("requests_kcount") is not None:
         return None
@@ -113,7 +114,7 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
             fresh -= count
     if prices.get("input_mtok") is not None:
         if fresh < 0:
-            raise ValueError("more tokens from a cache than there are")
+            raise ValueError("more cached tokens than input tokens")
         total += _price_at(prices["input_mtok"], usage.input) * fresh
     if prices.get("output_mtok") is not None:
         total += _price_at(prices["output_mtok"], usage.input) * usage.output
@@ -121,7 +122,7 @@ def text_price(prices: Mapping[str, Any], usage: TokenUsage) -> Decimal | None:
 
 
 def _price_at(price: Any, tokens: int) -> Decimal:
-    """Return a price at a size of the request: some models have tiers."""
+    """Return the price for a number of input tokens; some models have tiers."""
     if isinstance(price, Decimal):
         return price
     above = (tier.price for tier in reversed(price.tiers) if tokens > tier.start)
@@ -144,15 +145,15 @@ def _usage(usage: TokenUsage) -> Usage:
 def _find(
     model: str, provider: str | None, address: str | None
 ) -> tuple[ModelInfo, Provider] | None:
-    # Where something has a price: the library takes a third of a second to be there.
+    # Imported when first needed, because the library takes a third of a second to load.
     from genai_prices.data import providers
     from genai_prices.data_snapshot import DataSnapshot
 
-    # A snapshot of its own: the library's remembers every name that it was ever asked for.
+    # Not the library's own snapshot, whose cache of names grows without limit.
     listed = DataSnapshot(providers=providers, from_auto_update=False)
-    named = _PROVIDERS.get(provider, provider) if provider else None
+    provider_name = _PROVIDERS.get(provider, provider) if provider else None
     try:
-        seller, found = listed.find_provider_model(model, None, named, address)
+        seller, match = listed.find_provider_model(model, None, provider_name, address)
     except LookupError:
         return None
-    return found, seller
+    return match, seller

@@ -1,7 +1,7 @@
-"""A record as a JSON object, and back: what exports are made of.
+"""Records as JSON objects, for export and import.
 
-The names are those of the REST API, and so are times and numbers. Everything of a record is there
-but `projectId` and `revision`, which are one database's own; `status` is the one that is kept.
+Names, times and numbers are those of the REST API. All fields of a record are included, except
+`projectId` and `revision`, which belong to one database. `status` is the stored status.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from tracer.records.record_classes import ALL_RECORDS, RECORDS, Int64, Kind, Run
 from tracer.records.status import Status
 
 _ERROR = ("error_type", "error_message", "error_stack")
-_OF_THE_DATABASE = ("project_id", "revision")
+_DATABASE_FIELDS = ("project_id", "revision")
 
 
 @dataclass(frozen=True)
 class ExportedRecord:
-    """What an export says of a record."""
+    """A record in an export."""
 
     kind: Kind
     root_plan_id: UUID
     record_id: UUID
     fields: Fields
-    """By the names in `tracer.records.record_classes`. A run has its `source`, too."""
+    """By the names in `tracer.records.record_classes`. A run also has its `source`."""
 
 
 def _own_fields(kind: Kind, record: type[Any]) -> tuple[str, ...]:
     """Return the names of a record's fields, the ids first."""
-    left_out = (*_OF_THE_DATABASE, *_ERROR)
+    excluded = (*_DATABASE_FIELDS, *_ERROR)
     names = ("root_plan_id", RULES[kind].id_field, *record.model_fields)
-    return tuple(name for name in dict.fromkeys(names) if name not in left_out)
+    return tuple(name for name in dict.fromkeys(names) if name not in excluded)
 
 
 _FIELDS = {kind: _own_fields(kind, record) for kind, record in ALL_RECORDS.items()}
@@ -71,8 +71,8 @@ def run_json(run: Run, source: str, is_agent_work: bool) -> bytes:
 
     Args:
         run: The run.
-        source: `events`, or `spans` that its records are projected from.
-        is_agent_work: Whether the list of runs shows it without being asked.
+        source: `events`, or `spans` if its records are a projection.
+        is_agent_work: Whether the list of runs includes it by default.
     """
     return _dumped({**_shown(Kind.RUN, run), "source": source, "isAgentWork": is_agent_work})
 
@@ -87,7 +87,7 @@ def _dumped(fields: dict[str, Any]) -> bytes:
 
 
 def _number(cost: Any) -> float | str:
-    """Return a cost as the API does, or as text where a float cannot hold it."""
+    """Return a cost as a number, as the API does; as text if a float cannot represent it."""
     assert isinstance(cost, Decimal)
     as_float = float(cost)
     return as_float if Decimal(repr(as_float)) == cost else format(cost.normalize(), "f")
@@ -110,21 +110,21 @@ _BY_ANNOTATION: dict[Any, Any] = {
     Decimal | None: CostUsd | None,
 }
 _BY_NAME: dict[str, Any] = {"attempt": Attempt | None}
-"""What a field may hold, where its class does not say it exactly."""
+"""The types of fields in exports, if they are more precise than those of the record classes."""
 
-_OF_RUNS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_requested_at")
-"""What is read of a run: the rest is its root plan's, or adds up from below."""
+_RUN_FIELDS = (*RULES[Kind.RUN].fields, "root_plan_id", "recorded_at", "cancel_requested_at")
+"""The fields of a run that are imported. Others come from its root plan, or are sums."""
 
 
 def _shape(kind: Kind) -> type[BaseModel]:
-    """Return the class that checks an exported record of this kind."""
+    """Return the model that validates exported records of a kind."""
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
     for name in _FIELDS[kind]:
         field = ALL_RECORDS[kind].model_fields[name]
         type_ = _BY_NAME.get(name) or _BY_ANNOTATION.get(field.annotation, field.annotation)
         default = ... if field.is_required() else field.get_default(call_default_factory=True)
         fields[name] = (type_, default)
-        if kind is Kind.RUN and name not in _OF_RUNS:
+        if kind is Kind.RUN and name not in _RUN_FIELDS:
             fields[name] = (Any, None)
     if kind is Kind.RUN:
         fields |= {"source": (Literal["events", "spans"], ...), "is_agent_work": (bool, True)}
@@ -139,35 +139,37 @@ _SHAPES = {kind: _shape(kind) for kind in Kind}
 
 
 def read_record(sent: Any) -> ExportedRecord:
-    """Return the record that the JSON object `sent` says.
+    """Parse an exported record.
 
     Raises:
-        BadRequest: It is none; the sentence quotes nothing of it.
+        BadRequest: It is not valid. The message does not quote it.
     """
     kind = sent.get("kind") if isinstance(sent, dict) else None
     if not isinstance(kind, str) or kind not in _SHAPES:
         raise BadRequest(f"kind: write one of {', '.join(Kind)} or span.")
     try:
-        said = _SHAPES[Kind(kind)].model_validate(sent, context=FROM_THE_WIRE)
+        parsed = _SHAPES[Kind(kind)].model_validate(sent, context=FROM_THE_WIRE)
     except ValidationError as error:
         raise BadRequest(validation_message(error)) from None
     except RecursionError:
-        raise BadRequest("It nests too deep.") from None
-    return _exported(Kind(kind), {name: getattr(said, name) for name in type(said).model_fields})
+        raise BadRequest("It is nested too deeply.") from None
+    return _exported(
+        Kind(kind), {name: getattr(parsed, name) for name in type(parsed).model_fields}
+    )
 
 
 def _exported(kind: Kind, fields: Fields) -> ExportedRecord:
     del fields["kind"]
     root_plan_id = fields.pop("root_plan_id")
     if kind is Kind.RUN:
-        read = {name: fields[name] for name in (*_OF_RUNS, "source") if name in fields}
+        read = {name: fields[name] for name in (*_RUN_FIELDS, "source") if name in fields}
         return ExportedRecord(kind, root_plan_id, root_plan_id, _listed(kind, read))
     error = fields.pop("error") or _Error()
     fields |= dict(zip(_ERROR, (error.type, error.message, error.stack), strict=True))
     record_id = fields.pop(RULES[kind].id_field)
-    why = _misplaced(kind, root_plan_id, record_id, fields)
-    if why is not None:
-        raise BadRequest(why)
+    problem = _link_problem(kind, root_plan_id, record_id, fields)
+    if problem is not None:
+        raise BadRequest(problem)
     return ExportedRecord(kind, root_plan_id, record_id, _listed(kind, fields))
 
 
@@ -175,30 +177,30 @@ def _listed(kind: Kind, fields: Fields) -> Fields:
     return fields | {name: sorted(set(fields[name])) for name in RULES[kind].union}
 
 
-def _misplaced(kind: Kind, root_plan_id: UUID, record_id: UUID, fields: Fields) -> str | None:
-    """Return what is wrong with a record's links: the constraints of the tables, in words."""
+def _link_problem(kind: Kind, root_plan_id: UUID, record_id: UUID, fields: Fields) -> str | None:
+    """Return which constraint of the tables a record's links violate; None if they are valid."""
     if kind is Kind.PLAN:
         opener = fields["tool_call_id"] or fields["opened_by_step_id"]
         if record_id == root_plan_id:
-            is_placed = fields["parent_plan_id"] or opener
-            return "A root plan has no parent and no opener." if is_placed else None
+            has_parent = fields["parent_plan_id"] or opener
+            return "A root plan must not have a parent or an opener." if has_parent else None
         if fields["started_at"] and not (fields["parent_plan_id"] and opener):
-            return "A sub-plan that started names its parentPlanId and what opened it."
+            return "A sub-plan that started must have parentPlanId and an opener."
         if fields["parent_plan_id"] == record_id:
-            return "A plan is not its own parent."
+            return "A plan must not be its own parent."
         return None
     link = "plan_id" if kind is Kind.STEP else "step_id"
     if fields[link] is None and fields["status"] is not Status.UNKNOWN:
-        return f"Only a placeholder, status unknown, has no {to_camel(link)}."
+        return f"{to_camel(link)} may be missing only if the status is unknown (a placeholder)."
     if kind is Kind.TOOL_CALL and fields["parent_tool_call_id"] == record_id:
-        return "A tool call is not an item of itself."
+        return "A tool call must not be an item of itself."
     return None
 
 
 def reduce_records(records: Collection[ExportedRecord]) -> Reduced:
-    """Return what exports say of each record, their runs and the parents that they name included.
+    """Merge exported records, and add their runs and placeholders of their parents.
 
-    A run is as old as the oldest of its records. What is named only has no `recorded_at`.
+    A run's `recorded_at` is that of its oldest record. Placeholders have none.
     """
     reduced: Reduced = {kind: {} for kind in Kind}
     for each in records:
@@ -218,30 +220,30 @@ def _add(reduced: Reduced, kind: Kind, key: Key, fields: Fields) -> None:
 
 
 def merge_exported(kind: Kind, one: Fields, other: Fields) -> Fields:
-    """Return the merger of two versions of a record, with what no event can say of it."""
-    whole = merged(kind, one, other)
+    """Return the merger of two versions of a record, including fields that events do not have."""
+    result = merged(kind, one, other)
     for name in LEAST[kind]:
         values = [fields[name] for fields in (one, other) if fields.get(name) is not None]
-        whole[name] = min(values, default=None)
+        result[name] = min(values, default=None)
     times = [fields["abandoned_at"] for fields in (one, other) if fields.get("abandoned_at")]
-    whole.pop("abandoned_at", None)
-    if times and not whole["status"].is_ending:
-        whole["abandoned_at"] = min(times)
+    result.pop("abandoned_at", None)
+    if times and not result["status"].is_ending:
+        result["abandoned_at"] = min(times)
     if kind in INFERRED:
-        whole["inferred"] = bool(one.get("inferred") or other.get("inferred"))
+        result["inferred"] = bool(one.get("inferred") or other.get("inferred"))
         evidence = [fields.get("inferred_from") or "" for fields in (one, other)]
-        whole["inferred_from"] = max(evidence) or None
-    return whole
+        result["inferred_from"] = max(evidence) or None
+    return result
 
 
 LEAST = dict.fromkeys(RECORDS, ("recorded_at",)) | {
     Kind.RUN: ("recorded_at", "cancel_requested_at")
 }
-"""Times that no event contains. The earlier one wins."""
+"""Times that events do not contain. The earlier one wins."""
 
 
 def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]:
-    """Return which recorders are dead in which runs, according to exported records.
+    """Return the recorders that, according to exported records, are dead in a run.
 
     Returns:
         For each abandoned record the run, the recorder that it names, and its `abandoned_at`.
@@ -255,4 +257,4 @@ def dead_recorders(reduced: Reduced) -> list[tuple[UUID, UUID | None, datetime]]
 
 
 INFERRED = {kind for kind, record in RECORDS.items() if "inferred" in record.model_fields}
-"""The kinds of record that say whether their place was reconstructed."""
+"""The kinds of record that state whether their parent was reconstructed."""

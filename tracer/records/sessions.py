@@ -1,8 +1,10 @@
-"""Session state: what a conversation keeps from one run to the next; pure, and what stores promise.
+"""Session state: data that a conversation keeps from one run to the next.
 
-A state is a JSON object. Tools and hooks change it by operations instead of returning a changed
-copy, so that parallel calls do not overwrite each other: five parallel increments add five.
-Everywhere, null counts as absent.
+This module has pure functions, and the contract of the stores of session states.
+
+A state is a JSON object. Tools and hooks change it with operations, and not by returning a changed
+copy, so that parallel calls do not overwrite each other: five parallel increments add five. Null is
+equivalent to a missing value.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ State = dict[str, Any]
 """JSON values by key."""
 
 MAX_STATE_BYTES = 2**20
-"""How large a state may grow, as JSON."""
+"""The largest size of a state, as JSON."""
 
 MAX_STATE_DEPTH = 100
-"""How deep its objects and lists may nest."""
+"""How deep objects and lists may be nested."""
 
 MAX_SESSION_RUNS = 100
-"""How many runs a session keeps the ids of: the newest."""
+"""How many run ids a session keeps; the oldest are dropped."""
 
 MAX_SESSION_ID_BYTES = 2_000
-"""How long a session's id may be: it leads an index, whose entries have room for 2,700 bytes."""
+"""The largest length of a session's id. Entries of its index can have 2,700 bytes."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,18 @@ class StateChange:
     """One operation on a state.
 
     Raises:
-        ValueError: The path is empty or no tuple of keys, a value is no JSON, or what is to be
-            added is no number.
+        ValueError: The path is empty or not a tuple of keys, a value is not JSON, or an increment
+            is not a number.
     """
 
     op: Literal["set", "set_default", "remove", "increment", "append", "compare_and_set"]
     """`set_default` sets a value only if it is missing."""
     path: tuple[str, ...]
-    """The keys on the way down; only objects have keys."""
+    """The keys from the root to the value; only objects have keys."""
     value: Any = None
-    """What to set, to add or to append."""
+    """The value to set, to add or to append."""
     expected: Any = None
-    """What `compare_and_set` has to find."""
+    """The value that `compare_and_set` expects."""
 
     def __post_init__(self) -> None:
         is_path = isinstance(self.path, tuple) and all(isinstance(key, str) for key in self.path)
@@ -63,27 +65,27 @@ class StateChange:
 
 
 class SessionStates(Protocol):
-    """Keeps the states of a project's sessions."""
+    """Stores the states of a project's sessions."""
 
     async def read_state(self, session_id: str, initial: Mapping[str, Any]) -> State:
-        """Return a session's state; `initial` where there is none yet, which stores nothing.
+        """Return a session's state. If it has none, return `initial`, without storing it.
 
         Raises:
-            StateConflict: The session's id is too long, or `initial` is no state.
+            StateConflict: The session's id is too long, or `initial` is not a valid state.
             StoreUnavailable: The store did not answer.
         """
 
     async def change_state(
         self, session_id: str, initial: Mapping[str, Any], changes: Sequence[StateChange]
     ) -> State:
-        """Apply `changes` to a session's newest state, or to `initial`; return what it is then.
+        """Apply `changes` to a session's state, or to `initial`, and return the new state.
 
-        All or nothing, and as if no other changes were made at the same time.
+        The changes are atomic and serialised: all or none, and isolated from concurrent ones.
 
         Raises:
-            StateConflict: As above; or a change does not fit what the state is by now, or makes
-                it too large.
-            StoreUnavailable: The store did not answer. Whether it kept the changes is not known.
+            StateConflict: As above; or a change does not fit the current state, or makes it too
+                large.
+            StoreUnavailable: The store did not answer. It may have stored the changes.
         """
 
     async def add_run(
@@ -91,23 +93,24 @@ class SessionStates(Protocol):
     ) -> list[UUID]:
         """Append a run to a session; return the ids of the runs before it, oldest first.
 
-        A session holds at most the newest `MAX_SESSION_RUNS` runs. Runs that were deleted since
-        are still among the ids. If the session is new, its state becomes `initial`.
+        A session keeps at most the newest `MAX_SESSION_RUNS` runs. The ids may include deleted
+        runs. If the session is new, its state becomes `initial`.
 
         Raises:
-            StateConflict: The session's id is too long, or `initial` is no state.
-            StoreUnavailable: The store did not answer. Whether it added the run is not known.
+            StateConflict: The session's id is too long, or `initial` is not a valid state.
+            StoreUnavailable: The store did not answer. It may have added the run.
         """
 
 
 def apply(state: State, changes: Sequence[StateChange]) -> State:
-    """Return a state with `changes` made one after the other.
+    """Return a state after `changes`, which are applied in order.
 
-    Neither is changed. The result shares with both what it has in common with them.
+    The arguments are not changed. The result shares unchanged parts with them.
 
     Raises:
-        StateConflict: An expectation fails, or a change does not fit: there is no number to add
-            to, no list to append to, or no object on the way. The message names the path alone.
+        StateConflict: An expectation fails, or a change does not fit: the value is not a number or
+            a list, or the path leads through a value that is not an object. The message contains
+            only the path.
     """
     new = dict(state)
     for change in changes:
@@ -116,37 +119,37 @@ def apply(state: State, changes: Sequence[StateChange]) -> State:
 
 
 def changes_json(changes: Sequence[StateChange]) -> str:
-    """Return changes as a tool call records them: the text of a JSON array, an object for each."""
+    """Return changes as a tool call records them: a JSON array with an object for each."""
     described = []
     for change in changes:
-        said = {"op": change.op, "path": change.path, "value": change.value}
+        fields = {"op": change.op, "path": change.path, "value": change.value}
         if change.op == "compare_and_set":
-            said["expected"] = change.expected
-        described.append(said)
+            fields["expected"] = change.expected
+        described.append(fields)
     return _json_text(described)
 
 
 def state_text(state: Mapping[str, Any]) -> str:
-    """Return a state as stores keep it: JSON in stored form. Inverse of `state_from`.
+    """Return a state as JSON in stored form. Inverse of `state_from`.
 
     Raises:
-        StateConflict: It is too large or nests too deep, or is no JSON.
+        StateConflict: It is too large, nested too deeply, or not JSON.
     """
     try:
         text = escape(_json_text(dict(state)))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StateConflict("The session's state can hold nothing but JSON.") from error
+        raise StateConflict("The session state can only contain JSON values.") from error
     if len(text.encode()) > MAX_STATE_BYTES:
         raise StateConflict(
-            f"The session's state has room for {MAX_STATE_BYTES:,} bytes as JSON: remove something."
+            f"The session state must not exceed {MAX_STATE_BYTES:,} bytes as JSON. Remove data."
         )
     if nests_too_deep(text, MAX_STATE_DEPTH):
-        raise StateConflict(f"The session's state may nest {MAX_STATE_DEPTH} deep, not deeper.")
+        raise StateConflict(f"The session state must not nest more than {MAX_STATE_DEPTH} deep.")
     return text
 
 
 def state_from(text: str) -> State:
-    """Return the state that `state_text` wrote."""
+    """Parse the result of `state_text`."""
     state: State = json.loads(unescape(text))
     return state
 
@@ -159,21 +162,19 @@ def stored_session_id(session_id: str) -> str:
     """
     stored = escape(session_id)
     if len(stored.encode()) > MAX_SESSION_ID_BYTES:
-        raise StateConflict(
-            f"The session's id is longer than {MAX_SESSION_ID_BYTES:,} bytes: no state is kept."
-        )
+        raise StateConflict(f"The session's id must not exceed {MAX_SESSION_ID_BYTES:,} bytes.")
     return stored
 
 
 def _changed(state: State, change: StateChange) -> State:
     new = parent = dict(state)
-    *above, last = change.path
-    for depth, key in enumerate(above, 1):
-        below = parent.get(key)
-        if below is None and change.op == "remove":
+    *parents, last = change.path
+    for depth, key in enumerate(parents, 1):
+        child = parent.get(key)
+        if child is None and change.op == "remove":
             return state
-        below = _fitting(below, dict, change.path[:depth], "object")
-        parent[key] = dict(below)
+        child = _fitting(child, dict, change.path[:depth], "object")
+        parent[key] = dict(child)
         parent = parent[key]
     value, current = change.value, parent.get(last)
     match change.op:
@@ -189,7 +190,7 @@ def _changed(state: State, change: StateChange) -> State:
             parent[last] = [*_fitting(current, list, change.path, "list"), value]
         case "compare_and_set":
             if not _same(current, change.expected):
-                raise _conflict(f"is not what was expected at {_words(change.path)}")
+                raise _conflict(f"does not have the expected value at {_words(change.path)}")
             parent[last] = value
         case _:
             assert_never(change.op)
@@ -200,7 +201,7 @@ def _fitting(value: Any, kind: type[Any], path: tuple[str, ...], name: str) -> A
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise _conflict(f"holds no {name} at {_words(path)}")
+        raise _conflict(f"does not have a {name} at {_words(path)}")
     return value
 
 
@@ -208,13 +209,13 @@ def _sum(current: Any, value: Any, path: tuple[str, ...]) -> int | float:
     if current is None:
         current = 0
     if not _is_number(current):
-        raise _conflict(f"holds no number at {_words(path)}")
+        raise _conflict(f"does not have a number at {_words(path)}")
     try:
         added: int | float = current + value
     except OverflowError:
         added = math.inf
     if added in (math.inf, -math.inf):
-        raise _conflict(f"has no room for a number that large at {_words(path)}")
+        raise _conflict(f"cannot store a number that large at {_words(path)}")
     return added
 
 
@@ -223,7 +224,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal: true is no 1, though Python says so."""
+    """Return whether two JSON values are equal. Unlike in Python, true differs from 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -233,8 +234,8 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _conflict(what: str) -> StateConflict:
-    return StateConflict(f"The session's state {what}; nothing of this was kept.")
+def _conflict(problem: str) -> StateConflict:
+    return StateConflict(f"The session state {problem}. None of the changes were stored.")
 
 
 def _words(path: tuple[str, ...]) -> str:
@@ -248,7 +249,7 @@ def _json_value(value: Any) -> Any:
             raise ValueError("too deep")
         return json.loads(text)
     except (TypeError, ValueError, RecursionError):
-        # No cause: that error may quote the value.
+        # Without the cause, which may quote the value.
         raise ValueError(
             "The session state can only hold JSON values (for example no sets and no NaN) that "
             f"nest at most {MAX_STATE_DEPTH} deep."

@@ -1,4 +1,4 @@
-"""Status: how far a record has come, and how it ended."""
+"""The status of a record: its progress, and how it ended."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How far a record has come, in the order in which one status supersedes another.
+    """The progress of a record, in the order in which one status supersedes another.
 
     Merging two versions of a record keeps the greater status, so the order is part of the
     protocol: `unknown < pending < running < cancelled < failed < succeeded`.
     """
 
     UNKNOWN = "unknown"
-    """A placeholder: a child or a parent named this record before it arrived."""
+    """A placeholder: another record referenced this one before it arrived."""
     PENDING = "pending"
-    """Announced, not started: a step whose turn has not come, a call that queues."""
+    """Announced but not started, such as a later step or a queued call."""
     RUNNING = "running"
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -23,7 +23,7 @@ class Status(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The place in the order, 0 to 5."""
+        """The position in the order, 0 to 5."""
         return _RANKS[self]
 
     @property
@@ -49,34 +49,34 @@ def shown_status(status: Status, abandoned: bool) -> str:
 
 
 class Reason(StrEnum):
-    """Kinds of ending that the runtime tells apart. Other programs may record reasons of theirs."""
+    """The reasons of endings that the runtime uses. Other programs may record their own."""
 
     TOOL_ERROR = "tool_error"
-    """The tool raised."""
+    """The tool raised an error."""
     INVALID_ARGUMENTS = "invalid_arguments"
-    """The arguments were no JSON object, or did not fit the tool's schema."""
+    """The arguments were not a JSON object, or did not match the tool's schema."""
     INVALID_RESULT = "invalid_result"
-    """The tool returned what its own schema does not allow."""
+    """The tool's result did not match its output schema."""
     MISSING_IDENTITY = "missing_identity"
-    """The tool needs to know who the caller is, and nobody said so."""
+    """The tool requires a caller, and there was none."""
     IDENTITY_UNAVAILABLE = "identity_unavailable"
     """The token resolver failed, so the caller's token could not be looked up."""
     DENIED = "denied"
-    """A guard refused the call."""
+    """A guard rejected the call."""
     ADDRESS_REFUSED = "address_refused"
-    """The tool would have reached an address that it may not."""
+    """The tool must not access the address."""
     UNAVAILABLE = "unavailable"
-    """What the tool stands on did not answer."""
+    """A service that the tool depends on did not answer."""
     STATE_CONFLICT = "state_conflict"
-    """The session's state was not what the tool took it for."""
+    """The session state did not have the value that the tool expected."""
     BUDGET_EXHAUSTED = "budget_exhausted"
-    """The run had used up its calls or tokens."""
+    """The run's budget of calls or tokens was used up."""
     UNKNOWN_TOOL = "unknown_tool"
-    """The model chose a tool that the agent does not have."""
+    """The model requested a tool that the agent does not have."""
     TIMED_OUT = "timed_out"
     """The deadline passed before it ended."""
     INTERRUPTED = "interrupted"
-    """The process ended, and the work with it."""
+    """The process ended before the work did."""
     ROUND_LIMIT = "round_limit"
     """The agent used up its rounds without a final answer."""
     DEPTH_LIMIT = "depth_limit"
@@ -84,16 +84,16 @@ class Reason(StrEnum):
     CYCLE = "cycle"
     """A sub-plan would have opened itself again with the same arguments."""
     MODEL_ERROR = "model_error"
-    """The model could not be asked, or its answer could not be used."""
+    """The model could not be reached, or its response could not be used."""
     STEP_FAILED = "step_failed"
     """A plan stopped because one of its steps failed."""
     SUBPLAN_FAILED = "subplan_failed"
     """A tool call failed because the sub-plan that it opened failed."""
     NOT_REACHED = "not_reached"
-    """A step that its plan never came to."""
+    """The plan ended before this step."""
     DEFERRED = "deferred"
-    """It waits for somebody, to approve it for example: where it goes on, that is another run."""
+    """It waits, for example for an approval. If it continues, that is another run."""
     CANCEL_REQUESTED = "cancel_requested"
-    """Somebody asked for the run to be cancelled."""
+    """A client requested that the run be cancelled."""
     INTERNAL_ERROR = "internal_error"
     """The runtime itself failed."""

@@ -1,4 +1,4 @@
-"""Statistics of tool calls: what is said of a tool, and into which spans of time it is cut."""
+"""Statistics of tool calls: their figures, and the time buckets of a history."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 LISTED = 10
-"""How many of the slowest calls, and of the latest failures, are named."""
+"""How many of the slowest calls, and of the latest failures, are listed."""
 
 _MOST_BUCKETS = 60
 
@@ -28,46 +28,46 @@ _WIDTHS = [
 
 @dataclass(frozen=True)
 class TimeRange:
-    """The calls that started (or else were recorded) then; what is None is without bound."""
+    """A range of start times (or, for calls without, of recording). None means unbounded."""
 
     since: datetime | None = None
     until: datetime | None = None
-    """Before this moment."""
+    """Exclusive."""
 
 
 @dataclass(frozen=True)
 class CallFigures:
-    """How calls went."""
+    """The figures of some calls."""
 
     calls: int
     succeeded: int
     failures: int
     cancelled: int
     abandoned: int
-    """Open, and the lease of their recorder ran out."""
+    """Open calls whose recorder's lease is expired."""
     running: int
-    """Open otherwise."""
+    """Other open calls."""
     p50_ms: float | None
-    """Half of those that ended took no longer, within 1 %; null where none ended."""
+    """The median duration of ended calls, within 1 %; None if none ended."""
     p95_ms: float | None
     p99_ms: float | None
 
     @property
     def failure_rate(self) -> float | None:
-        """The failures among those that succeeded or failed; null where none did."""
+        """The share of failures among calls that succeeded or failed; None if there are none."""
         ended = self.succeeded + self.failures
         return self.failures / ended if ended else None
 
 
 @dataclass(frozen=True)
 class ToolStats(CallFigures):
-    """How the calls of one tool went."""
+    """The figures of one tool's calls."""
 
     name: str
     tool_type: str | None
-    """The kind of tool; of several, the last by name."""
+    """The kind of tool; if there are several, the last one by name."""
     latest_at: datetime
-    """When the latest call started, or else was recorded."""
+    """When the latest call started (or, if it did not, was recorded)."""
     sub_plans: int
     """How many sub-plans the calls opened."""
 
@@ -79,26 +79,26 @@ class ToolStatsPage:
     items: list[ToolStats]
     """By name."""
     as_of: datetime | None = None
-    """Calls that started more than two hours earlier are counted as of this moment; None: all
-    calls are counted as they are now."""
+    """Calls that started more than two hours earlier are counted as of this time. None: all calls
+    are current."""
 
 
 @dataclass(frozen=True)
 class CallBucket(CallFigures):
-    """How the calls of a span of time went."""
+    """The figures of the calls of one time bucket."""
 
     at: datetime
-    """When it begins."""
+    """The start of the bucket."""
 
 
 @dataclass(frozen=True)
-class NamedCall:
-    """A call that is worth looking at."""
+class ExampleCall:
+    """A call that is listed as an example."""
 
     tool_call_id: UUID
     root_plan_id: UUID
     status: str
-    """As it is shown."""
+    """The status as it is shown."""
     started_at: datetime | None
     duration_ms: float | None
     error_type: str | None
@@ -108,23 +108,23 @@ class NamedCall:
 
 @dataclass(frozen=True)
 class ToolHistory:
-    """How the calls of one tool went over time."""
+    """The figures of one tool's calls over time."""
 
     stats: ToolStats
     bucket_seconds: int
-    """How long each bucket is."""
+    """The length of a bucket."""
     buckets: list[CallBucket] = field(default_factory=list)
-    """In order; those without calls are left out."""
-    slowest: list[NamedCall] = field(default_factory=list)
-    """The calls that took longest."""
-    latest_failures: list[NamedCall] = field(default_factory=list)
+    """In order of time, without empty ones."""
+    slowest: list[ExampleCall] = field(default_factory=list)
+    """The calls with the longest durations."""
+    latest_failures: list[ExampleCall] = field(default_factory=list)
     """The failed calls that ended last."""
     as_of: datetime | None = None
     """See `ToolStatsPage.as_of`."""
 
 
 def bucket_width(first: datetime, last: datetime) -> timedelta:
-    """Return how long buckets are that cut the time between two moments into some dozens."""
+    """Return a bucket length that divides the time between two times into at most 60 buckets."""
     least = (last - first) / _MOST_BUCKETS
     for width in _WIDTHS:
         if width >= least:

@@ -1,6 +1,6 @@
-"""A run as a file: JSON lines, which say all that is kept of it, or OTLP for other backends.
+"""Export: a run as JSON lines, which contain all that is stored of it, or as OTLP for others.
 
-The bytes depend on the run alone: the same run gives the same file from every store.
+The bytes depend only on the run: every store exports the same run as the same file.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ LOG = "log"
 
 
 class Format(StrEnum):
-    """What a run is written as."""
+    """The format of an export."""
 
     JSONL = "jsonl"
     OTLP = "otlp"
     OTLP_JSON = "otlp-json"
 
 
-def exported(run: WholeRun, wanted: Format) -> Iterator[bytes]:
-    """Yield a run in parts, a record or a span each.
+def exported(run: WholeRun, format: Format) -> Iterator[bytes]:
+    """Yield an export in parts of one record or span each.
 
     Args:
         run: The run.
-        wanted: The format.
+        format: The format.
     """
-    return _FORMATS[wanted](run)
+    return _FORMATS[format](run)
 
 
 def exported_spans(run: WholeRun) -> Iterator[Span]:
-    """Yield a run's spans by (start, span id).
+    """Yield a run's spans, ordered by start time and span id.
 
-    They are what it came as; where it came as events, spans that are made of its records, and
-    those that others told of it.
+    If the run arrived as spans, these are returned. If it arrived as events, its records are
+    converted to spans; spans that other programs sent for the run are added.
     """
     if run.source == "spans":
         return iter(run.spans)
@@ -68,7 +68,7 @@ def _lines(run: WholeRun) -> Iterator[bytes]:
 
 
 def _span_json(span: Span) -> bytes:
-    """Return a span as a line: its body as it is, since OTLP/JSON lacks fields it does not know."""
+    """Return a span as a line. Its body is binary, because OTLP/JSON cannot hold unknown fields."""
     return orjson.dumps(
         {
             "kind": SPAN,

@@ -1,7 +1,7 @@
-"""Files of exported runs, piece by piece: JSON lines and OTLP, told apart by what they hold.
+"""Files of exported runs: JSON lines and OTLP, recognised by their content.
 
-OTLP is read as protobuf, as one JSON document, and as one request a line, which is how the
-OpenTelemetry Collector writes files. Any of them may be packed with gzip.
+OTLP may be protobuf, one JSON document, or one JSON request per line, as the OpenTelemetry
+Collector writes files. All of them may be compressed with gzip.
 """
 
 from __future__ import annotations
@@ -33,39 +33,40 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = 64
 
 MAX_SPANS_BYTES = 2**26
-"""The largest message that is yielded whole: blocks have a limit (`tracer.otel.otlp.blocks`)."""
+"""The largest message that is yielded whole, because blocks have a limit
+(`tracer.otel.otlp.blocks`)."""
 
 _IS_JSON = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(["}]|$)')
 _IS_DOCUMENT = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("resource_?([sS]pans|[lL]ogs)"|$)')
 _HAS_LOGS = re.compile(rb'"resource_?[lL]ogs"')
 
-UNKNOWN = "It is neither JSON lines of an export nor OTLP."
+UNKNOWN = "It is neither an export (JSON lines) nor OTLP."
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that is not imported."""
+    """A part of a file that is not imported."""
 
-    why: str
-    """A sentence for people, which quotes nothing of what was sent."""
+    reason: str
+    """A sentence, which does not quote the file."""
 
 
 @dataclass(frozen=True)
 class Piece:
     """One record of a file, spans of one trace, or a fault."""
 
-    place: str
-    """Its place in the file, such as `line 3`."""
+    location: str
+    """Its location in the file, such as `line 3`."""
     size: int
-    """About how many bytes it takes."""
-    said: ExportedRecord | TraceSpans | Fault
+    """Its approximate size in bytes."""
+    content: ExportedRecord | TraceSpans | Fault
 
 
 def pieces(file: BinaryIO) -> Iterator[Piece]:
-    """Yield what a file holds, in order; what cannot be read is a fault.
+    """Yield the content of a file, in order. Parts that cannot be read are faults.
 
     Args:
-        file: It need not be seekable. Read as it is needed; OTLP/JSON is read whole.
+        file: It need not be seekable. It is streamed, except for a single OTLP/JSON document.
     """
     try:
         yield from _pieces(file)
@@ -91,7 +92,7 @@ def _pieces(file: BinaryIO) -> Iterator[Piece]:
 
 
 class _Rejoined(io.RawIOBase):
-    """A stream whose head was read already, as if it was not."""
+    """A stream whose first bytes were already read, and are read again."""
 
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head = head
@@ -117,13 +118,13 @@ def _of_lines(stream: BinaryIO, is_document: bool) -> Iterator[Piece]:
             if is_document:
                 yield from _of_document(line + stream.read(), "the file")
                 return
-            yield _fault(f"line {number}", "It is not JSON, or nests too deep.", len(line))
+            yield _fault(f"line {number}", "It is not JSON, or is nested too deeply.", len(line))
         else:
             yield from _of_line(f"line {number}", line, sent)
         is_document = False
 
 
-def _of_line(place: str, line: bytes, sent: Any) -> Iterator[Piece]:
+def _of_line(location: str, line: bytes, sent: Any) -> Iterator[Piece]:
     fields = sent if isinstance(sent, dict) else {}
     if fields.get("kind") in _ITEMS:
         name, item, decode = _ITEMS[fields["kind"]]
@@ -133,20 +134,20 @@ def _of_line(place: str, line: bytes, sent: Any) -> Iterator[Piece]:
         except (TypeError, ValueError, BadRequest):
             decoded = Decoded()
         if decoded.count == 1:
-            yield from _of_decoded(decoded, len(line), place)
+            yield from _of_decoded(decoded, len(line), location)
         else:
-            yield _fault(place, f"{name}: give one {item}'s bytes as base64.", len(line))
+            yield _fault(location, f"{name}: must be the bytes of one {item} in base64.", len(line))
     elif "kind" not in fields and not _OTLP_NAMES.isdisjoint(fields):
-        yield from _of_document(line, place)
+        yield from _of_document(line, location)
     else:
         try:
-            yield Piece(place, len(line), read_record(sent))
+            yield Piece(location, len(line), read_record(sent))
         except BadRequest as error:
-            yield _fault(place, str(error), len(line))
+            yield _fault(location, str(error), len(line))
 
 
 def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
-    """Yield what a request or an export contains, or several in a row, one resource at a time."""
+    """Yield the content of requests or exports, which may be concatenated, by resource."""
     at = 0
     try:
         for number, content in streamed_fields(stream):
@@ -154,48 +155,50 @@ def _of_protobuf(stream: BinaryIO) -> Iterator[Piece]:
             if (decode := _DECODERS.get(number)) is not None:
                 yield from _of_request(bytes_field(1, content), decode, f"part {at}")
     except Malformed:
-        why = "The file ends in the middle of it." if at else UNKNOWN
-        yield _fault(f"part {at + 1}", why)
+        reason = "The file ends in the middle of it." if at else UNKNOWN
+        yield _fault(f"part {at + 1}", reason)
 
 
 _DECODERS: Mapping[int, Callable[[bytes], Decoded]] = {
     1: decode_protobuf,
     LOGS_FIELD: partial(decode_logs_protobuf, session_of=session_of),
 }
-"""What reads the resources in each field of a stored message."""
+"""Decodes the resources in each field of a stored message."""
 
 _ITEMS = {
     SPAN: ("resourceSpans", "span", decode_protobuf),
     LOG: ("resourceLogs", "log record", _DECODERS[LOGS_FIELD]),
 }
-"""Where a line of each kind holds its item, the item in words, and what reads it."""
+"""For each kind of line: the key of its item, the item's name, and its decoder."""
 
 _OTLP_NAMES = frozenset({"resourceSpans", "resource_spans", "resourceLogs", "resource_logs"})
 
 
-def _of_document(document: bytes, place: str) -> Iterator[Piece]:
+def _of_document(document: bytes, location: str) -> Iterator[Piece]:
     """Yield the spans and the log records of an OTLP/JSON document."""
-    yield from _of_request(document, decode_json, place)
+    yield from _of_request(document, decode_json, location)
     if _HAS_LOGS.search(document):
-        yield from _of_request(document, partial(decode_logs_json, session_of=session_of), place)
+        yield from _of_request(document, partial(decode_logs_json, session_of=session_of), location)
 
 
-def _of_request(request: bytes, decode: Callable[[bytes], Decoded], place: str) -> Iterator[Piece]:
+def _of_request(
+    request: bytes, decode: Callable[[bytes], Decoded], location: str
+) -> Iterator[Piece]:
     try:
-        yield from _of_decoded(decode(request), len(request), place)
+        yield from _of_decoded(decode(request), len(request), location)
     except BadRequest as error:
-        yield _fault(place, str(error), len(request))
+        yield _fault(location, str(error), len(request))
 
 
-def _of_decoded(decoded: Decoded, size: int, place: str) -> Iterator[Piece]:
+def _of_decoded(decoded: Decoded, size: int, location: str) -> Iterator[Piece]:
     each = size // max(decoded.count, 1)
     for refused in decoded.refused:
-        yield _fault(f"{place}, span {refused.index + 1}", refused.reason, each)
+        yield _fault(f"{location}, span {refused.index + 1}", refused.reason, each)
     for trace in decoded.traces:
         is_large = len(trace.message) > MAX_SPANS_BYTES
         for part in single_spans(trace) if is_large else [trace]:
-            yield Piece(place, each * part.count, part)
+            yield Piece(location, each * part.count, part)
 
 
-def _fault(place: str, why: str, size: int = 0) -> Piece:
-    return Piece(place, size, Fault(why))
+def _fault(location: str, reason: str, size: int = 0) -> Piece:
+    return Piece(location, size, Fault(reason))

@@ -1,4 +1,4 @@
-"""Exported runs into a store: what a file holds, in batches."""
+"""Import: writes the pieces of a file to a store, in batches."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from tracer.transfer.restorer import TraceRestorer
 Item = TypeVar("Item")
 
 BATCH_BYTES = 32_000_000
-"""How many bytes are written at once. More if a run already has more spans than that, because each
-batch projects the whole run: its batches double."""
+"""How many bytes are written at once. If a run already has more spans than that, its batches
+double, because each batch projects the whole run."""
 
 MAX_BATCH_BYTES = 128_000_000
 
 SHOWN_REFUSALS = 20
-"""How many reasons are kept: there may be as many as lines."""
+"""How many reasons are kept, because there may be one per line."""
 
 
 @dataclass
 class Imported:
-    """What became of what was read."""
+    """The result of an import."""
 
     runs: set[UUID] = field(default_factory=set)
     records: int = 0
     spans: int = 0
     refused: int = 0
     reasons: list[str] = field(default_factory=list)
-    """The first of them, each with its place in the file."""
+    """The first reasons, each with the location in the file."""
 
-    def refuse(self, place: str, why: str) -> None:
-        """Note something that was not stored."""
+    def refuse(self, location: str, reason: str) -> None:
+        """Count a part of the file that was not stored."""
         self.refused += 1
         if len(self.reasons) < SHOWN_REFUSALS:
-            self.reasons.append(f"{place}: {why}")
+            self.reasons.append(f"{location}: {reason}")
 
 
 class Importer:
@@ -52,66 +52,66 @@ class Importer:
     def __init__(
         self, store: TraceRestorer, imported: Imported, batch_bytes: int = BATCH_BYTES
     ) -> None:
-        """Write nothing yet.
+        """Prepare an import.
 
         Args:
-            store: Where to write.
-            imported: What is counted.
-            batch_bytes: How much to write at once, about.
+            store: The store.
+            imported: Receives the results.
+            batch_bytes: The approximate size of a batch.
         """
         self._store = store
         self._imported = imported
         self._batch_bytes = batch_bytes
         self._sources: dict[UUID, str] = {}
         self._projected: list[ExportedRecord] = []
-        """Records that spans become: their spans follow them."""
+        """Records of runs that arrived as spans. Their spans follow them in the file."""
         self._records: list[tuple[str, ExportedRecord]] = []
         self._spans: list[tuple[str, TraceSpans]] = []
         self._bytes = 0
-        self._enough = batch_bytes
+        self._batch_limit = batch_bytes
         self._spans_bytes: Counter[UUID] = Counter()
-        """How much of each run's spans is written."""
+        """The size of the spans written so far, by run."""
 
     async def take(self, pieces: Iterable[Piece]) -> None:
-        """Store what a file holds, and count what became of it.
+        """Store pieces, and count the results.
 
         Raises:
-            StoreUnavailable: Some of it may be stored; doing the same again is safe.
+            StoreUnavailable: Some pieces may be stored. Repeating the import is safe.
         """
         for piece in pieces:
-            if isinstance(piece.said, Fault):
-                self._imported.refuse(piece.place, piece.said.why)
-            elif isinstance(piece.said, TraceSpans):
-                self._spans.append((piece.place, piece.said))
-                stored = self._spans_bytes[root_plan_id(piece.said.trace_id)]
-                self._enough = max(self._enough, min(stored, MAX_BATCH_BYTES))
+            if isinstance(piece.content, Fault):
+                self._imported.refuse(piece.location, piece.content.reason)
+            elif isinstance(piece.content, TraceSpans):
+                self._spans.append((piece.location, piece.content))
+                stored = self._spans_bytes[root_plan_id(piece.content.trace_id)]
+                self._batch_limit = max(self._batch_limit, min(stored, MAX_BATCH_BYTES))
             else:
-                await self._take_record(piece.place, piece.said)
+                await self._take_record(piece.location, piece.content)
             self._bytes += piece.size
-            if self._bytes >= self._enough:
+            if self._bytes >= self._batch_limit:
                 await self._write()
         await self._write()
 
-    async def _take_record(self, place: str, record: ExportedRecord) -> None:
+    async def _take_record(self, location: str, record: ExportedRecord) -> None:
         if record.kind is Kind.RUN:
             await self._write()
             self._projected.clear()
             self._sources[record.root_plan_id] = record.fields["source"]
         source = self._sources.get(record.root_plan_id)
         if source is None:
-            self._imported.refuse(place, "The line of its run has not come before it.")
+            self._imported.refuse(location, "The line of its run must precede it.")
         elif source == "spans":
             self._imported.records += record.kind is not Kind.RUN
             taken = {"status", "abandoned_at", *LEAST[record.kind]} & record.fields.keys()
-            said = {name: record.fields[name] for name in taken}
-            self._projected.append(replace(record, fields=said))
+            content = {name: record.fields[name] for name in taken}
+            self._projected.append(replace(record, fields=content))
         else:
-            self._records.append((place, record))
+            self._records.append((location, record))
 
     async def _write(self) -> None:
         records, spans = self._records, self._spans
         self._records, self._spans, self._bytes = [], [], 0
-        self._enough = self._batch_bytes
+        self._batch_limit = self._batch_bytes
         for _, trace in spans:
             self._spans_bytes[root_plan_id(trace.trace_id)] += len(trace.message)
         if records:
@@ -134,11 +134,11 @@ class Importer:
                 self._imported.runs.update(map(root_plan_id, set(kept)))
 
     def _is_source(self, trace: TraceSpans) -> bool:
-        """Return whether the run, by its line in the file, arrived as spans."""
+        """Return whether the run arrived as spans, according to its line in the file."""
         return self._sources.get(root_plan_id(trace.trace_id)) == "spans"
 
     def _noted(self, written: list[tuple[str, Item]], answer: WriteAnswer) -> list[Item]:
-        """Note what was refused, and return what was stored."""
+        """Count the rejected items, and return the stored ones."""
         for refusal in answer.refused:
             self._imported.refuse(written[refusal.index][0], refusal.detail)
         refused = {refusal.index for refusal in answer.refused}
@@ -148,15 +148,15 @@ class Importer:
 def _joined(
     parts: Iterable[tuple[str, TraceSpans]],
 ) -> tuple[list[TraceSpans], list[tuple[str, bytes]]]:
-    """Return spans as one message per trace, and the place and the trace id of each span."""
+    """Return one message per trace, and the location and trace id of each span."""
     by_trace: dict[bytes, list[tuple[str, TraceSpans]]] = {}
-    for place, part in parts:
-        by_trace.setdefault(part.trace_id, []).append((place, part))
+    for location, part in parts:
+        by_trace.setdefault(part.trace_id, []).append((location, part))
     traces: list[TraceSpans] = []
     spans: list[tuple[str, bytes]] = []
     for trace_id, some in by_trace.items():
-        # A concatenation of serialized messages is one message with the spans of all.
+        # Protobuf: concatenated messages are one message with the repeated fields of all.
         message = b"".join([part.message for _, part in some])
         traces.append(TraceSpans(trace_id, message, sum(part.count for _, part in some)))
-        spans += [(place, trace_id) for place, part in some for _ in range(part.count)]
+        spans += [(location, trace_id) for location, part in some for _ in range(part.count)]
     return traces, spans

@@ -1,4 +1,4 @@
-"""What stores promise that take what was exported: `TraceRestorer`."""
+"""The contract of stores that accept exported runs: `TraceRestorer`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tracer.store import TraceWriter, WriteAnswer
 
 
 class TraceRestorer(TraceWriter, Protocol):
-    """The door for what was exported, too. A store that is written to over HTTP has none."""
+    """A `TraceWriter` that also accepts exported runs. A store over HTTP is none."""
 
     async def restore(self, records: Sequence[ExportedRecord]) -> WriteAnswer:
-        """Bring records back of runs that came as events.
+        """Restore exported records of runs that arrived as events.
 
-        As durable, order-free and idempotent as `TraceWriter.write`, whose rules merge them with
-        what is there. What no event says comes back too; of `recorded_at` the earlier stays.
-        Refused are records of deleted runs, of runs of spans, and what the store cannot hold.
+        As durable, order-free and idempotent as `TraceWriter.write`, and merged by the same rules.
+        Fields that no event has are restored too; the earlier `recorded_at` wins. Records are
+        rejected if their run was deleted or arrived as spans, or if the store cannot hold them.
 
         Raises:
             StoreUnavailable: As `TraceWriter.write`.
@@ -33,8 +33,8 @@ class TraceRestorer(TraceWriter, Protocol):
 
         Args:
             traces: The spans, grouped by trace.
-            records: The exported records of these runs. Only the fields that spans do not carry are
-                restored: `recorded_at`, and when a cancel was requested.
+            records: The exported records of these runs. Only fields that spans do not contain are
+                restored: `recorded_at`, and when a cancellation was requested.
 
         Raises:
             StoreUnavailable: As `TraceWriter.write`.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tracer.records.events import Event
-from tracer.records.leases import MOST_LATE, Lease, LeaseTerms
+from tracer.records.leases import MAX_DELAY, Lease, LeaseTerms
 from tracer.records.record_classes import Kind
 from tracer.storage.memory.runs import KeptRun, is_unfinished
 
@@ -47,7 +47,7 @@ class MemoryLeases:
         if before is not None:
             least = min((each for each in (before.lag, lag) if each is not None), default=None)
             if lag is not None and least is not None:
-                seen_at -= min(lag - least, MOST_LATE)
+                seen_at -= min(lag - least, MAX_DELAY)
             lag = least
             seen_at = max(seen_at, before.lease.seen_at)
         lease = Lease(recorder_id, seen_at, length or self._terms.lease)

@@ -14,7 +14,7 @@ from tracer.records.status import ABANDONED, Status
 from tracer.records.tool_stats import (
     LISTED,
     CallBucket,
-    NamedCall,
+    ExampleCall,
     TimeRange,
     ToolHistory,
     ToolStats,
@@ -134,9 +134,9 @@ def _percentile(ordered: list[float], share: int) -> float | None:
     return ordered[ceil(len(ordered) * share / 100) - 1] if ordered else None
 
 
-def _named(ordered: list[ActToolInfo]) -> list[NamedCall]:
+def _named(ordered: list[ActToolInfo]) -> list[ExampleCall]:
     return [
-        NamedCall(
+        ExampleCall(
             tool_call_id=call.tool_call_id,
             root_plan_id=call.root_plan_id,
             status=call.shown_status,

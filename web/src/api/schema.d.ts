@@ -784,7 +784,7 @@ export interface components {
         };
         /**
          * Change
-         * @description What became of a record from the left run to the right one.
+         * @description The change of a record from the left run to the right one.
          * @enum {string}
          */
         Change: "added" | "removed" | "changed" | "same";
@@ -906,7 +906,7 @@ export interface components {
         };
         /**
          * Difference
-         * @description In what two records that match differ.
+         * @description An aspect in which two matching records differ.
          * @enum {string}
          */
         Difference: "name" | "arguments" | "outcome" | "result" | "duration" | "tokens" | "cost" | "model" | "attempts";
@@ -1459,13 +1459,13 @@ export interface components {
         };
         /**
          * PayloadPolicy
-         * @description What is kept of arguments, results, messages and the like.
+         * @description How much of arguments, results, messages and other payloads is stored.
          * @enum {string}
          */
         PayloadPolicy: "keep" | "preview" | "drop";
         /**
          * Payloads
-         * @description How much of each long string a tree carries.
+         * @description How much of each long string a tree contains.
          * @enum {string}
          */
         Payloads: "none" | "preview" | "full" | "digest";
@@ -2516,7 +2516,7 @@ export interface components {
         };
         /**
          * Scope
-         * @description What a key allows.
+         * @description The actions that a key allows.
          * @enum {string}
          */
         Scope: "record" | "read" | "admin";
@@ -2913,7 +2913,7 @@ export interface components {
         };
         /**
          * Status
-         * @description How far a record has come, in the order in which one status supersedes another.
+         * @description The progress of a record, in the order in which one status supersedes another.
          *
          *     Merging two versions of a record keeps the greater status, so the order is part of the
          *     protocol: `unknown < pending < running < cancelled < failed < succeeded`.

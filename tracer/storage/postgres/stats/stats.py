@@ -20,7 +20,7 @@ from tracer.records.record_classes import Kind
 from tracer.records.tool_stats import (
     LISTED,
     CallBucket,
-    NamedCall,
+    ExampleCall,
     TimeRange,
     ToolHistory,
     ToolStats,
@@ -72,10 +72,10 @@ def latest_failures(calls: str) -> str:
     return f"{_NAMED} {calls} ORDER BY {FAILED_AT} DESC, {_LATER} LIMIT %(most)s"
 
 
-def named(row: dict[str, Any]) -> NamedCall:
+def named(row: dict[str, Any]) -> ExampleCall:
     """Return a call from a row of these queries."""
     message = row.pop("error_message")
-    return NamedCall(**row, error_message=None if message is None else preview(message))
+    return ExampleCall(**row, error_message=None if message is None else preview(message))
 
 
 HOUR = timedelta(hours=1)
@@ -206,7 +206,7 @@ class _Source:
 
     async def named(
         self, query: Callable[[str], str], condition: str, figure: str
-    ) -> list[NamedCall]:
+    ) -> list[ExampleCall]:
         """Return the calls that a query names.
 
         Args:

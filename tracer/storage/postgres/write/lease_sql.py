@@ -6,7 +6,7 @@ reaper locks leases before runs, but skips locked ones: it cannot be part of a d
 
 from __future__ import annotations
 
-from tracer.records.leases import MOST_LATE
+from tracer.records.leases import MAX_DELAY
 from tracer.records.record_classes import RECORDS, Kind
 from tracer.storage.postgres.schema.lease_tables import is_unfinished, whose
 from tracer.storage.postgres.schema.record_tables import ALWAYS, TABLES
@@ -19,7 +19,7 @@ RECHECK = "interval '1 hour'"
 # The moment of an event, by the database's clock, is when it was recorded plus the least `lag`.
 _SEEN = f"""greatest(kept.seen_at, excluded.seen_at
         - least(coalesce(excluded.lag - least(kept.lag, excluded.lag), '0'),
-            interval '{MOST_LATE.days} days'))"""
+            interval '{MAX_DELAY.days} days'))"""
 
 # A lease that had expired is due at once, and so is a new one: an import may have brought a run in
 # which its recorder is dead. A living one is rarely due, and most updates are HOT: they leave the
