@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from tracer.otel.dialects import (
     adk,
     claude_code,
+    codex,
     genai,
     logfire,
     mcp,
@@ -27,6 +28,7 @@ CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
 _COMPLETE_RUN: Mapping[str, CompleteRun] = {
     claude_code.SCOPE: claude_code.complete,
+    codex.SCOPE: codex.complete,
     opencode.SCOPE: opencode.complete,
 }
 """The dialects that read a run as a whole, by the beginning of the names of their scopes."""
@@ -65,6 +67,7 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
         or openllmetry.read(span)
         or vercel.read(span)
         or claude_code.read(span)
+        or codex.read(span)
         or adk.read(span)
         or mcp.read(span)
         or genai.read(span)

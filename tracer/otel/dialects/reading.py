@@ -86,6 +86,8 @@ class Reading(NamedTuple):
     """The id of the span of an agent that had ended, and that this call continued."""
     follows_call_id: str | None = None
     """The provider's id of a call of an earlier run of the session, if its end caused this run."""
+    awaits_round: bool = False
+    """Whether the round that chose the call has not arrived, so that no other may be inferred."""
     is_mcp: bool = False
     """Whether it is the protocol's own span, which an outer tool span may repeat."""
 

@@ -43,6 +43,14 @@ class SlimSpan:
     """The span that it was merged into, if both describe the same work."""
     record_id: bytes = field(default=b"")
     """The id of its think-act or tool call."""
+    lasting_id: bytes | None = None
+    """What its records' ids are made from in place of its own id, if the emitter's log records name
+    the work by another id: the records then keep their ids when the span arrives."""
+
+    @property
+    def identity(self) -> bytes:
+        """What its records' ids are made from."""
+        return self.lasting_id or self.span_id
 
     @property
     def order(self) -> tuple[int, bytes]:

@@ -423,11 +423,12 @@ class _Projection:
         )
         for span in self._agents.of:
             is_round = span.reading.role is Role.MODEL
-            span.record_id = (think_act_id if is_round else tool_call_id)(span.span_id)
+            span.record_id = (think_act_id if is_round else tool_call_id)(span.identity)
         for agent in self._by_start:
-            agent.step_id = step_id(agent.span_id)
+            identity = agent.span.identity if agent.span is not None else agent.span_id
+            agent.step_id = step_id(identity)
             is_root = agent is self._root_agent
-            agent.plan_id = self._root_id if is_root else plan_id(agent.span_id)
+            agent.plan_id = self._root_id if is_root else plan_id(identity)
         self._root_step_id = step_id(b"")
 
     def result(self) -> ProjectedRun:
@@ -590,7 +591,10 @@ class _Projection:
             outer = span.above
             if outer is not None and outer.reading.role is not Role.TOOL:
                 outer = None
-            may_be_chosen = outer is None and span.reading.tool_type in (None, "MCP")
+            reading = span.reading
+            may_be_chosen = (
+                outer is None and reading.tool_type in (None, "MCP") and not reading.awaits_round
+            )
             choice = choices.choice(span) if may_be_chosen else None
             outer_id = outer.record_id if outer is not None else None
             think_act_id = choice.model.record_id if choice is not None else None

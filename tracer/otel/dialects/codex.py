@@ -1,0 +1,901 @@
+"""Codex CLI: a turn is an agent, a sampling request a model call, a dispatched tool a call.
+
+Spans tell lineage and tokens, log records tell content; each signal alone gives its half. A span is
+sent when it ends, a log record within a second. So a run is first known by its log records: what
+they name has a made span until the real one arrives, and keeps the id of its record (`lasting_id`).
+Nearly all spans are internals. Turns, sampling requests and dispatched tools name their turn, so
+that they find their agent also if the spans between have not arrived.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf
+from typing import Any, NamedTuple
+
+from tracer.otel.dialects.reading import (
+    WRAPPER,
+    Reading,
+    Role,
+    count,
+    first_text,
+    parsed,
+    text,
+)
+from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
+from tracer.otel.otlp.logs import LogRecord
+from tracer.otel.otlp.spans import SPAN_ID_BYTES, STATUS_ERROR, Attributes, ReadableSpan
+
+SCOPE = "codex"
+"""The beginning of the names of all scopes of Codex: `codex_exec`, `codex_otel.log_only` …"""
+
+_NODES = (Role.AGENT, Role.MODEL, Role.TOOL)
+_AGENTS = ("session_task.turn", "session_task.review", "session_task.compact")
+_SAMPLING = "codex.sampling"
+"""The part of a model call that ends with its answer; the calls that it chose run longer."""
+_MODEL = "run_sampling_request"
+_INPUT = "codex.turn_input"
+_OF_TURNS = (_INPUT, "run_turn", "try_run_sampling_request", _SAMPLING)
+"""Spans that exist only within a turn. Spans of other traces name turns too."""
+_CONVERSATIONS = ("conversation.id", "thread_id")
+_TURNS = ("turn.id", "turn_id")
+_NAMESPACES = ("multi_agent_v1", "collaboration", "functions")
+"""A span has a tool's namespace and its name as one word."""
+_REDACTED = "[REDACTED]"
+_ROOT = "/root"
+
+_PROMPT = "codex.user_prompt"
+_DECISION = "codex.tool_decision"
+_RESULT = "codex.tool_result"
+_REQUESTS = ("codex.api_request", "codex.websocket_request")
+_STARTS = "codex.conversation_starts"
+_MESSAGE = "codex.agent_communication"
+_STREAM = "codex.sse_event"
+_WORK = (_PROMPT, _DECISION, _RESULT, *_REQUESTS)
+"""Log records that tell of a turn."""
+
+_SOON = 20_000_000
+"""How many nanoseconds after the span with its tokens, at most, the sampling of a call ends."""
+
+_MOST_OPEN = 100
+"""If more model calls may be whose answer it was, tokens without a link go to none."""
+
+
+def read(span: ReadableSpan) -> Reading | None:
+    """Return what Codex says of a span; None where it is not Codex's."""
+    if not span.scope.startswith(SCOPE):
+        return None
+    attributes = span.attributes
+    if "codex.tool.phase" in attributes:
+        return Reading(
+            Role.TOOL,
+            name=_bare_name(first_text(attributes, ("tool_name",)) or span.name),
+            conversation=first_text(attributes, _CONVERSATIONS),
+            call_id=first_text(attributes, ("call_id",)),
+            cancelled="aborted" if attributes.get("aborted") is True else None,
+        )
+    if span.name in _AGENTS:
+        return Reading(Role.AGENT, name="codex")
+    if span.name == _MODEL:
+        return Reading(Role.MODEL, model=first_text(attributes, ("model",)))
+    return WRAPPER
+
+
+def _bare_name(name: str) -> str:
+    for namespace in _NAMESPACES:
+        if name.startswith(namespace) and name != namespace:
+            return name.removeprefix(namespace)
+    return name
+
+
+def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
+    """Return the spans of a run with what log records tell, and with spans for what only they do.
+
+    Args:
+        spans: The run's spans.
+        logs: Its log records by time, and those of the same conversations that name no trace: they
+            may be of other turns.
+    """
+    run = _Run(
+        [span for span in spans if span.scope.startswith(SCOPE)],
+        [record for record in logs if record.scope.startswith(SCOPE)],
+    )
+    run.find_turns()
+    run.find_model_calls()
+    run.find_calls()
+    run.place_agents()
+    if not run.made:
+        return spans
+    return sorted([*spans, *run.made], key=lambda span: span.order)
+
+
+# --- What a run consists of ----------------------------------------------------------------------
+
+
+class _Counts(NamedTuple):
+    """Numbers of tokens."""
+
+    input: int | None
+    output: int | None
+    cache_read: int | None
+    cache_written: int | None
+
+
+class _Request(NamedTuple):
+    """One HTTP or websocket request for an answer of the model."""
+
+    start: int
+    time: int
+    """When its response began."""
+    span_id: bytes
+    conversation: str | None
+    model: str | None
+    error: str | None
+
+
+@dataclass(slots=True, eq=False)
+class _ModelCall:
+    start: int
+    span: SlimSpan | None
+    """Its own span; a made one from `_Run._settle` on, if that has not arrived."""
+    until: int = 0
+    """When its answer was complete; 0 if that is not known."""
+    requests: list[_Request] = field(default_factory=list)
+    parts: list[bytes] = field(default_factory=list)
+    """The ids of spans within it whose link to it is missing."""
+    counts: list[_Counts] = field(default_factory=list)
+    error: str | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether a request succeeded, so that the next one is another call."""
+        return bool(self.until) or any(request.error is None for request in self.requests)
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    turn_id: str | None
+    """None if only log records tell of it."""
+    start: int
+    conversation: str | None = None
+    span: SlimSpan | None = None
+    input: SlimSpan | None = None
+    """The span that started it."""
+    model_calls: list[_ModelCall] = field(default_factory=list)
+    """By start."""
+
+    def latest_call(self, time: int) -> _ModelCall | None:
+        """Return its latest model call that had begun at a time."""
+        at = bisect_right(self.model_calls, time, key=lambda call: call.start) - 1
+        return self.model_calls[at] if at >= 0 else None
+
+
+class _Evidence(NamedTuple):
+    """A sign of a call whose own span has not arrived. Sorts by time."""
+
+    time: int
+    is_result: bool
+    span_id: bytes
+    is_span: bool
+    attributes: Attributes
+
+
+class _Part(NamedTuple):
+    """A part of a model call whose span has not arrived: a request, or the span of sampling."""
+
+    start: int
+    end: int
+    span_id: bytes
+    request: _Request | None = None
+
+
+class _Way(NamedTuple):
+    """Where the way up from a span ends."""
+
+    node: SlimSpan | None
+    """The first agent, model call or call on it, the span itself included."""
+    top: SlimSpan
+    """The last span on it."""
+
+
+_Key = tuple[str, str]
+"""A conversation and the id of a call in it."""
+
+
+class _Run:
+    def __init__(self, spans: list[SlimSpan], logs: list[LogRecord]) -> None:
+        self.made: list[SlimSpan] = []
+        self._spans = spans
+        self._logs = logs
+        self._by_id = {span.span_id: span for span in spans}
+        self._orphans: dict[bytes, list[SlimSpan]] = {}
+        for span in spans:
+            if span.missing_parent is not None:
+                self._orphans.setdefault(span.missing_parent, []).append(span)
+        self._ways = _ways_up(spans)
+        self._turns: dict[str, _Turn] = {}
+        self._by_conversation: dict[str, list[_Turn]] = {}
+        self._loose: list[_Turn] = []
+        """Turns whose conversation is not known."""
+        self._call_of: dict[SlimSpan, _ModelCall] = {}
+        """The model call of each span of one."""
+        self._call_spans: dict[bytes, SlimSpan] = {}
+        """The call's span by the span id of its result."""
+        self._work: list[tuple[SlimSpan, _Turn]] = []
+        """The model calls and calls, with the turns that they name."""
+        self._of_turn: dict[_Turn, list[SlimSpan]] = {}
+        self._taken: set[bytes] = set()
+        self._streams: dict[str, list[LogRecord]] = {}
+        """The records of each conversation's responses, by time."""
+        for record in logs:
+            if record.name == _STREAM and (conversation := _conversation(record)) is not None:
+                self._streams.setdefault(conversation, []).append(record)
+
+    def _lasting_id(self, *names: str | bytes | None) -> bytes:
+        """Return an id made from the emitter's own ids, and another one if it is taken."""
+        hashed = sha256(SCOPE.encode())
+        for name in names:
+            part = name.encode("utf-8", "surrogatepass") if isinstance(name, str) else name or b""
+            hashed.update(len(part).to_bytes(8) + part)
+        made = hashed.digest()[:SPAN_ID_BYTES]
+        while made in self._taken:
+            hashed.update(b"+")
+            made = hashed.digest()[:SPAN_ID_BYTES]
+        self._taken.add(made)
+        return made
+
+    def _make(self, span_id: bytes, start: int, end: int, name: str, reading: Reading) -> SlimSpan:
+        span = SlimSpan(span_id, None, start, end, name, SCOPE, 0, "", {}, (), lasting_id=span_id)
+        span.reading = reading
+        self.made.append(span)
+        return span
+
+    # --- Turns -----------------------------------------------------------------------------------
+
+    def find_turns(self) -> None:
+        """Find the turns of this trace, by spans that name them and by log records."""
+        conversations: dict[str, str] = {}
+        inputs: dict[str, SlimSpan] = {}
+        for span in self._spans:
+            attributes = span.attributes
+            turn_id = first_text(attributes, _TURNS)
+            if turn_id is not None:
+                conversation = first_text(attributes, _CONVERSATIONS)
+                if conversation is not None:
+                    conversations.setdefault(turn_id, conversation)
+                if span.reading.role in _NODES or span.name in _OF_TURNS:
+                    turn = self._turns.setdefault(turn_id, _Turn(turn_id, span.start))
+                    if span.reading.role is Role.AGENT and turn.span is None:
+                        turn.span = span
+                if span.name == _INPUT:
+                    inputs[turn_id] = span
+            elif span.name.startswith("op.dispatch."):
+                submission = first_text(attributes, ("submission.id",))
+                if submission is not None:
+                    inputs.setdefault(submission, span)
+        for turn in self._turns.values():
+            assert turn.turn_id is not None
+            turn.conversation = conversations.get(turn.turn_id)
+            turn.input = inputs.get(turn.turn_id)
+            if turn.conversation is None:
+                self._loose.append(turn)
+            else:
+                self._by_conversation.setdefault(turn.conversation, []).append(turn)
+        for record in self._logs:
+            conversation = _conversation(record)
+            if record.name in _WORK and _has_trace(record) and conversation is not None:
+                turn = _Turn(None, record.time, conversation)
+                self._by_conversation.setdefault(conversation, [turn])
+        for turns in self._by_conversation.values():
+            turns.sort(key=lambda turn: (turn.start, turn.turn_id or ""))
+
+    def _turn_of_span(self, span: SlimSpan) -> _Turn | None:
+        turn_id = first_text(span.attributes, _TURNS)
+        return self._turns.get(turn_id) if turn_id is not None else None
+
+    def _turn_at(self, span_id: bytes | None, conversation: str | None, time: int) -> _Turn | None:
+        """Return the turn of a log record: by its span, else the latest of its conversation."""
+        span = self._by_id.get(span_id or b"")
+        node = self._ways[span].node if span is not None else None
+        turn = self._turn_of_span(node) if node is not None else None
+        if turn is not None:
+            return turn
+        turns = self._by_conversation.get(conversation or "")
+        if not turns:
+            return None
+        return turns[max(bisect_right(turns, time, key=lambda each: each.start) - 1, 0)]
+
+    def _all_turns(self) -> Iterable[_Turn]:
+        for turns in self._by_conversation.values():
+            yield from turns
+        yield from self._loose
+
+    # --- Model calls -----------------------------------------------------------------------------
+
+    def find_model_calls(self) -> None:
+        """Find the model calls of each turn: they follow each other, so overlapping parts are one.
+
+        Their tokens are on a span within them, else in a log record that names no span.
+        """
+        for span in self._spans:
+            if span.reading.role is Role.MODEL:
+                call = self._call_of[span] = _ModelCall(span.start, span)
+                turn = self._turn_of_span(span)
+                if turn is not None:
+                    turn.model_calls.append(call)
+                    self._work.append((span, turn))
+        self._add_parts()
+        for conversation, turns in self._by_conversation.items():
+            calls = [call for turn in turns for call in turn.model_calls]
+            self._add_stream(conversation, sorted(calls, key=lambda call: call.start))
+        self._add_counts()
+        for turn in self._all_turns():
+            for call in turn.model_calls:
+                self._settle(turn, call)
+
+    def _add_parts(self) -> None:
+        """Add requests, and the spans of sampling, to their model calls; make those that miss."""
+        parts: dict[_Turn, list[_Part]] = {}
+        for request in self._requests():
+            span = self._by_id.get(request.span_id)
+            node = self._ways[span].node if span is not None else None
+            if node in self._call_of:
+                self._call_of[node].requests.append(request)
+            elif turn := self._turn_at(request.span_id, request.conversation, request.time):
+                part = _Part(request.start, request.time, request.span_id, request)
+                parts.setdefault(turn, []).append(part)
+        for span in self._spans:
+            if span.name != _SAMPLING:
+                continue
+            node = self._ways[span].node
+            if node in self._call_of:
+                call = self._call_of[node]
+                call.until = max(call.until, span.end)
+            elif turn := self._turn_of_span(span):
+                parts.setdefault(turn, []).append(_Part(span.start, span.end, span.span_id))
+        for turn, found in parts.items():
+            for part in sorted(found, key=lambda each: each[:3]):
+                call = _call_over(turn, part)
+                call.parts.append(part.span_id)
+                if part.request is not None:
+                    call.requests.append(part.request)
+                else:
+                    call.until = max(call.until, part.end)
+
+    def _requests(self) -> Iterable[_Request]:
+        """Return the requests that log records, or events of spans, tell of."""
+        found: dict[tuple[bytes, Any], _Request] = {}
+        for record in self._logs:
+            if record.name in _REQUESTS and record.span_id is not None and _has_trace(record):
+                key = record.span_id, text(record.attributes.get("attempt"))
+                found.setdefault(key, _request_of(record.span_id, record.time, record.attributes))
+        for span in self._spans:
+            for event in span.events:
+                if event.attributes.get("event.name") in _REQUESTS:
+                    key = span.span_id, text(event.attributes.get("attempt"))
+                    found.setdefault(key, _request_of(span.span_id, event.time, event.attributes))
+        return sorted(found.values(), key=lambda each: (each.time, each.span_id, each.start))
+
+    def _add_stream(self, conversation: str, calls: list[_ModelCall]) -> None:
+        """Add what the records of the stream tell: they name the conversation alone.
+
+        The first completion after a call's request is its own, unless the response of another
+        request began before.
+        """
+        stream = self._streams.get(conversation, [])
+        times = [record.time for record in stream]
+        for number, call in enumerate(calls):
+            last: float = calls[number + 1].start if number + 1 < len(calls) else inf
+            if call.span is not None and call.span.end:
+                last = min(last, call.span.end)
+            answered = [request.time for request in call.requests if request.error is None]
+            responses = max(len(answered), 1)
+            begin = min(answered, default=call.start)
+            # The first record of a response may have the same time as that of its request.
+            at = bisect_right(times, begin - 1)
+            while at < len(stream) and times[at] <= last:
+                attributes = stream[at].attributes
+                kind = attributes.get("event.kind")
+                responses -= kind == "response.created"
+                if responses < 0:
+                    break
+                counts = _counts(attributes, _STREAM_COUNTS)
+                if kind == "response.completed" and counts is not None:
+                    call.until = call.until or times[at]
+                    call.counts.append(counts)
+                    call.error = None
+                    break
+                call.error = first_text(attributes, ("error.message",)) or call.error
+                at += 1
+
+    def _add_counts(self) -> None:
+        """Add the tokens that spans tell; they replace those of log records."""
+        by_call: dict[_ModelCall, list[_Counts]] = {}
+        loose: list[tuple[SlimSpan, _Counts]] = []
+        turns: dict[bytes | None, _Turn] = {}
+        for span in self._spans:
+            if span.reading.role is Role.TOOL and span.parent is not None:
+                turn = self._turn_of_span(span)
+                if turn is not None:
+                    turns.setdefault(self._ways[span.parent].top.missing_parent, turn)
+            counts = _counts(span.attributes, _SPAN_COUNTS)
+            if counts is None:
+                continue
+            node = self._ways[span].node
+            if node in self._call_of:
+                by_call.setdefault(self._call_of[node], []).append(counts)
+            elif node is None:
+                loose.append((span, counts))
+        open_calls = [
+            call for turn in self._all_turns() for call in turn.model_calls if call.span is None
+        ]
+        for span, counts in loose:
+            top = self._ways[span].top
+            named = turns.get(top.missing_parent) if top.missing_parent is not None else None
+            if named is not None:
+                latest = named.latest_call(span.start)
+                candidates = [latest] if latest is not None and latest.span is None else []
+            else:
+                candidates = open_calls if len(open_calls) <= _MOST_OPEN else []
+            fitting = [
+                call
+                for call in candidates
+                if call.start <= span.start and span.end <= call.until <= span.end + _SOON
+            ]
+            if len(fitting) == 1:
+                by_call.setdefault(fitting[0], []).append(counts)
+                fitting[0].parts.append(span.span_id)
+        for call, found in by_call.items():
+            call.counts = found
+
+    def _settle(self, turn: _Turn, call: _ModelCall) -> None:
+        """Set the reading and the end of a model call's span; make it if it has not arrived."""
+        first = min(call.requests, key=lambda each: (each.time, each.span_id), default=None)
+        lasting_id = None
+        if first is not None:
+            lasting_id = self._lasting_id("model", first.span_id)
+        elif call.span is None:
+            lasting_id = self._lasting_id("model", call.parts[0])
+        if call.span is None:
+            assert lasting_id is not None
+            reading = Reading(Role.MODEL, model=first.model if first is not None else None)
+            call.span = self._make(lasting_id, call.start, call.until, _MODEL, reading)
+            self._work.append((call.span, turn))
+            for part in call.parts:
+                self._attach(part, call.span)
+        span = call.span
+        span.lasting_id = lasting_id
+        if span.end and call.until:
+            span.end = call.until  # the calls that it chose run longer
+        if call.counts:
+            span.reading = span.reading._replace(
+                input_tokens=_sum(each.input for each in call.counts),
+                output_tokens=_sum(each.output for each in call.counts),
+                cache_read_tokens=_sum(each.cache_read for each in call.counts),
+                cache_written_tokens=_sum(each.cache_written for each in call.counts),
+            )
+        errors = [request.error for request in call.requests]
+        error = call.error or (errors[-1] if errors and None not in errors else None)
+        if error is not None and not call.counts:
+            span.status_code, span.status_message = STATUS_ERROR, error
+            if not span.end:
+                span.end = call.requests[-1].time if call.requests else 0
+
+    def _attach(self, span_id: bytes, span: SlimSpan) -> None:
+        """Make a span the parent of a part of it whose parent has not arrived."""
+        part = self._by_id.get(span_id)
+        if part is None:
+            return
+        way = self._ways[part]
+        if way.node is None and way.top.missing_parent is not None:
+            way.top.parent, way.top.missing_parent = span, None
+
+    # --- Calls -----------------------------------------------------------------------------------
+
+    def find_calls(self) -> None:
+        """Find the calls: by the spans of their dispatch, else by log records and spans within."""
+        dispatched: dict[_Key, list[SlimSpan]] = {}
+        for span in self._spans:
+            key = _key(span.attributes)
+            if span.reading.role is Role.TOOL and key is not None:
+                dispatched.setdefault(key, []).append(span)
+        results: dict[SlimSpan, LogRecord] = {}
+        lost: dict[_Key, list[_Evidence]] = {}
+        for record in self._logs:
+            key = _key(record.attributes)
+            if record.name not in (_DECISION, _RESULT) or key is None or not _has_trace(record):
+                continue
+            is_result = record.name == _RESULT
+            call = self._dispatch_of(record, dispatched.get(key, ()))
+            if call is None:
+                span_id = record.span_id or b""
+                evidence = _Evidence(record.time, is_result, span_id, False, record.attributes)
+                lost.setdefault(key, []).append(evidence)
+            elif is_result:
+                results.setdefault(call, record)
+        for span in self._spans:
+            key = _key(span.attributes)
+            if key is None or span.reading.role in _NODES:
+                continue
+            node = self._ways[span].node
+            if (node is None or node.reading.role is not Role.TOOL) and key not in dispatched:
+                evidence = _Evidence(span.start, False, span.span_id, True, span.attributes)
+                lost.setdefault(key, []).append(evidence)
+        for call, record in results.items():
+            _add_result(call, record.attributes)
+            self._call_spans[record.span_id or b""] = call
+        for key in sorted(dispatched.keys() | lost.keys()):
+            made = self._made_calls(key, lost.get(key, ()))
+            known = sorted([*dispatched.get(key, ()), *made], key=lambda span: span.order)
+            for number, span in enumerate(known):
+                span.lasting_id = self._lasting_id("call", *key, str(number) if number else None)
+                turn = self._turn_of_span(span) or self._turn_at(None, key[0], span.start)
+                if turn is not None:
+                    self._work.append((span, turn))
+            for span in made:
+                assert span.lasting_id is not None
+                span.span_id = span.lasting_id
+
+    def _dispatch_of(self, record: LogRecord, calls: Iterable[SlimSpan]) -> SlimSpan | None:
+        """Return the call that a log record is of: the ids of calls may repeat."""
+        span = self._by_id.get(record.span_id or b"")
+        node = self._ways[span].node if span is not None else None
+        if node is not None and node.reading.role is Role.TOOL:
+            return node
+        within = [
+            call
+            for call in calls
+            if call.start <= record.time and (not call.end or record.time <= call.end)
+        ]
+        return within[-1] if within else None
+
+    def _made_calls(self, key: _Key, signs: Iterable[_Evidence]) -> list[SlimSpan]:
+        """Return a span for each call of a key whose own span has not arrived."""
+        made: list[SlimSpan] = []
+        is_decided = has_ended = True
+        for sign in sorted(signs, key=lambda each: each[:3]):
+            is_decision = not sign.is_result and not sign.is_span
+            if not made or has_ended or (is_decision and is_decided):
+                reading = Reading(Role.TOOL, conversation=key[0], call_id=key[1])
+                made.append(self._make(b"", sign.time, 0, "", reading))
+                is_decided = has_ended = False
+            call = made[-1]
+            is_decided = is_decided or is_decision
+            name = first_text(sign.attributes, ("tool_name",))
+            if name is not None:
+                call.reading = call.reading._replace(name=_bare_name(name))
+            if sign.is_result:
+                has_ended = True
+                call.start = min(call.start, max(sign.time - _duration(sign.attributes), 0))
+                call.end = sign.time
+                _add_result(call, sign.attributes)
+                self._call_spans[sign.span_id] = call
+            self._attach(sign.span_id, call)
+            for orphan in self._orphans.get(sign.span_id, ()):
+                orphan.parent, orphan.missing_parent = call, None
+        return made
+
+    # --- Agents ----------------------------------------------------------------------------------
+
+    def place_agents(self) -> None:
+        """Make the agents whose spans have not arrived, and place all work below its agent."""
+        turns = sorted(
+            self._all_turns(),
+            key=lambda turn: (turn.start, turn.turn_id or "", turn.conversation or ""),
+        )
+        self._set_agents(turns)
+        made = set(self.made)
+        for span, turn in self._work:
+            assert turn.span is not None
+            is_made = span in made
+            if not is_made and span.parent is not None and self._ways[span.parent].node is not None:
+                continue
+            _set_parent(span, turn.span)
+            if is_made and not span.end and turn.span.end:
+                span.end = max(turn.span.end, span.start)
+                span.reading = span.reading._replace(is_interrupted=True)
+            if span.reading.role is Role.TOOL:
+                awaits_round = not self._is_of_latest(turn, span, is_made)
+                span.reading = span.reading._replace(awaits_round=awaits_round)
+        told = self._told()
+        self._link_agents(turns, told)
+        for turn in turns:
+            assert turn.span is not None
+            span, conversation = turn.span, turn.conversation or ""
+            request = told.requests.get(turn) or told.messages.get(turn.turn_id or conversation)
+            ended = told.ends.get(conversation, 0)
+            if span in made and self._latest(turn) < ended:
+                span.end = ended
+            span.reading = span.reading._replace(
+                name=told.names.get(conversation, "codex"),
+                conversation=turn.conversation,
+                request=request,
+                title=request,
+                answer=told.answers.get(conversation),
+            )
+        cut_circles([*self._spans, *self.made])
+
+    def _is_of_latest(self, turn: _Turn, span: SlimSpan, is_made: bool) -> bool:
+        """Return whether the latest model call before a call chose it, as far as is known.
+
+        A call starts before the answer that asks for it is complete. If that is not known, nothing
+        of a later answer may have come before the call.
+        """
+        latest = turn.latest_call(span.start)
+        if latest is None:
+            return False
+        if not is_made:
+            return span.start <= latest.until
+        stream = self._streams.get(turn.conversation or "", [])
+        at = bisect_right(stream, latest.until, key=lambda record: record.time)
+        return not latest.until or at == len(stream) or stream[at].time >= span.start
+
+    def _set_agents(self, turns: list[_Turn]) -> None:
+        """Set the agent of each turn; make it if its span has not arrived."""
+        for span, turn in self._work:
+            self._of_turn.setdefault(turn, []).append(span)
+        seen: set[str | None] = {None}
+        for turn in turns:
+            turn_id = turn.turn_id if turn.conversation in seen else None
+            seen.add(turn.conversation)
+            lasting_id = self._lasting_id("agent", turn.conversation, turn_id)
+            if turn.span is None:
+                work = self._of_turn.get(turn, ())
+                start = min([turn.start, *(span.start for span in work)])
+                turn.span = self._make(
+                    lasting_id, start, 0, _AGENTS[0], Reading(Role.AGENT, name="codex")
+                )
+                if turn.input is not None:
+                    _set_parent(turn.span, turn.input)
+            turn.span.lasting_id = lasting_id
+
+    def _told(self) -> _Told:
+        told = _Told()
+        outputs: list[tuple[LogRecord, Any]] = []
+        for record in self._logs:
+            attributes, conversation = record.attributes, _conversation(record)
+            if not _has_trace(record):
+                continue
+            if record.name == _PROMPT:
+                turn = self._turn_at(record.span_id, conversation, record.time)
+                prompt = _content(attributes, "prompt")
+                if turn is not None and prompt is not None:
+                    told.requests.setdefault(turn, prompt)
+            elif record.name == _STARTS and conversation is not None:
+                told.children.add(conversation)
+            elif record.name == _MESSAGE:
+                receiver = first_text(attributes, ("receiver_thread_id",))
+                message = _content(attributes, "content")
+                if attributes.get("kind") == "spawn" and receiver is not None and record.span_id:
+                    told.openers.setdefault(receiver, record.span_id)
+                    told.receivers.setdefault(record.span_id, receiver)
+                    if message is not None:
+                        communication = first_text(attributes, ("communication_id",)) or ""
+                        told.messages.setdefault(communication, message)
+                        told.messages.setdefault(receiver, message)
+                sender = first_text(attributes, ("sender_thread_id",))
+                if attributes.get("kind") == "result" and sender is not None:
+                    told.ends[sender] = record.time
+            elif record.name == _RESULT:
+                name = first_text(attributes, ("agent_name",))
+                if conversation is not None and name not in (None, _ROOT):
+                    told.names.setdefault(conversation, name or "")
+                if "agent" in (first_text(attributes, ("tool_name",)) or ""):
+                    outputs.append((record, parsed(attributes.get("output"))))
+        for record, output in outputs:
+            if isinstance(output, dict):
+                told.add_output(record, output)
+        told.children |= told.openers.keys() | told.names.keys() | told.answers.keys()
+        return told
+
+    def _latest(self, turn: _Turn) -> float:
+        """Return the latest known time of a turn's work; infinity while some of it is running."""
+        return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
+
+    def _link_agents(self, turns: list[_Turn], told: _Told) -> None:
+        """Place agents that no chain of spans places below the calls that opened them.
+
+        Of those without a call, one is the main agent; the others wait for their calls.
+        """
+        ways = _ways_up([*self._spans, *self.made])
+        mains = {
+            first_text(span.attributes, _TURNS) for span in self._spans if span.name == "turn/start"
+        }
+        unlinked: list[_Turn] = []
+        has_main = False
+        for turn in turns:
+            assert turn.span is not None
+            parent = turn.span.parent
+            way = ways[parent] if parent is not None else None
+            if way is not None and (way.node is not None or way.top.missing_parent is None):
+                has_main = has_main or way.node is None
+                continue
+            opener = self._opener(told.openers.get(turn.conversation or ""))
+            if opener is not None:
+                _set_parent(turn.span, opener)
+            else:
+                unlinked.append(turn)
+        if not has_main and unlinked:
+            main = min(
+                unlinked,
+                key=lambda turn: (turn.turn_id not in mains, turn.conversation in told.children),
+            )
+            unlinked.remove(main)
+        for turn in unlinked:
+            assert turn.span is not None
+            if turn.span.parent is None and turn.span.missing_parent is None:
+                turn.span.missing_parent = self._lasting_id("opener", turn.conversation)
+
+    def _opener(self, span_id: bytes | None) -> SlimSpan | None:
+        """Return the call that a log record with this span id is of."""
+        span = self._by_id.get(span_id or b"")
+        node = self._ways[span].node if span is not None else None
+        if node is not None and node.reading.role is Role.TOOL:
+            return node
+        return self._call_spans.get(span_id or b"")
+
+
+@dataclass(slots=True)
+class _Told:
+    """What log records tell of agents, by their conversations if nothing else is said."""
+
+    requests: dict[_Turn, str] = field(default_factory=dict)
+    messages: dict[str, str] = field(default_factory=dict)
+    """By the ids of the turns that they began, and by conversation."""
+    names: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    """When they are known to have ended."""
+    openers: dict[str, bytes] = field(default_factory=dict)
+    """The span ids of the log records of the calls that opened them."""
+    receivers: dict[bytes, str] = field(default_factory=dict)
+    """The conversations, by those span ids."""
+    children: set[str] = field(default_factory=set)
+    """Those that began within a run: their agents are not the main one."""
+
+    def add_output(self, record: LogRecord, output: Mapping[str, Any]) -> None:
+        """Add what the output of a tool for sub-agents tells.
+
+        Args:
+            record: The log record of its result.
+            output: The parsed output.
+        """
+        span_id = record.span_id or b""
+        opened = first_text(output, ("agent_id",))
+        if opened is not None:
+            self.openers.setdefault(opened, span_id)
+        opened = opened or self.receivers.get(span_id)
+        name = first_text(output, ("nickname", "task_name"))
+        if opened is not None and name is not None:
+            self.names.setdefault(opened, name)
+        status = output.get("status")
+        if isinstance(status, dict):
+            for conversation, ended in status.items():
+                answer = text(ended.get("completed")) if isinstance(ended, dict) else None
+                if answer is not None:
+                    self.answers[conversation] = answer
+                    self.ends.setdefault(conversation, record.time)
+
+
+# --- What attributes say -------------------------------------------------------------------------
+
+_SPAN_COUNTS = (
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_write.input_tokens",
+)
+_STREAM_COUNTS = (
+    "input_token_count",
+    "output_token_count",
+    "cached_token_count",
+    "cache_write_token_count",
+)
+
+
+def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
+    """Return where the way up from each span ends, and from those above them."""
+    found: dict[SlimSpan, _Way] = {}
+    for span in spans:
+        way = []
+        at: SlimSpan | None = span
+        while at is not None and at not in found and at.reading.role not in _NODES:
+            way.append(at)
+            at = at.parent
+        end = _Way(None, way[-1]) if at is None else found.setdefault(at, _Way(at, at))
+        for each in way:
+            found[each] = end
+    return found
+
+
+def _call_over(turn: _Turn, part: _Part) -> _ModelCall:
+    """Return the model call of a turn that a part of one belongs to; add it if there is none."""
+    calls = turn.model_calls
+    at = bisect_right(calls, part.start, key=lambda call: call.start)
+    before = calls[at - 1] if at else None
+    if before is not None:
+        own = before.span.end if before.span is not None else before.until
+        times = [request.time for request in before.requests]
+        if part.start <= max(own, *times, 0) or (before.span is not None and not own):
+            return before
+        if part.request is not None and before.span is None and not before.is_answered:
+            return before  # a retry
+    if at < len(calls) and calls[at].start < part.end:
+        calls[at].start = part.start
+        return calls[at]
+    made = _ModelCall(part.start, None)
+    calls.insert(at, made)
+    return made
+
+
+def _set_parent(span: SlimSpan, parent: SlimSpan) -> None:
+    span.parent, span.parent_span_id, span.missing_parent = parent, parent.span_id, None
+
+
+def _has_trace(record: LogRecord) -> bool:
+    """Return whether a record is of this trace; others may be of another turn."""
+    return any(record.trace_id)
+
+
+def _conversation(record: LogRecord) -> str | None:
+    return first_text(record.attributes, _CONVERSATIONS)
+
+
+def _key(attributes: Attributes) -> _Key | None:
+    call_id = attributes.get("call_id")
+    if not isinstance(call_id, str):
+        return None
+    conversation = first_text(attributes, _CONVERSATIONS)
+    return (conversation, call_id) if conversation is not None else None
+
+
+def _content(attributes: Attributes, name: str) -> str | None:
+    found = first_text(attributes, (name,))
+    return found if found != _REDACTED else None
+
+
+def _duration(attributes: Attributes) -> int:
+    """Return a duration in nanoseconds."""
+    return (count(attributes.get("duration_ms")) or 0) * 1_000_000
+
+
+def _request_of(span_id: bytes, time: int, attributes: Attributes) -> _Request:
+    status = count(attributes.get("http.response.status_code"))
+    error = first_text(attributes, ("error.message",))
+    if error is None and status is not None and status >= 400:
+        error = f"HTTP status {status}"
+    return _Request(
+        max(time - _duration(attributes), 0),
+        time,
+        span_id,
+        first_text(attributes, _CONVERSATIONS),
+        first_text(attributes, ("model",)),
+        error,
+    )
+
+
+def _counts(attributes: Attributes, names: tuple[str, str, str, str]) -> _Counts | None:
+    if names[0] not in attributes:
+        return None
+    return _Counts(*(count(attributes.get(name)) for name in names))
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [each for each in counts if each is not None]
+    return sum(known) if known else None
+
+
+def _add_result(call: SlimSpan, attributes: Attributes) -> None:
+    """Add to a call what the log record of its result tells."""
+    reading = call.reading
+    name = first_text(attributes, ("tool_name",))
+    call.reading = reading._replace(
+        name=_bare_name(name) if name is not None else reading.name,
+        tool_type="MCP" if first_text(attributes, ("mcp_server",)) else reading.tool_type,
+        arguments=_content(attributes, "arguments"),
+        result=_content(attributes, "output"),
+        tool_failed=text(attributes.get("success")) == "false",
+    )
