@@ -53,9 +53,9 @@ def project(spans: Iterable[Span]) -> Projected:
     return project_messages([message_of(span) for span in spans])
 
 
-def project_messages(messages: Sequence[bytes]) -> Projected:
-    """Return the projection of the messages of one run."""
-    found = project_run(messages)
+def project_messages(messages: Sequence[bytes], of_sessions: Sequence[bytes] = ()) -> Projected:
+    """Return the projection of the messages of one run, and of those of its sessions."""
+    found = project_run(messages, of_sessions)
     return Projected(
         UUID(bytes=found.root_plan_id),
         fields_of_run(found.run),
@@ -65,7 +65,7 @@ def project_messages(messages: Sequence[bytes]) -> Projected:
         },
         {
             span_id: (kind, UUID(bytes=record_id))
-            for span_id, (kind, record_id) in place_spans(messages).items()
+            for span_id, (kind, record_id) in place_spans(messages, of_sessions).items()
         },
     )
 

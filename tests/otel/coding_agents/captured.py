@@ -5,29 +5,34 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from tests.otel.projections import Projected, message_of, project_messages
+from tracer.otel.dialects import session_of
 from tracer.otel.otlp.blocks import sent_spans
 from tracer.otel.otlp.decode_json import decode_json
 from tracer.otel.otlp.decode_logs import decode_logs_json, decode_logs_protobuf
 from tracer.otel.otlp.decode_protobuf import decode_protobuf
 from tracer.otel.otlp.logs import encode_logs, logs_in
 from tracer.otel.otlp.request_items import Decoded
+from tracer.otel.otlp.span_fields import EPOCH
+from tracer.otel.projection.interpret import read_run
 
 CAPTURES = Path(__file__).parent / "captures"
 
 Message = tuple[bytes, bytes]
-"""A trace id, and spans or log records of that trace as a stored message."""
+"""A trace id, and spans or log records of that trace as a stored message. Log records without a
+trace have the id of their session's run."""
 
 _DECODERS: dict[tuple[str, bool], Callable[[bytes], Decoded]] = {
     ("traces", False): decode_protobuf,
     ("traces", True): decode_json,
-    ("logs", False): decode_logs_protobuf,
-    ("logs", True): decode_logs_json,
+    ("logs", False): partial(decode_logs_protobuf, session_of=session_of),
+    ("logs", True): partial(decode_logs_json, session_of=session_of),
 }
 
 
@@ -70,9 +75,20 @@ def projected(messages: Iterable[Message]) -> list[Projected]:
     by_trace: dict[bytes, list[bytes]] = {}
     for trace_id, message in messages:
         by_trace.setdefault(trace_id, []).append(message)
-    runs = [project_messages(each) for each in by_trace.values()]
+    runs = [
+        project_messages(
+            each,
+            [
+                message
+                for session in sorted(read_run(each).sessions - {trace_id})
+                for message in by_trace.get(session, ())
+            ],
+        )
+        for trace_id, each in by_trace.items()
+    ]
     return sorted(
-        (run for run in runs if run.is_agent_work), key=lambda run: run.whole_run["started_at"]
+        (run for run in runs if run.is_agent_work),
+        key=lambda run: (run.whole_run["started_at"] or EPOCH, run.root_plan_id),
     )
 
 

@@ -57,7 +57,7 @@ _STREAM = "codex.sse_event"
 _WORK = (_PROMPT, _DECISION, _RESULT, *_REQUESTS)
 """Log records that tell of a turn."""
 
-_SOON = 20_000_000
+_SOON = 2_000_000
 """How many nanoseconds after the span with its tokens, at most, the sampling of a call ends."""
 
 _MOST_OPEN = 100

@@ -1,0 +1,495 @@
+"""Codex CLI: runs of real captures are their truth, in any order and from each signal alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord as WireLogRecord
+from opentelemetry.proto.logs.v1.logs_pb2 import ResourceLogs
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
+from tests.otel.coding_agents.captured import (
+    Message,
+    messages_of,
+    projected,
+    single,
+    truth_of,
+)
+from tests.otel.projections import Projected, differences
+from tests.profiles import scaled
+from tracer.otel.otlp.logs import LOGS_FIELD, logs_in
+from tracer.otel.otlp.protobuf import bytes_field
+from tracer.records.merge import Fields
+from tracer.records.record_classes import Kind
+from tracer.records.status import Status
+
+FINISHED = (
+    "codex-two-tools",
+    "codex-failing-tool",
+    "codex-parallel-subagents",
+    "codex-parallel-subagents-sameids",
+    "codex-parallel-subagents-v2",
+)
+KILLED = ("codex-crash", "codex-crash-late")
+NAMES = FINISHED + KILLED
+
+
+@cache
+def singles(name: str, *signals: str) -> tuple[Message, ...]:
+    return tuple(single(messages_of(name, *signals)))
+
+
+@cache
+def run_of(name: str, *signals: str) -> Projected:
+    """Return the only run of a capture: its other traces are no agent work."""
+    (run,) = projected(singles(name, *signals))
+    return run
+
+
+def changed(
+    messages: Sequence[Message],
+    span: Callable[[WireSpan], object] = lambda _: None,
+    record: Callable[[WireLogRecord], object] = lambda _: None,
+) -> list[Message]:
+    """Return single messages with a change of each span and log record."""
+    found = []
+    for trace_id, message in messages:
+        data = TracesData.FromString(message)
+        logs = [ResourceLogs.FromString(each.sent) for each in logs_in(data)]
+        for resource_spans in data.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                for each in scope_spans.spans:
+                    span(each)
+        for resource_logs in logs:
+            for scope_logs in resource_logs.scope_logs:
+                for each_record in scope_logs.log_records:
+                    record(each_record)
+        data.DiscardUnknownFields()  # the log records
+        content = data.SerializeToString() + b"".join(
+            bytes_field(LOGS_FIELD, each.SerializeToString()) for each in logs
+        )
+        found.append((trace_id, content))
+    return found
+
+
+def attribute(wire: WireSpan | WireLogRecord, name: str) -> Any:
+    return next((each.value for each in wire.attributes if each.key == name), None)
+
+
+# --- The truth -----------------------------------------------------------------------------------
+
+
+def agent_paths(run: Projected) -> dict[UUID, str]:
+    """Return for each plan its task: the truth's name of the agent by what it was asked."""
+    calls = run.records[Kind.TOOL_CALL]
+    paths = {}
+    for plan_id, plan in run.records[Kind.PLAN].items():
+        opener = calls.get(plan["tool_call_id"])
+        text = json.dumps([opener["arguments"] if opener else None, plan["user_request"]])
+        paths[plan_id] = "main" if opener is None else "moons" if "moons" in text else "rings"
+    return paths
+
+
+def call_facts(run: Projected) -> list[tuple[Any, ...]]:
+    """Return of each call: agent, name, provider's id, status, arguments, result."""
+    agents, steps = agent_paths(run), run.records[Kind.STEP]
+    return sorted(
+        (
+            agents[steps[call["step_id"]]["plan_id"]],
+            call["name"],
+            call["provider_call_id"],
+            call["status"].value,
+            json.dumps(json.loads(call["arguments"])) if call["arguments"] else "",
+            call["result"] or "",
+        )
+        for call in run.records[Kind.TOOL_CALL].values()
+    )
+
+
+def expected_calls(truth: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the calls of the truth, as far as Codex tells them.
+
+    To Codex, a command that exits with 1 succeeded. Of a call that was killed it tells the name.
+    """
+    status = {"interrupted": "running", "succeeded": "succeeded"}
+    return sorted(
+        (
+            call["agent"],
+            call["name"],
+            call["provider_call_id"],
+            status.get(call["status"])
+            or ("succeeded" if call["name"] == "exec_command" else "failed"),
+            "" if call["status"] == "interrupted" else json.dumps(call["arguments"]),
+            call["result_sent_to_model"] or "",
+        )
+        for call in truth["runs"][0]["tool_calls"]
+    )
+
+
+def round_facts(run: Projected) -> list[tuple[Any, ...]]:
+    agents, steps = agent_paths(run), run.records[Kind.STEP]
+    return sorted(
+        (
+            agents[steps[each["step_id"]]["plan_id"]],
+            each["input_tokens"],
+            each["output_tokens"],
+            each["model"],
+            each["status"].value,
+        )
+        for each in run.records[Kind.THINK_ACT].values()
+    )
+
+
+def expected_rounds(truth: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return sorted(
+        (call["agent"], call["input"], call["output"], "gpt-5.1-codex", "succeeded")
+        for call in truth["runs"][0]["model_calls"]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_captured_run_has_the_agents_calls_and_tokens_of_its_truth(name: str) -> None:
+    run, truth = run_of(name), truth_of(name)["runs"][0]
+
+    plans = run.records[Kind.PLAN].values()
+    calls = run.records[Kind.TOOL_CALL]
+    assert call_facts(run) == expected_calls(truth_of(name))
+    assert round_facts(run) == expected_rounds(truth_of(name))
+    assert run.whole_run["input_tokens"] == truth["input_tokens"]
+    assert run.whole_run["output_tokens"] == truth["output_tokens"]
+    assert run.whole_run["title"] == truth["prompt"]
+    assert run.whole_run["session_id"] == truth["model_calls"][0]["thread"]
+    assert run.whole_run["status"] is (Status.RUNNING if name in KILLED else Status.SUCCEEDED)
+    assert sorted(
+        json.loads(calls[plan["tool_call_id"]]["arguments"])["message"]
+        for plan in plans
+        if plan["tool_call_id"]
+    ) == sorted(agent["opened_by"]["arguments"]["message"] for agent in truth["sub_agents"])
+    assert len(plans) == 1 + len(truth["sub_agents"])
+    assert not any(plan["inferred"] for plan in plans)
+
+
+@pytest.mark.parametrize("name", ["codex-parallel-subagents", "codex-parallel-subagents-v2"])
+def test_sub_agents_have_their_names_and_what_they_were_asked(name: str) -> None:
+    plans = [plan for plan in run_of(name).records[Kind.PLAN].values() if plan["tool_call_id"]]
+
+    assert {plan["user_request"] for plan in plans} == {
+        "[run 0] task A: count the moons of Jupiter.",
+        "[run 0] task B: count the rings of Saturn.",
+    }
+    assert {plan["agent_name"] for plan in plans} in (
+        {"Helmholtz", "Volta"},
+        {"/root/moons", "/root/rings"},
+    )
+    if name == "codex-parallel-subagents":  # the other version tells no answers
+        assert "moons counted" in {plan["summary"] for plan in plans}
+
+
+@pytest.mark.parametrize("name", FINISHED)
+def test_a_call_belongs_to_the_round_that_its_span_is_in(name: str) -> None:
+    calls = run_of(name).records[Kind.TOOL_CALL].values()
+
+    assert all(call["think_act_id"] and not call["inferred"] for call in calls)
+
+
+# --- One signal alone ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*FINISHED, "codex-crash-late"])
+def test_traces_alone_give_lineage_and_tokens(name: str) -> None:
+    whole, run = run_of(name), run_of(name, "traces")
+
+    links: Sequence[str] = (
+        "step_id",
+        "think_act_id",
+        "parent_tool_call_id",
+        "name",
+        "provider_call_id",
+    )
+    assert _only(run, Kind.TOOL_CALL, links) == _only(whole, Kind.TOOL_CALL, links)
+    links = ("parent_plan_id", "tool_call_id", "depth", "inferred")
+    assert _only(run, Kind.PLAN, links) == _only(whole, Kind.PLAN, links)
+    assert run.records[Kind.THINK_ACT] == whole.records[Kind.THINK_ACT]
+    assert not any(call["arguments"] for call in run.records[Kind.TOOL_CALL].values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logs_alone_give_content_lineage_and_tokens_under_the_same_ids(name: str) -> None:
+    whole, run = run_of(name), run_of(name, "logs")
+
+    links: Sequence[str] = (
+        "step_id",
+        "think_act_id",
+        "name",
+        "provider_call_id",
+        "arguments",
+        "result",
+    )
+    assert _only(run, Kind.TOOL_CALL, links) == _only(whole, Kind.TOOL_CALL, links)
+    links = ("parent_plan_id", "tool_call_id", "depth", "agent_name", "user_request", "title")
+    assert _only(run, Kind.PLAN, links) == _only(whole, Kind.PLAN, links)
+    links = ("step_id", "model", "input_tokens", "output_tokens", "status")
+    assert _only(run, Kind.THINK_ACT, links) == _only(whole, Kind.THINK_ACT, links)
+    assert not any(plan["inferred"] for plan in run.records[Kind.PLAN].values())
+
+
+def _only(run: Projected, kind: Kind, names: Sequence[str]) -> dict[UUID, Fields]:
+    return {
+        record_id: {name: fields[name] for name in names}
+        for record_id, fields in run.records[kind].items()
+    }
+
+
+# --- Any order -----------------------------------------------------------------------------------
+
+
+def in_orders(messages: Sequence[Message], logs: Sequence[Message]) -> dict[str, list[Message]]:
+    spans = [each for each in messages if each not in set(logs)]
+    orders = {
+        "reversed": [*reversed(messages)],
+        "logs first": [*logs, *spans],
+        "logs last": [*spans, *logs],
+        "repeated": [*messages, *reversed(messages)],
+    }
+    for seed in range(3):
+        orders[f"shuffled {seed}"] = random.Random(seed).sample(messages, len(messages))
+    return orders
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_capture_in_any_order_gives_the_same_records(name: str) -> None:
+    for order, messages in in_orders(singles(name), singles(name, "logs")).items():
+        (run,) = projected(messages)
+        assert differences(run, run_of(name)) == [], order
+
+
+@settings(max_examples=scaled(10))
+@given(st.randoms(use_true_random=False), st.sampled_from(("codex-two-tools", *KILLED)))
+def test_any_order_split_and_repetition_gives_the_same_records(
+    chance: random.Random, name: str
+) -> None:
+    messages = [*singles(name), *chance.sample(singles(name), len(singles(name)) // 3)]
+    chance.shuffle(messages)
+    joined: dict[tuple[bytes, int], bytes] = {}
+    for trace_id, message in messages:
+        place = trace_id, chance.randrange(9)
+        joined[place] = joined.get(place, b"") + message
+
+    (run,) = projected([(trace_id, message) for (trace_id, _), message in joined.items()])
+
+    assert differences(run, run_of(name)) == []
+
+
+@pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-parallel-subagents"])
+def test_what_is_known_while_items_arrive_is_never_wrong(name: str) -> None:
+    """No link, in whatever prefix, is another one than in the end; ids stay as they are."""
+    whole = run_of(name)
+    logs, every = singles(name, "logs"), singles(name)
+    spans = [each for each in every if each not in set(logs)]
+    for messages in (every, [*logs, *spans], [*spans, *logs]):
+        for size in range(1, len(messages) + 1, max(len(messages) // 40, 1)):
+            for run in projected(messages[:size]):
+                assert _wrong_links(run, whole) == []
+
+
+def _wrong_links(run: Projected, whole: Projected) -> list[str]:
+    links = {
+        Kind.PLAN: ("tool_call_id", "parent_plan_id"),
+        Kind.THINK_ACT: ("input_tokens", "output_tokens"),
+        Kind.TOOL_CALL: ("think_act_id", "arguments", "result"),
+    }
+    return [
+        f"{kind} {record_id} {name}"
+        for kind, names in links.items()
+        for record_id, fields in run.records[kind].items()
+        for name in names
+        if fields[name] is not None
+        and fields[name] != whole.records[kind].get(record_id, {}).get(name)
+    ]
+
+
+@pytest.mark.parametrize("name", ["codex-crash-late", "codex-two-tools"])
+def test_shuffled_items_are_projected_after_each_one(name: str) -> None:
+    messages = random.Random(1).sample(singles(name), len(singles(name)))
+    for size in range(1, len(messages), max(len(messages) // 60, 1)):
+        projected(messages[:size])
+
+
+# --- Kinds of runs that no capture has -----------------------------------------------------------
+
+
+def test_completions_of_another_turn_of_the_conversation_are_not_counted() -> None:
+    logs = singles("codex-crash", "logs")
+    later = changed(
+        [each for each in logs if each[0] != run_of("codex-crash").root_plan_id.bytes],
+        record=lambda wire: _move(wire, 10**12),
+    )
+
+    (run,) = projected([*logs, *later])
+
+    assert run.whole_run["input_tokens"] == 2403
+
+
+def _move(wire: WireLogRecord, nanoseconds: int) -> None:
+    wire.time_unix_nano += nanoseconds
+    wire.observed_time_unix_nano += nanoseconds
+
+
+def test_the_answer_to_a_killed_request_is_not_that_of_the_next_turn() -> None:
+    """The turn died before its second answer; the conversation was resumed in another trace."""
+    second = [record for record in _records("codex-crash") if record.name == "codex.api_request"][1]
+
+    def is_known(message: bytes) -> bool:
+        (record,) = logs_in(TracesData.FromString(message))
+        return any(record.trace_id) or record.time < second.time
+
+    logs = [each for each in singles("codex-crash", "logs") if is_known(each[1])]
+    answers = [each for each in singles("codex-crash", "logs") if not is_known(each[1])]
+    resumed = changed(answers, record=lambda wire: _move(wire, 10**12))
+    began = changed(answers[:1], record=lambda wire: _move(wire, 0))
+
+    (run,) = projected([*logs, *began, *resumed])
+
+    assert run.whole_run["input_tokens"] == 1101
+
+
+def _records(name: str) -> list[Any]:
+    return [
+        record
+        for _, message in singles(name, "logs")
+        for record in logs_in(TracesData.FromString(message))
+    ]
+
+
+def test_a_prompt_that_is_not_logged_is_absent() -> None:
+    def redact(wire: WireLogRecord) -> None:
+        prompt = attribute(wire, "prompt")
+        if prompt is not None:
+            prompt.string_value = "[REDACTED]"
+
+    (run,) = projected(changed(singles("codex-two-tools"), record=redact))
+
+    (plan,) = run.records[Kind.PLAN].values()
+    assert (plan["title"], plan["user_request"]) == ("codex", None)
+
+
+def test_a_request_that_fails_is_a_failed_round() -> None:
+    def fail(wire: WireLogRecord) -> None:
+        status = attribute(wire, "http.response.status_code")
+        if status is not None:
+            status.int_value = 500
+
+    logs = [
+        each
+        for each in changed(singles("codex-crash", "logs"), record=fail)
+        if each[0] == run_of("codex-crash").root_plan_id.bytes
+    ]
+    (run,) = projected(logs)
+
+    rounds = run.records[Kind.THINK_ACT].values()
+    assert {(each["status"], each["error_message"]) for each in rounds} == {
+        (Status.FAILED, "HTTP status 500")
+    }
+
+
+def test_an_aborted_call_is_cancelled() -> None:
+    def abort(wire: WireSpan) -> None:
+        aborted = attribute(wire, "aborted")
+        if aborted is not None:
+            aborted.bool_value = True
+
+    (run,) = projected(changed(singles("codex-two-tools", "traces"), span=abort))
+
+    calls = run.records[Kind.TOOL_CALL].values()
+    assert {call["status"] for call in calls} == {Status.CANCELLED}
+
+
+def test_a_call_without_a_result_below_a_finished_turn_was_interrupted() -> None:
+    lost = {"codex.tool_result"}
+    spans = [
+        each for each in singles("codex-two-tools", "traces") if b"codex.tool.phase" not in each[1]
+    ]
+    logs = [
+        each
+        for each in singles("codex-two-tools", "logs")
+        if next(logs_in(TracesData.FromString(each[1]))).name not in lost
+    ]
+
+    (run,) = projected([*spans, *logs])
+
+    calls = run.records[Kind.TOOL_CALL].values()
+    assert {(call["status"], call["reason"]) for call in calls} == {
+        (Status.CANCELLED, "interrupted")
+    }
+    assert all(call["finished_at"] for call in calls)
+
+
+def test_ids_of_calls_that_repeat_in_a_conversation_are_told_apart() -> None:
+    def rename(wire: WireSpan | WireLogRecord) -> None:
+        call_id = attribute(wire, "call_id")
+        if call_id is not None:
+            call_id.string_value = "call_0"
+
+    messages = changed(singles("codex-two-tools"), rename, rename)
+
+    assert [call["arguments"] for call in _in_order(projected(messages))] == [
+        call["arguments"] for call in _in_order([run_of("codex-two-tools")])
+    ]
+
+
+def _in_order(runs: Sequence[Projected]) -> list[Fields]:
+    (run,) = runs
+    return sorted(run.records[Kind.TOOL_CALL].values(), key=lambda call: call["started_at"])
+
+
+@pytest.mark.parametrize("name", ["codex-crash", "codex-crash-late", "codex-two-tools"])
+@pytest.mark.parametrize("seed", range(8))
+def test_attributes_and_links_of_any_kind_are_projected(seed: int, name: str) -> None:
+    """Hostile items: attributes that miss or are others', parents in circles, equal times."""
+    chance = random.Random(seed)
+    messages = list(singles(name))
+    spans = [each for each in messages if TracesData.FromString(each[1]).resource_spans]
+    ids = [
+        TracesData.FromString(message).resource_spans[0].scope_spans[0].spans[0].span_id
+        for _, message in spans
+    ]
+
+    def spoil(wire: WireSpan | WireLogRecord) -> None:
+        for each in wire.attributes:
+            match chance.randrange(12):
+                case 0:
+                    each.value.Clear()
+                case 1:
+                    each.value.int_value = chance.choice((-1, 0, 2**62))
+                case 2:
+                    each.key = chance.choice(("turn.id", "call_id", "conversation.id", "x"))
+                case 3:
+                    each.value.array_value.values.add().string_value = "x"
+
+    def spoil_span(wire: WireSpan) -> None:
+        spoil(wire)
+        if ids and chance.random() < 0.2:
+            wire.parent_span_id = chance.choice(ids)
+        if chance.random() < 0.1:
+            wire.start_time_unix_nano = wire.end_time_unix_nano = chance.choice((0, 1))
+
+    def spoil_record(wire: WireLogRecord) -> None:
+        spoil(wire)
+        if chance.random() < 0.2:
+            wire.span_id = chance.choice(ids) if ids else b""
+
+    spoiled = changed(messages, spoil_span, spoil_record)
+    first = projected(spoiled)
+
+    chance.shuffle(spoiled)
+    again = {run.root_plan_id: run for run in projected(spoiled)}
+    assert [differences(run, again[run.root_plan_id]) for run in first] == [[]] * len(first)
