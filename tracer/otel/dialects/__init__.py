@@ -11,6 +11,7 @@ from tracer.otel.dialects import (
     adk,
     claude_code,
     codex,
+    gemini_cli,
     genai,
     logfire,
     mcp,
@@ -19,10 +20,21 @@ from tracer.otel.dialects import (
     openllmetry,
     vercel,
 )
+from tracer.otel.dialects.logfire import announced_parent, is_pending
 from tracer.otel.dialects.reading import WRAPPER, Reading
 from tracer.otel.dialects.run_spans import SlimSpan
 from tracer.otel.otlp.logs import LogRecord
 from tracer.otel.otlp.spans import ReadableSpan
+
+__all__ = [
+    "announced_parent",
+    "complete_run",
+    "genai",
+    "is_pending",
+    "read_span",
+    "reads_parent",
+    "session_of",
+]
 
 CompleteRun = Callable[[list[SlimSpan], list[LogRecord]], list[SlimSpan]]
 
@@ -68,6 +80,7 @@ def read_span(span: ReadableSpan, parent: ReadableSpan | None = None) -> Reading
         or vercel.read(span)
         or claude_code.read(span)
         or codex.read(span)
+        or gemini_cli.read(span)
         or adk.read(span)
         or mcp.read(span)
         or genai.read(span)

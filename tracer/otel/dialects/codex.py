@@ -9,6 +9,7 @@ that they find their agent also if the spans between have not arrived.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ _TURNS = ("turn.id", "turn_id")
 _NAMESPACES = ("multi_agent_v1", "collaboration", "functions")
 """A span has a tool's namespace and its name as one word."""
 _REDACTED = "[REDACTED]"
+_EXIT_CODE = re.compile(
+    r"(?:Chunk ID: .*\n)?Wall time: .*\nProcess exited with code (-?\d{1,10})\n"
+    r"|Exit code: (-?\d{1,10})\n"
+)
 _ROOT = "/root"
 
 _PROMPT = "codex.user_prompt"
@@ -890,12 +895,21 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
     """Add to a call what the log record of its result tells."""
-    reading = call.reading
+    reading, output = call.reading, _content(attributes, "output")
     name = first_text(attributes, ("tool_name",))
     call.reading = reading._replace(
         name=_bare_name(name) if name is not None else reading.name,
         tool_type="MCP" if first_text(attributes, ("mcp_server",)) else reading.tool_type,
         arguments=_content(attributes, "arguments"),
-        result=_content(attributes, "output"),
-        tool_failed=text(attributes.get("success")) == "false",
+        result=output,
+        tool_failed=text(attributes.get("success")) == "false" or _exit_code(output) != 0,
     )
+
+
+def _exit_code(output: str | None) -> int:
+    """Return the exit code that the output of a command begins with; 0 if it has none.
+
+    To Codex, a command that ran succeeded.
+    """
+    found = _EXIT_CODE.match(output or "")
+    return int(found[1] or found[2]) if found is not None else 0

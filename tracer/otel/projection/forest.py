@@ -239,7 +239,7 @@ def _find_hidden_agents(spans: list[SlimSpan]) -> bool:
         wrapper.reading = wrapper.reading._replace(role=Role.AGENT)
         beside = empty.get((wrapper.parent, wrapper.reading.name), [])
         if beside and beside[-1].start <= wrapper.start:
-            # OpenLLMetry names LangGraph's agents only in an empty span beside their work.
+            # Some emitters name an agent only in an empty span beside its work.
             _merge(beside.pop(), wrapper)
         found = True
     return found

@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from tracer.otel.dialects import complete_run, genai, logfire, read_span, reads_parent, session_of
+from tracer.otel.dialects import (
+    announced_parent,
+    complete_run,
+    genai,
+    is_pending,
+    read_span,
+    reads_parent,
+    session_of,
+)
 from tracer.otel.dialects.run_spans import SlimSpan, cut_circles
 from tracer.otel.otlp.logs import LogRecord, logs_in, logs_of, merge_logs, session_run_id
 from tracer.otel.otlp.protobuf_spans import Around, attributes_of, events_of
@@ -190,10 +198,10 @@ def _replace_pending(
     Returns:
         The id that each pending span announces, and the spans that the run consists of, sorted.
     """
-    pending = [span for span in versions.values() if logfire.is_pending(span)]
+    pending = [span for span in versions.values() if is_pending(span)]
     if not pending:
         return {}, versions
-    real = {span_id: span for span_id, span in versions.items() if not logfire.is_pending(span)}
+    real = {span_id: span for span_id, span in versions.items() if not is_pending(span)}
     announced: dict[bytes, bytes] = {}
     sources: dict[bytes, _Version] = {}
     standing: dict[bytes, SlimSpan] = {}
@@ -204,7 +212,7 @@ def _replace_pending(
         earlier = sources.get(span_id)
         if earlier is None or source.is_newer(earlier):
             sources[span_id] = source
-            parent = logfire.announced_parent(span)
+            parent = announced_parent(span)
             standing[span_id] = replace(span, span_id=span_id, parent_span_id=parent, end=0)
     found |= {span_id: source for span_id, source in sources.items() if span_id not in real}
     standing |= real

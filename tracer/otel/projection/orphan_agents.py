@@ -111,7 +111,7 @@ class _Requests(dict[Agent, str]):
 def _holder(agent: Agent, opened: list[Agent], requests: _Requests) -> SlimSpan | None:
     """Return the agent that contained a span which has not arrived; None if that is not clear.
 
-    Strands never sends the span of the cycle in which an agent was cancelled, only what was below.
+    Some emitters never send the span in which an agent was cancelled, only what was below it.
 
     Args:
         agent: The work below that span, which may be no agent of its own.

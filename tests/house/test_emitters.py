@@ -1,0 +1,29 @@
+"""Only the dialects name emitters: a new coding agent is one dialect and its captures."""
+
+from __future__ import annotations
+
+import re
+
+from tests.house.project_files import project_files, text_of
+
+EMITTERS = re.compile(
+    r"\b(?:claude.?code|codex|opencode|gemini.?cli|copilot|strands|logfire|openinference"
+    r"|openllmetry|traceloop|vercel|crewai|autogen|smolagents|google.adk)",
+    re.IGNORECASE,
+)
+OTHERS = ("tracer/otel/dialects/", "tracer/adapters/")
+"""The dialects, and adapters: each is of one framework."""
+
+
+def test_only_dialects_name_emitters() -> None:
+    named = [
+        f"{path}:{number}: {line.strip()}"
+        for path in project_files()
+        if path.suffix == ".py"
+        and path.parts[0] in ("tracer", "migrations")
+        and not path.as_posix().startswith(OTHERS)
+        for number, line in enumerate((text_of(path) or "").splitlines(), 1)
+        if EMITTERS.search(line)
+    ]
+
+    assert named == []
