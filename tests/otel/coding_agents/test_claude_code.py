@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
@@ -286,6 +287,23 @@ def test_open_work_is_interrupted_after_sigterm() -> None:
     endings = {call["arguments"]: call["status"] for call in seen.calls.values()}
     assert sorted(endings.values()) == [Status.CANCELLED, Status.CANCELLED, Status.SUCCEEDED]
     assert {plan["summary"] for plan in seen.plans.values()} == {None}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_calls_with_the_same_provider_call_id_keep_their_own_content(name: str) -> None:
+    parts = single(messages_of(name))
+    same = [(trace, re.sub(rb"toolu_\w{24}", b"toolu_" + b"0" * 24, part)) for trace, part in parts]
+
+    for run, other in zip(projected(same), projected(parts), strict=True):
+        for kind, rows in other.records.items():
+            for record_id, row in rows.items():
+                found = run.records[kind][record_id]
+                names = {field for field, value in row.items() if found[field] != value}
+                # A notification of a background agent names the id in the prompt.
+                assert names <= {"provider_call_id", "follows_provider_call_id"} | {
+                    *(("user_request",) if kind is Kind.PLAN else ()),
+                    *(("request",) if kind is Kind.STEP else ()),
+                }
 
 
 @pytest.mark.parametrize("signals", [(), ("traces",), ("logs",)])

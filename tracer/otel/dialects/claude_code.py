@@ -536,7 +536,7 @@ class _Completion:
             call_id = _text(first(record.attributes, _CALL_IDS))
             if call_id is None:
                 continue
-            matched = pairing.take(call_id, record.time, None)
+            matched = pairing.take(call_id, record, record.time, None)
             if matched is None:
                 span_id = _id("decision", call_id, record.span_id)
                 matched = self._calls.setdefault(span_id, _Call(span_id))
@@ -556,7 +556,9 @@ class _Completion:
             call_id = _text(first(record.attributes, _CALL_IDS))
             if call_id is None:
                 continue
-            matched = pairing.take(call_id, _start_of(record) + _MILLISECOND, record.span_id)
+            matched = pairing.take(
+                call_id, record, _start_of(record) + _MILLISECOND, record.span_id
+            )
             if matched is None:
                 sequence = str(_sequence(record))
                 span_id = _id("result", call_id, record.span_id, sequence)
@@ -1183,19 +1185,24 @@ class _Pairing:
             for call_id, found in calls.items()
         }
 
-    def take(self, call_id: str, time: int, caller: bytes | None) -> _Call | None:
+    def take(
+        self, call_id: str, record: LogRecord, time: int, caller: bytes | None
+    ) -> _Call | None:
         """Return the latest call that began by `time`, and leave it out from now on.
 
         Args:
             call_id: The provider's id.
+            record: The log event. It names the tool.
             time: When the call had begun, in nanoseconds since 1970.
             caller: The id of the span that the caller's work is below, if it is known.
         """
         calls = self._calls.get(call_id, [])
+        name = _text(record.attributes.get("tool_name"))
         fits = [
             each
             for each in calls[: 2 * _MOST_LEVELS]
-            if caller is None or each.caller is None or each.caller == caller
+            if (caller is None or each.caller is None or each.caller == caller)
+            and (name is None or each.name is None or each.name == name)
         ]
         if not fits:
             return None
