@@ -41,6 +41,8 @@ FINISHED = (
 )
 KILLED = ("codex-crash", "codex-crash-late")
 NAMES = FINISHED + KILLED
+ROOT = "/root"
+"""The path of the main agent."""
 
 
 @cache
@@ -89,7 +91,7 @@ def attribute(wire: WireSpan | WireLogRecord, name: str) -> Any:
 
 
 def agent_paths(run: Projected) -> dict[UUID, str]:
-    """Return for each plan its task: the truth's name of the agent by what it was asked."""
+    """Return for each plan the name that the truth gives its agent, by the task."""
     calls = run.records[Kind.TOOL_CALL]
     paths = {}
     for plan_id, plan in run.records[Kind.PLAN].items():
@@ -116,7 +118,7 @@ def call_facts(run: Projected) -> list[tuple[Any, ...]]:
 
 
 def expected_calls(truth: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the calls of the truth. Of a call that was killed, Codex tells the name alone."""
+    """Return the calls of the truth. Codex exports only the name of a call that was killed."""
     return sorted(
         (
             call["agent"],
@@ -183,9 +185,9 @@ def test_sub_agents_have_their_names_and_what_they_were_asked(name: str) -> None
     }
     assert {plan["agent_name"] for plan in plans} in (
         {"Helmholtz", "Volta"},
-        {"/root/moons", "/root/rings"},
+        {f"{ROOT}/moons", f"{ROOT}/rings"},
     )
-    if name == "codex-parallel-subagents":  # the other version tells no answers
+    if name == "codex-parallel-subagents":  # the other version exports no answers
         assert "moons counted" in {plan["summary"] for plan in plans}
 
 

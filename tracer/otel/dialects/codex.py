@@ -1,10 +1,10 @@
 """Codex CLI: a turn is an agent, a sampling request a model call, a dispatched tool a call.
 
-Spans tell lineage and tokens, log records tell content; each signal alone gives its half. A span is
-sent when it ends, a log record within a second. So a run is first known by its log records: what
-they name has a made span until the real one arrives, and keeps the id of its record (`lasting_id`).
-Nearly all spans are internals. Turns, sampling requests and dispatched tools name their turn, so
-that they find their agent also if the spans between have not arrived.
+Spans contain lineage and tokens, log records contain the content; each signal alone gives its half.
+A span is sent when it ends, a log record within a second. So a run is first known by its log
+records: work that they name has a made span until the real one arrives, and its record keeps its id
+(`lasting_id`). Nearly all spans are internals. Turns, sampling requests and dispatched tools name
+their turn, so they find their agent even if the spans between have not arrived.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _STARTS = "codex.conversation_starts"
 _MESSAGE = "codex.agent_communication"
 _STREAM = "codex.sse_event"
 _WORK = (_PROMPT, _DECISION, _RESULT, *_REQUESTS)
-"""Log records that tell of a turn."""
+"""Log records that show that there is a turn."""
 
 _SOON = 2_000_000
 """How many nanoseconds after the span with its tokens, at most, the sampling of a call ends."""
@@ -70,7 +70,7 @@ _MOST_OPEN = 100
 
 
 def read(span: ReadableSpan) -> Reading | None:
-    """Return what Codex says of a span; None where it is not Codex's."""
+    """Return the reading of a span of Codex; None if it is not one."""
     if not span.scope.startswith(SCOPE):
         return None
     attributes = span.attributes
@@ -97,7 +97,7 @@ def _bare_name(name: str) -> str:
 
 
 def complete(spans: list[SlimSpan], logs: list[LogRecord]) -> list[SlimSpan]:
-    """Return the spans of a run with what log records tell, and with spans for what only they do.
+    """Add the content of log records to the spans of a run, and spans for work that only they name.
 
     Args:
         spans: The run's spans.
@@ -163,7 +163,7 @@ class _ModelCall:
 @dataclass(slots=True, eq=False)
 class _Turn:
     turn_id: str | None
-    """None if only log records tell of it."""
+    """None if it is known from log records alone."""
     start: int
     conversation: str | None = None
     span: SlimSpan | None = None
@@ -198,7 +198,7 @@ class _Part(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Where the way up from a span ends."""
+    """The end of the way up from a span."""
 
     node: SlimSpan | None
     """The first agent, model call or call on it, the span itself included."""
@@ -371,7 +371,7 @@ class _Run:
                     call.until = max(call.until, part.end)
 
     def _requests(self) -> Iterable[_Request]:
-        """Return the requests that log records, or events of spans, tell of."""
+        """Return the requests that log records, or events of spans, name."""
         found: dict[tuple[bytes, Any], _Request] = {}
         for record in self._logs:
             if record.name in _REQUESTS and record.span_id is not None and _has_trace(record):
@@ -385,7 +385,7 @@ class _Run:
         return sorted(found.values(), key=lambda each: (each.time, each.span_id, each.start))
 
     def _add_stream(self, conversation: str, calls: list[_ModelCall]) -> None:
-        """Add what the records of the stream tell: they name the conversation alone.
+        """Add tokens and errors of the stream's records, which name the conversation alone.
 
         The first completion after a call's request is its own, unless the response of another
         request began before.
@@ -417,7 +417,7 @@ class _Run:
                 at += 1
 
     def _add_counts(self) -> None:
-        """Add the tokens that spans tell; they replace those of log records."""
+        """Add the tokens of spans; they replace those of log records."""
         by_call: dict[_ModelCall, list[_Counts]] = {}
         loose: list[tuple[SlimSpan, _Counts]] = []
         turns: dict[bytes | None, _Turn] = {}
@@ -605,21 +605,21 @@ class _Run:
             if span.reading.role is Role.TOOL:
                 awaits_round = not self._is_of_latest(turn, span, is_made)
                 span.reading = span.reading._replace(awaits_round=awaits_round)
-        told = self._told()
-        self._link_agents(turns, told)
+        facts = self._facts()
+        self._link_agents(turns, facts)
         for turn in turns:
             assert turn.span is not None
             span, conversation = turn.span, turn.conversation or ""
-            request = told.requests.get(turn) or told.messages.get(turn.turn_id or conversation)
-            ended = told.ends.get(conversation, 0)
+            request = facts.requests.get(turn) or facts.messages.get(turn.turn_id or conversation)
+            ended = facts.ends.get(conversation, 0)
             if span in made and self._latest(turn) < ended:
                 span.end = ended
             span.reading = span.reading._replace(
-                name=told.names.get(conversation, "codex"),
+                name=facts.names.get(conversation, "codex"),
                 conversation=turn.conversation,
                 request=request,
                 title=request,
-                answer=told.answers.get(conversation),
+                answer=facts.answers.get(conversation),
             )
         cut_circles([*self._spans, *self.made])
 
@@ -657,8 +657,8 @@ class _Run:
                     _set_parent(turn.span, turn.input)
             turn.span.lasting_id = lasting_id
 
-    def _told(self) -> _Told:
-        told = _Told()
+    def _facts(self) -> _Facts:
+        facts = _Facts()
         outputs: list[tuple[LogRecord, Any]] = []
         for record in self._logs:
             attributes, conversation = record.attributes, _conversation(record)
@@ -668,39 +668,39 @@ class _Run:
                 turn = self._turn_at(record.span_id, conversation, record.time)
                 prompt = _content(attributes, "prompt")
                 if turn is not None and prompt is not None:
-                    told.requests.setdefault(turn, prompt)
+                    facts.requests.setdefault(turn, prompt)
             elif record.name == _STARTS and conversation is not None:
-                told.children.add(conversation)
+                facts.children.add(conversation)
             elif record.name == _MESSAGE:
                 receiver = first_text(attributes, ("receiver_thread_id",))
                 message = _content(attributes, "content")
                 if attributes.get("kind") == "spawn" and receiver is not None and record.span_id:
-                    told.openers.setdefault(receiver, record.span_id)
-                    told.receivers.setdefault(record.span_id, receiver)
+                    facts.openers.setdefault(receiver, record.span_id)
+                    facts.receivers.setdefault(record.span_id, receiver)
                     if message is not None:
                         communication = first_text(attributes, ("communication_id",)) or ""
-                        told.messages.setdefault(communication, message)
-                        told.messages.setdefault(receiver, message)
+                        facts.messages.setdefault(communication, message)
+                        facts.messages.setdefault(receiver, message)
                 sender = first_text(attributes, ("sender_thread_id",))
                 if attributes.get("kind") == "result" and sender is not None:
-                    told.ends[sender] = record.time
+                    facts.ends[sender] = record.time
             elif record.name == _RESULT:
                 name = first_text(attributes, ("agent_name",))
                 if conversation is not None and name not in (None, _ROOT):
-                    told.names.setdefault(conversation, name or "")
+                    facts.names.setdefault(conversation, name or "")
                 if "agent" in (first_text(attributes, ("tool_name",)) or ""):
                     outputs.append((record, parsed(attributes.get("output"))))
         for record, output in outputs:
             if isinstance(output, dict):
-                told.add_output(record, output)
-        told.children |= told.openers.keys() | told.names.keys() | told.answers.keys()
-        return told
+                facts.add_output(record, output)
+        facts.children |= facts.openers.keys() | facts.names.keys() | facts.answers.keys()
+        return facts
 
     def _latest(self, turn: _Turn) -> float:
         """Return the latest known time of a turn's work; infinity while some of it is running."""
         return max((span.end or inf for span in self._of_turn.get(turn, ())), default=0)
 
-    def _link_agents(self, turns: list[_Turn], told: _Told) -> None:
+    def _link_agents(self, turns: list[_Turn], facts: _Facts) -> None:
         """Place agents that no chain of spans places below the calls that opened them.
 
         Of those without a call, one is the main agent; the others wait for their calls.
@@ -718,7 +718,7 @@ class _Run:
             if way is not None and (way.node is not None or way.top.missing_parent is None):
                 has_main = has_main or way.node is None
                 continue
-            opener = self._opener(told.openers.get(turn.conversation or ""))
+            opener = self._opener(facts.openers.get(turn.conversation or ""))
             if opener is not None:
                 _set_parent(turn.span, opener)
             else:
@@ -726,7 +726,7 @@ class _Run:
         if not has_main and unlinked:
             main = min(
                 unlinked,
-                key=lambda turn: (turn.turn_id not in mains, turn.conversation in told.children),
+                key=lambda turn: (turn.turn_id not in mains, turn.conversation in facts.children),
             )
             unlinked.remove(main)
         for turn in unlinked:
@@ -744,8 +744,8 @@ class _Run:
 
 
 @dataclass(slots=True)
-class _Told:
-    """What log records tell of agents, by their conversations if nothing else is said."""
+class _Facts:
+    """Facts about agents in log records, by conversation unless another key is stated."""
 
     requests: dict[_Turn, str] = field(default_factory=dict)
     messages: dict[str, str] = field(default_factory=dict)
@@ -762,7 +762,7 @@ class _Told:
     """Those that began within a run: their agents are not the main one."""
 
     def add_output(self, record: LogRecord, output: Mapping[str, Any]) -> None:
-        """Add what the output of a tool for sub-agents tells.
+        """Add the output of a tool for sub-agents.
 
         Args:
             record: The log record of its result.
@@ -785,7 +785,7 @@ class _Told:
                     self.ends.setdefault(conversation, record.time)
 
 
-# --- What attributes say -------------------------------------------------------------------------
+# --- Attributes -----------------------------------------------------------------------------------
 
 _SPAN_COUNTS = (
     "gen_ai.usage.input_tokens",
@@ -802,7 +802,7 @@ _STREAM_COUNTS = (
 
 
 def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
-    """Return where the way up from each span ends, and from those above them."""
+    """Return the end of the way up from each span, and from the spans above them."""
     found: dict[SlimSpan, _Way] = {}
     for span in spans:
         way = []
@@ -817,7 +817,7 @@ def _ways_up(spans: Iterable[SlimSpan]) -> dict[SlimSpan, _Way]:
 
 
 def _call_over(turn: _Turn, part: _Part) -> _ModelCall:
-    """Return the model call of a turn that a part of one belongs to; add it if there is none."""
+    """Return the model call of a turn that a part belongs to; add it if it is missing."""
     calls = turn.model_calls
     at = bisect_right(calls, part.start, key=lambda call: call.start)
     before = calls[at - 1] if at else None
@@ -894,7 +894,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _add_result(call: SlimSpan, attributes: Attributes) -> None:
-    """Add to a call what the log record of its result tells."""
+    """Add the content of the log record of its result to a call."""
     reading, output = call.reading, _content(attributes, "output")
     name = first_text(attributes, ("tool_name",))
     call.reading = reading._replace(
