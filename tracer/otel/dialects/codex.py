@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from math import inf
@@ -66,7 +66,8 @@ _SOON = 2_000_000
 """How many nanoseconds after the span with its tokens, at most, the sampling of a call ends."""
 
 _MOST_OPEN = 100
-"""If more model calls may be whose answer it was, tokens without a link go to none."""
+"""If more model calls may have had an answer, its tokens are added to none. Also how many calls
+with the same id are searched for that of a log record."""
 
 
 def read(span: ReadableSpan) -> Reading | None:
@@ -544,18 +545,17 @@ class _Run:
                 assert span.lasting_id is not None
                 span.span_id = span.lasting_id
 
-    def _dispatch_of(self, record: LogRecord, calls: Iterable[SlimSpan]) -> SlimSpan | None:
+    def _dispatch_of(self, record: LogRecord, calls: Sequence[SlimSpan]) -> SlimSpan | None:
         """Return the call that a log record is of: the ids of calls may repeat."""
         span = self._by_id.get(record.span_id or b"")
         node = self._ways[span].node if span is not None else None
         if node is not None and node.reading.role is Role.TOOL:
             return node
-        within = [
-            call
-            for call in calls
-            if call.start <= record.time and (not call.end or record.time <= call.end)
-        ]
-        return within[-1] if within else None
+        at = bisect_right(calls, record.time, key=lambda call: call.start)
+        for call in reversed(calls[max(at - _MOST_OPEN, 0) : at]):
+            if not call.end or record.time <= call.end:
+                return call
+        return None
 
     def _made_calls(self, key: _Key, signs: Iterable[_Evidence]) -> list[SlimSpan]:
         """Return a span for each call of a key whose own span has not arrived."""
