@@ -246,7 +246,7 @@ export interface paths {
          *     An agent's own span counts for its step and for its plan. A run that came as events has spans
          *     where its tools' servers sent some.
          *
-         *     The log records of these spans are beside them, in `logs`.
+         *     `logs` has the log records of these spans.
          */
         get: operations["list_spans"];
         put?: never;

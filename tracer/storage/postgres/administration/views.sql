@@ -702,7 +702,7 @@ JOIN run ON run.project_id = block.project_id
 COMMENT ON VIEW trace.blocks IS 'Blocks: the OpenTelemetry spans of one run that arrived together, compressed. `GET /api/runs/{id}/spans` returns single spans.';
 COMMENT ON COLUMN trace.blocks.project_id IS 'The project that the record belongs to.';
 COMMENT ON COLUMN trace.blocks.root_plan_id IS 'The run: the id of its root plan.';
-COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans in the message. One span may occur in several blocks.';
+COMMENT ON COLUMN trace.blocks.spans IS 'The number of spans and log records in the message. One may occur in several blocks.';
 COMMENT ON COLUMN trace.blocks.bytes IS 'Their uncompressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.stored_bytes IS 'Their compressed size in bytes.';
 COMMENT ON COLUMN trace.blocks.arrived_at IS 'When the server stored the first of them.';
