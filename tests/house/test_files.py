@@ -25,7 +25,7 @@ def test_no_file_names_a_package_registry() -> None:
 
 
 def test_no_file_contains_a_path_of_the_developers_machine() -> None:
-    # Captures of coding agents contain names that look like paths, such as /root/moons of Codex.
+    # Captures of coding agents contain names of agents that look like paths.
     found = [match for match in _matches(MACHINE_PATH) if "coding_agents/" not in match]
 
     assert found == []
