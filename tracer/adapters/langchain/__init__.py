@@ -1,10 +1,30 @@
 """LangChain and LangGraph: their runs recorded, and tools in both directions.
 
 `install` records the runs. `from_langchain` makes a tool of ours from one of LangChain's, and
-`to_langchain` the reverse.
+`to_langchain` the reverse; both need the extra `runtime`.
 """
 
+from typing import TYPE_CHECKING
+
 from tracer.adapters.langchain.runs import RunRecorder, install
-from tracer.adapters.langchain.tools import from_langchain, to_langchain
+
+if TYPE_CHECKING:
+    from tracer.adapters.langchain.tools import from_langchain, to_langchain
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import and return what needs the tool runtime."""
+        if name not in ("from_langchain", "to_langchain"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from tracer.adapters.langchain import tools
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"`{name}` needs the package {error.name!r}: "
+                "pip install 'tracer-lineage[langchain,runtime]'",
+                name=error.name,
+            ) from error
+        return getattr(tools, name)
+
 
 __all__ = ["RunRecorder", "from_langchain", "install", "to_langchain"]
