@@ -20,7 +20,7 @@ Measured = Callable[[Bench], Iterator[Figure]]
 """Measures one part, figure by figure."""
 
 PARTS = {
-    "start": "what an agent waits for before it records",
+    "start": "importing and connecting in an agent",
     "pipeline": "what a tool call costs over calling the function",
     "recording": "what recording a tool call costs the agent",
     "projection": "from serialized spans to the rows of their records",

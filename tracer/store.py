@@ -31,7 +31,7 @@ from tracer.records.run_previews import RunPreview
 from tracer.records.tool_stats import TimeRange, ToolHistory, ToolStatsPage
 from tracer.text import preview
 
-if TYPE_CHECKING:  # who records events needs no protobuf
+if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.blocks import TraceSpans
     from tracer.otel.otlp.logs import LogRecord
     from tracer.otel.otlp.spans import Span

@@ -1,4 +1,4 @@
-"""The two distributions: what they contain, and how small an agent's installation is."""
+"""The contents of the two distributions, and the size of an agent's installation."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_what_compose_runs_can_write_nowhere_else_and_become_nobody_else() -> No
         assert not {"privileged", "cap_add", "pid", "network_mode"} & service.keys()
     assert _last_stage()["VOLUME"] == _last_stage()["WORKDIR"] == "/var/lib/tracer"
     assert SERVER["volumes"] == ["server-data:/var/lib/tracer"]
-    # Else each `up` would leave an anonymous volume.
+    # Without it, each `up` leaves an anonymous volume.
     assert DEMO["tmpfs"][1].startswith("/var/lib/tracer:uid=8420")
 
 

@@ -100,5 +100,7 @@ async def test_field_of_a_newer_client_is_refused_with_what_to_upgrade(api: Api)
     [refused] = answer.json()["refused"]
     assert (answer.json()["stored"], refused["index"]) == (1, 1)
     assert refused["code"] == "invalid_event"
-    assert refused["detail"].endswith("this server version 1: upgrade the server.")
+    assert refused["detail"].endswith(
+        f"this server version {PROTOCOL_VERSION}: upgrade the server."
+    )
     assert "upgrade" not in same.json()["refused"][0]["detail"]

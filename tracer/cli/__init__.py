@@ -1,13 +1,13 @@
-"""The `tracer` command: what works over HTTP or on local files. The server adds the rest."""
+"""The `tracer` command, and its commands that work over HTTP or on local files."""
 
 import sys
 
 PACKAGES = ("rich", "typer")
-"""What the extra `cli` installs."""
+"""The packages of the extra `cli`."""
 
 
 def main() -> None:
-    """Run the command, or list what it can do if the extra `cli` is not installed."""
+    """Run the command. If the extra `cli` is not installed, list the commands instead."""
     try:
         from tracer.cli.main import run
     except ModuleNotFoundError as error:

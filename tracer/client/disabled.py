@@ -1,4 +1,4 @@
-"""What `tracer.connect()` returns if `TRACER_DISABLED` is set."""
+"""The connection that `tracer.connect()` returns if `TRACER_DISABLED` is set."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DisabledTracing(Tracing):
         return DONE
 
     def run(self, work: Callable[[TraceWriter], Coroutine[Any, Any, Answer]]) -> Future[Answer]:
-        """Raise `RuntimeError`: there is no store."""
+        """Raise `RuntimeError`, because the connection has no store."""
         raise RuntimeError("Recording is turned off by TRACER_DISABLED.")
 
     def flush(self, seconds: float | None = None) -> bool:

@@ -73,7 +73,7 @@ def load_application(settings: Settings) -> Application:
         ConfigurationError: The module or name does not exist, or it is no `Application`.
     """
     if "" not in sys.path:
-        # As `python -m` does: a module beside which the command was started.
+        # As `python -m` does: finds modules in the directory that the command was started in.
         sys.path.insert(0, "")
     try:
         application = named(settings.app)

@@ -19,7 +19,7 @@ from tracer.redaction.events import TextChange, changed_event, masking, may_hold
 from tracer.redaction.payloads import PAYLOAD_TEXTS, PayloadPolicy, stored_payload
 from tracer.text import storable
 
-if TYPE_CHECKING:  # who records events needs no protobuf
+if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.blocks import TraceSpans
     from tracer.records.record_json import ExportedRecord
 

@@ -37,7 +37,7 @@ from tracer.storage.write_redaction import Admission
 from tracer.store import Erasure, Exchange, Refusal, WriteAnswer
 from tracer.text import storable
 
-if TYPE_CHECKING:  # who records events needs no protobuf
+if TYPE_CHECKING:  # recording events needs no protobuf
     from tracer.otel.otlp.blocks import TraceSpans
     from tracer.otel.otlp.signals import Signal
 

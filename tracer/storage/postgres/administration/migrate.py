@@ -133,7 +133,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """What `upgrade` would do."""
+    """The migrations that `upgrade` would run."""
 
     current: str | None
     """The revision of the database; None: it is empty."""
