@@ -31,7 +31,7 @@ from api.otlp import routes as otlp
 from api.otlp.encodings import GRPC_METHODS, LOGS, METRICS, TRACES, Received
 from api.plans import routes as plans
 from tracer.lineage.tree import Payloads
-from tracer.logs import tell_lineage
+from tracer.logs import bind_request_ids
 from tracer.records import access
 
 
@@ -100,7 +100,7 @@ async def _record_logs(request: Request) -> Response:
 
 async def _read_tree(request: Request) -> Response:
     plan_id = request.path_params["planId"]
-    tell_lineage(plan_id=plan_id)
+    bind_request_ids(plan_id=plan_id)
     caller, parts = await _READING(request), await parts_of(request)
     reader = await reader_for(request, parts, caller, await own_spans_of(request))
     known = Known(request, Response(), request.headers.get("if-none-match"))

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tracer.errors import StoreUnavailable
-from tracer.logs import configure_logs, get_logger, lineage_bound, request_bound, tell_lineage
+from tracer.logs import bind_request_ids, configure_logs, get_logger, lineage_bound, request_bound
 from tracer.records.ids import new_id
 
 logger = get_logger("tracer.something")
@@ -94,7 +94,7 @@ def test_a_request_is_one_short_line_in_a_terminal(monkeypatch: pytest.MonkeyPat
     stream = Terminal()
     configure_logs(stream=stream)
     with request_bound("mine-1"):
-        tell_lineage(plan_id=UUID(AN_ID))
+        bind_request_ids(plan_id=UUID(AN_ID))
         logger.info("request", **REQUEST)
     logger.info("request", **REQUEST | {"status": 404, "code": "not_found", "route": "none"})
     logger.info("request", **REQUEST | {"status": 0})

@@ -63,7 +63,7 @@ INVALID = [
     ("TRACER_URL", "http://", "https://HOST"),
     ("TRACER_URL", "http://u:hush-password@tracer", "https://HOST"),
     ("TRACER_API_KEY", "a key", "without spaces"),
-    ("TRACER_API_KEY", "kéy", "as it was given"),
+    ("TRACER_API_KEY", "kéy", "as it was created"),
     ("TRACER_APP", "health", "health:application"),
     ("TRACER_APP", "my health:application", "MODULE:NAME"),
     ("TRACER_MODEL", "gpt-5", "openai:MODEL"),

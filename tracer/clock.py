@@ -1,4 +1,4 @@
-"""The clock: the one place that asks what time it is."""
+"""The clock: the only module that reads the current time."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 Clock = Callable[[], datetime]
-"""Answers the present moment as an aware UTC datetime. Injected wherever a time is recorded."""
+"""Returns the current time as an aware datetime in UTC. Injected wherever times are recorded."""
 
 
 def utc_now() -> datetime:
-    """Return the present moment, aware, in UTC, to the microsecond."""
+    """Return the current time, aware, in UTC, to the microsecond."""
     return datetime.now(UTC)
 
 
 def stepping_clock(start: datetime, step: timedelta = timedelta(milliseconds=1)) -> Clock:
-    """Return a clock that moves on by `step` each time it is read; for tests and examples.
+    """Return a clock that advances by `step` each time it is read, for tests and examples.
 
     Args:
-        start: What the first reading answers; aware.
-        step: How far it moves between two readings.
+        start: The first time; aware.
+        step: The difference between two times.
     """
     moment = start - step
 

@@ -1,4 +1,4 @@
-"""The context of a tool call: its place in the lineage, its deadline, and the caller's identity.
+"""The context of a tool call: its position in the lineage, its deadline, the caller's identity.
 
 A `ToolContext` is passed to each tool that declares a parameter of this type, and is current
 (`current_tool_context`) in everything that the tool starts: tasks, threads, and executors'
@@ -28,7 +28,7 @@ from tracer.errors import MissingIdentity
 
 
 class Identity:
-    """Who the caller is. What it holds is shown nowhere: not in logs, records or errors."""
+    """The caller's identity. Its value never appears in logs, records or errors."""
 
     __slots__ = ("_is_over", "_value")
 
@@ -38,15 +38,15 @@ class Identity:
 
     @property
     def is_over(self) -> bool:
-        """Whether the scope or the run that it was for has ended."""
+        """Whether the block or the run that it was created for has ended."""
         return self._is_over
 
     def reveal(self) -> object:
-        """Return what the identity was made from, such as a token."""
+        """Return the value, such as a token."""
         return self._value
 
     def end(self) -> None:
-        """Make it worthless: whoever still holds it from then on is refused."""
+        """Invalidate the identity. Work that still uses it is rejected from now on."""
         self._is_over = True
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Identity:
 
 
 class PlanOnPath(NamedTuple):
-    """A sub-plan on the way from the root plan to here, as the cycle check knows it."""
+    """A sub-plan between the root plan and the current one, for the detection of cycles."""
 
     template: str
     arguments_digest: str
@@ -65,7 +65,7 @@ class PlanOnPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The place of one tool call in the lineage, and what it hands down to the work it starts."""
+    """The position of a tool call in the lineage, and what its work inherits."""
 
     toolcallId: UUID | None  # noqa: N815 - the name in a tool's context (docs/glossary.md)
     """Our id of the tool call; None outside of any, where a sub-plan cannot be opened."""
@@ -76,13 +76,13 @@ class ToolContext:
     think_act_id: UUID | None = None
     """The round whose model chose the call."""
     depth: int = 0
-    """How many sub-plans lie above the plan that makes the call."""
+    """How many sub-plans are nested around the plan that makes the call."""
     deadline: float | None = None
-    """When the call has to be over, as `time.monotonic()` tells it; None: never."""
+    """When the call must end, as a time of `time.monotonic()`. None: no deadline."""
     identity: Identity | None = field(default=None, repr=False)
-    """Who the caller is."""
+    """The caller."""
     thread_id: str = ""
-    """The conversation: the session's id, or the run's own where there is no session."""
+    """The conversation: the session's id; without a session, the run's."""
     attempt: int = 1
     """Which attempt this is, from 1."""
     agent: object = field(default=None, repr=False, compare=False)
@@ -99,7 +99,7 @@ class ToolContext:
 
 
 class _Bound:
-    """One block that binds a place and a caller's identity."""
+    """One block that binds a tool context and a caller's identity."""
 
     __slots__ = ("before", "context", "generator", "identity", "is_left", "task")
 
@@ -108,7 +108,7 @@ class _Bound:
         self.identity = identity
         self.before = _innermost_left_open()
         self.is_left = False
-        """Whether its block has ended, but could not be taken out of the context."""
+        """Whether its block has ended, but could not be removed from the context."""
         self.generator = _generator_frame()
         """The frame of the generator whose block it is; None for a block elsewhere."""
         self.task = _current_task() if self.generator is not None else None
@@ -137,9 +137,9 @@ def _innermost() -> _Bound | None:
     reader, and for other generators that the reader reads alternately. So a generator's block
     applies only to code that the generator itself runs, which is on the stack above its frame.
 
-    A task has a copy of the context of its creator, which may be the generator or its reader. It
-    cannot be seen which. There it counts only if no other caller is bound around the generator;
-    otherwise the task has no caller, and its calls are rejected.
+    A task has a copy of the context of its creator, which may be the generator or its reader; they
+    cannot be distinguished. So the block applies in a task only if no other caller is bound around
+    the generator. Otherwise the task has no caller, and its calls are rejected.
     """
     bound = _innermost_left_open()
     while bound is not None and bound.generator is not None:
@@ -234,19 +234,19 @@ def current_identity() -> Identity | None:
     Inside a run it is the run's caller, elsewhere that of the `identity` block around this code.
     """
     bound = _innermost()
-    who = None if bound is None else bound.identity
-    return None if who is None or who.is_over else who
+    identity = None if bound is None else bound.identity
+    return None if identity is None or identity.is_over else identity
 
 
 def token_of(identity: Identity | None) -> str:
     """Return a caller's token.
 
     Raises:
-        MissingIdentity: There is no caller, or the block or the run that it was for has ended.
+        MissingIdentity: There is no caller, or its block or run has ended.
     """
     if identity is None:
         raise MissingIdentity(
-            "The caller is not known. Start the run, or call the tool, inside `with identity(…)`."
+            "There is no caller. Start the run, or call the tool, inside `with identity(…)`."
         )
     if identity.is_over:
         raise MissingIdentity(
@@ -257,7 +257,7 @@ def token_of(identity: Identity | None) -> str:
 
 
 def tool_context_bound(context: ToolContext | None) -> AbstractContextManager[None]:
-    """Make `context`, and its caller, the current one inside; None leaves a run, not its caller."""
+    """Make a tool context and its caller current inside. None leaves the run but not its caller."""
     return _binding(context, current_identity() if context is None else context.identity)
 
 
@@ -313,7 +313,7 @@ def _inheriting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _let_threads_inherit() -> None:
-    """Make threads, and functions in thread pools, inherit the caller and the place.
+    """Make threads, and functions in thread pools, inherit the caller and the tool context.
 
     Before Python 3.14, a thread starts with an empty context; `loop.run_in_executor` does not copy
     the context in any version. Outside of an `identity` block and of a run, nothing changes. A

@@ -1,49 +1,49 @@
-"""What can go wrong, as one tree.
+"""All exceptions of this package, as one tree.
 
     TracerError
     ├─ RecordNotFound        no such record in this project
     ├─ RecordMoved           a projection replaced the record by another
-    ├─ BadRequest            what was asked cannot be: the sentence says what to do
+    ├─ BadRequest            the request cannot be fulfilled; the message says what to do
     │  ├─ BadCursor
-    │  ├─ TooLarge           more than is taken at once
-    │  ├─ TooManySecrets     more secrets in one write than are masked
-    │  └─ UnknownFormat      written in a way that is not read here
-    ├─ TooBusy               more is asked at once than there is room for; asking again helps
-    ├─ NotIdentified         nobody knows who asks
-    ├─ NotAllowed            who asks may not do that
-    ├─ UnknownHost           the server is asked by a name that is not its own
-    ├─ TooFast               one caller asks for more than its share; asking later helps
-    ├─ StoreUnavailable      the store did not answer; asking again later may help
+    │  ├─ TooLarge           larger than the limit of one request
+    │  ├─ TooManySecrets     more secrets in one write than can be masked
+    │  └─ UnknownFormat      an unsupported format
+    ├─ TooBusy               the server is at its capacity; a retry helps
+    ├─ NotIdentified         no valid key or sign-in
+    ├─ NotAllowed            the key lacks the scope
+    ├─ UnknownHost           the request's Host is not a name of the server
+    ├─ TooFast               a key exceeded its rate limit; a later retry helps
+    ├─ StoreUnavailable      the store did not answer; a later retry may help
     ├─ SchemaOutOfDate       the database lacks migrations
     ├─ ConfigurationError    a setting is missing or wrong
-    │  └─ RegistrationError  a tool, hook or agent that cannot work as it is defined
-    ├─ ToolError             a tool's refusal or failure, told to the model
+    │  └─ RegistrationError  a tool, hook or agent is not validly defined
+    ├─ ToolError             a tool failed or rejected the call; shown to the model
     │  ├─ InvalidArguments
     │  ├─ InvalidResult
     │  ├─ UnknownTool
-    │  ├─ MissingIdentity    nobody said who the caller is
-    │  ├─ Denied             a guard's refusal
-    │  ├─ AddressRefused     an address that tools may not reach
-    │  ├─ ToolUnavailable    what the tool stands on does not answer; may pass
-    │  ├─ StateConflict      the session's state is not what the tool took it for
+    │  ├─ MissingIdentity    there is no caller
+    │  ├─ Denied             a guard rejected the call
+    │  ├─ AddressRefused     an address that tools must not access
+    │  ├─ ToolUnavailable    a service that the tool needs does not answer; transient
+    │  ├─ StateConflict      a change does not fit the session state
     │  └─ BudgetExhausted
-    ├─ LineageError          a call or plan without its place in the lineage
+    ├─ LineageError          a call or plan that has no valid parent
     │  ├─ MissingToolCallId
     │  ├─ DepthLimitReached
     │  └─ PlanCycle
-    ├─ PlanningError         the planner's answer was no usable plan
-    ├─ ModelError            the model could not be asked, or answered unusably
+    ├─ PlanningError         the planner's answer was not a valid plan
+    ├─ ModelError            the model could not be reached, or its response not be used
     └─ RunNotActive          the run has ended already
 
-They know nothing of HTTP; `api/http/problems.py` maps each to a status and a stable code. The
-docstring of a class is its message where none is given.
+They are independent of HTTP: `api/http/problems.py` maps each to a status and a stable code. The
+docstring of a class is its default message.
 """
 
 from __future__ import annotations
 
 
 class TracerError(Exception):
-    """Something went wrong in Tracer."""
+    """An error of Tracer."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip())
@@ -53,9 +53,9 @@ class RecordNotFound(TracerError):
     """There is no such record in this project."""
 
     def __init__(self, kind: str, record_id: object) -> None:
-        known_by = "name" if kind == "tool" else "id"
+        attribute = "name" if kind == "tool" else "id"
         super().__init__(
-            f"There is no {kind} with the {known_by} {str(record_id)!r} in this project."
+            f"There is no {kind} with the {attribute} {str(record_id)!r} in this project."
         )
         self.kind = kind
         self.record_id = record_id
@@ -65,54 +65,54 @@ class RecordMoved(TracerError):
     """A later projection replaced this record by another."""
 
     def __init__(self, path: str) -> None:
-        """Take the path of the other record in the API."""
+        """Create an error with the path of the other record in the API."""
         super().__init__(f"A later projection of the run replaced this record. See {path}.")
         self.path = path
 
 
 class BadRequest(TracerError):
-    """What was asked cannot be done as asked."""
+    """The request cannot be fulfilled."""
 
 
 class BadCursor(BadRequest):
-    """The cursor is not one of ours. Pass on `nextCursor` as it came, or start without one."""
+    """The cursor is invalid. Send `nextCursor` of the previous page unchanged, or none."""
 
 
 class TooLarge(BadRequest):
-    """That is more than is taken at once. Send it in several parts."""
+    """The request is too large. Send it in several parts."""
 
 
 class TooManySecrets(BadRequest):
-    """The request holds more secrets than are masked in one. Send its payloads in several."""
+    """The request contains more secrets than can be masked. Send it in several parts."""
 
 
 class UnknownFormat(BadRequest):
-    """It is written in a way that is not read here."""
+    """The format is not supported."""
 
 
 class TooBusy(TracerError):
-    """The server has as many requests in hand as it has room for. Send the same again later."""
+    """The server is processing as many requests as it can. Send the request again later."""
 
 
 class NotIdentified(TracerError):
-    """Show a key that was not revoked: `Authorization: Bearer KEY`. A browser signs in first."""
+    """Authentication is required: send `Authorization: Bearer KEY`, or sign in with a browser."""
 
 
 class NotAllowed(TracerError):
-    """What was shown does not allow that."""
+    """The key or the sign-in does not allow this."""
 
 
 class UnknownHost(TracerError):
-    """The server is not known by that name. Use its address, or name it in TRACER_HOSTS."""
+    """The server does not have this name. Use its address, or add the name to TRACER_HOSTS."""
 
 
 class TooFast(TracerError):
-    """The key has used up its share for now. Send the same again later."""
+    """The key has exceeded its rate limit. Send the request again later."""
 
     def __init__(self, message: str | None = None, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """After how many seconds there is room again."""
+        """After how many seconds a retry can succeed."""
 
 
 class StoreUnavailable(TracerError):
@@ -135,37 +135,37 @@ class StoreUnavailable(TracerError):
 
 
 class SchemaOutOfDate(TracerError):
-    """The database's schema is not the one that this version needs. Run `tracer migrate`."""
+    """The database's schema does not match this version of Tracer. Run `tracer migrate`."""
 
 
 class ConfigurationError(TracerError):
-    """A setting is missing or wrong."""
+    """A setting is missing or invalid."""
 
 
 class RegistrationError(ConfigurationError):
-    """A tool, a hook or an agent cannot work as it is defined."""
+    """A tool, a hook or an agent is not validly defined."""
 
 
 class ToolError(TracerError):
-    """The tool failed. Its message goes to the model and into the record."""
+    """The tool failed. The message is shown to the model and recorded."""
 
     reason: str = "tool_error"
-    """One of `tracer.records.status.Reason`, as text: this module must not import it."""
+    """One of `tracer.records.status.Reason`, as text, because this module must not import it."""
     may_pass: bool = False
-    """Whether another attempt may go better, where the tool allows one."""
+    """Whether the error is transient, so that a retry may succeed."""
     max_characters: int | None = None
-    """How much of its message is shown: its beginning and its end. It is cut after hidden values
-    were taken out: half of one would not be found."""
+    """How much of the message is shown, from its beginning and its end. Hidden values are removed
+    before it is cut, because half of one would not be recognised."""
 
 
 class InvalidArguments(ToolError):
-    """The arguments do not fit the tool's schema."""
+    """The arguments do not match the tool's schema."""
 
     reason = "invalid_arguments"
 
 
 class InvalidResult(ToolError):
-    """The tool returned what it does not say that it returns."""
+    """The tool's result does not match its declared schema."""
 
     reason = "invalid_result"
 
@@ -177,7 +177,7 @@ class UnknownTool(ToolError):
 
 
 class MissingIdentity(ToolError):
-    """The tool needs to know who the caller is, and nobody said so."""
+    """The tool requires a caller, and there is none."""
 
     reason = "missing_identity"
 
@@ -189,19 +189,19 @@ class IdentityUnavailable(ToolError):
 
 
 class Denied(ToolError):
-    """The call is not allowed. Do without it."""
+    """The call is not allowed. Continue without it."""
 
     reason = "denied"
 
 
 class AddressRefused(ToolError):
-    """The address is one that tools may not reach."""
+    """Tools must not access this address."""
 
     reason = "address_refused"
 
 
 class ToolUnavailable(ToolError):
-    """What the tool stands on does not answer. Try again later."""
+    """A service that the tool needs does not answer. Try again later."""
 
     reason = "unavailable"
     may_pass = True
@@ -209,50 +209,50 @@ class ToolUnavailable(ToolError):
     def __init__(self, message: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        """How many seconds the other side asked to wait, where it did."""
+        """How many seconds the service asked to wait, if it did."""
 
 
 class StateConflict(ToolError):
-    """The session's state is not what the tool took it for: nothing of its changes was kept."""
+    """The session state does not have the expected value. None of the changes were stored."""
 
     reason = "state_conflict"
 
 
 class BudgetExhausted(ToolError):
-    """The run has used up what it may use."""
+    """The run's budget is used up."""
 
     reason = "budget_exhausted"
 
 
 class LineageError(TracerError):
-    """A call or a plan has no sound place in the lineage."""
+    """A call or a plan has no valid parent in the lineage."""
 
     reason: str = "internal_error"
 
 
 class MissingToolCallId(LineageError):
-    """The tool context carries no toolcallId: a sub-plan must know the call that opens it."""
+    """The tool context has no toolcallId, so a sub-plan cannot refer to the call that opens it."""
 
 
 class DepthLimitReached(LineageError):
-    """Sub-plans are nested as deep as allowed already."""
+    """Sub-plans are nested as deeply as allowed."""
 
     reason = "depth_limit"
 
 
 class PlanCycle(LineageError):
-    """A plan on the path to here is running with the same arguments already."""
+    """This plan has opened itself with the same arguments, directly or indirectly."""
 
     reason = "cycle"
 
 
 class PlanningError(TracerError):
-    """The planner's answer is no usable plan."""
+    """The planner's answer is not a valid plan."""
 
 
 class ModelError(TracerError):
-    """The model could not be asked, or its answer could not be used."""
+    """The model could not be reached, or its response could not be used."""
 
 
 class RunNotActive(TracerError):
-    """The run has ended already: there is nothing left to cancel."""
+    """The run has ended already, so it cannot be cancelled."""

@@ -1,7 +1,7 @@
-"""Logs: JSON in production, readable in a terminal, lineage ids on every line, never payloads.
+"""Logs: JSON in production, readable text in a terminal; with lineage ids and without payloads.
 
-`get_logger` writes through the standard library's logging, so that inside somebody else's agent
-our lines obey that program's configuration. `configure_logs` is for programs of our own.
+`get_logger` writes through the standard library's logging, so that log lines within another program
+follow that program's configuration. `configure_logs` is for our own programs.
 """
 
 import json
@@ -32,20 +32,20 @@ PAYLOAD_FIELDS = frozenset({
     "user_request",
 })
 # fmt: on
-"""Fields whose values are withheld, should anybody log one by mistake."""
+"""Fields whose values are never logged, in case one is passed by mistake."""
 
-SPEAKING_ERRORS = (TracerError, OSError, ImportError)
-"""Errors whose text is ours or the system's. Any other text may quote a payload."""
+SAFE_ERRORS = (TracerError, OSError, ImportError)
+"""Errors whose messages are ours or the system's. Messages of others may quote a payload."""
 
 # fmt: off
 QUIET_LOGGERS = (
     "alembic", "client", "httpcore2", "httpx2", "mcp", "openai", "uvicorn.access", "uvicorn.error",
 )
 # fmt: on
-"""Libraries that say too much: each migration context, whole requests, or that they start."""
+"""Libraries that log too much at INFO, such as each migration or each request."""
 
-_of_lineage: ContextVar[Mapping[str, str] | None] = ContextVar("tracer_lineage", default=None)
-_of_request: ContextVar[dict[str, str] | None] = ContextVar("tracer_request", default=None)
+_lineage_ids: ContextVar[Mapping[str, str] | None] = ContextVar("tracer_lineage", default=None)
+_request_ids: ContextVar[dict[str, str] | None] = ContextVar("tracer_request", default=None)
 
 
 def get_logger(name: str) -> BoundLogger:
@@ -63,54 +63,54 @@ def get_logger(name: str) -> BoundLogger:
             _withhold_payloads,
             _to_standard_library,
         ],
-    ).bind()  # here and now: making it anew for each line costs as much as the line
+    ).bind()  # bound once: binding it for each line would double the cost of a line
     return logger
 
 
 @contextmanager
 def lineage_bound(**ids: UUID | str | None) -> Iterator[None]:
-    """Put ids, such as `root_plan_id` and `tool_call_id`, on every line logged inside.
+    """Add ids, such as `root_plan_id` and `tool_call_id`, to every line that is logged inside.
 
-    They travel with the context: into tasks, `asyncio.to_thread`, and threads that copy it.
+    They follow the context: into tasks, `asyncio.to_thread`, and threads that copy it.
     """
-    told = {name: str(value) for name, value in ids.items() if value}
-    token = _of_lineage.set({**(_of_lineage.get() or {}), **told})
+    present = {name: str(value) for name, value in ids.items() if value}
+    token = _lineage_ids.set({**(_lineage_ids.get() or {}), **present})
     try:
         yield
     finally:
-        _of_lineage.reset(token)
+        _lineage_ids.reset(token)
 
 
 @contextmanager
 def request_bound(request_id: str) -> Iterator[None]:
-    """Put a request's id on every line logged inside, and what `tell_lineage` says meanwhile."""
-    token = _of_request.set({"request_id": request_id})
+    """Add a request's id, and the ids of `bind_request_ids`, to every line logged inside."""
+    token = _request_ids.set({"request_id": request_id})
     try:
         yield
     finally:
-        _of_request.reset(token)
+        _request_ids.reset(token)
 
 
-def tell_lineage(**ids: UUID | None) -> None:
-    """Put ids on what is logged for this request from here on; None takes one off again."""
-    told = _of_request.get()
-    if told is not None:
+def bind_request_ids(**ids: UUID | None) -> None:
+    """Add ids to further lines of this request. None removes one."""
+    bound_ids = _request_ids.get()
+    if bound_ids is not None:
         for name, value in ids.items():
             if value is None:
-                told.pop(name, None)
+                bound_ids.pop(name, None)
             else:
-                told[name] = str(value)
+                bound_ids[name] = str(value)
 
 
 def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Send this process's logs, those of libraries and uvicorn included, through one pipeline.
+    """Configure the logs of this process, including those of libraries and uvicorn.
 
-    Start uvicorn with `log_config=None`, or it installs handlers of its own.
+    Start uvicorn with `log_config=None`, or it installs its own handlers.
 
     Args:
-        level: The least level that is written.
-        stream: Where to write; standard error unless given. A terminal gets a short line for each
-            request and readable lines, anything else a JSON object a line.
+        level: The lowest level that is written.
+        stream: The output; by default standard error. A terminal gets readable lines, with a short
+            form for requests. Anything else gets one JSON object per line.
     """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
@@ -118,13 +118,13 @@ def configure_logs(level: str = "INFO", stream: TextIO | None = None) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
-    # What no line says need not be found out for each.
+    # Not shown, so they need not be determined for each line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # the line of code; `logging`'s HOWTO names it so
+    logging._srcfile = None  # no line numbers; see the HOWTO of `logging`
 
 
 class _Lines(logging.Formatter):
-    """Writes what is logged here and in libraries in one way."""
+    """Formats lines of this package and of libraries in the same way."""
 
     def __init__(self, rendered: Callable[[EventDict], str]) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class _Lines(logging.Formatter):
 
 
 def _has_colors() -> bool:
-    """Return whether a terminal has colours, and the user wants them (https://no-color.org)."""
+    """Return whether a terminal has colours, and the user allows them (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -157,7 +157,7 @@ _DIM, _RESET = "\x1b[2m", "\x1b[0m"
 
 
 def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
-    """Return a renderer for people, with local times."""
+    """Return a formatter for people, with local times."""
     console = structlog.dev.ConsoleRenderer(colors=has_colors, sort_keys=False, pad_event_to=0)
 
     def colored(text: str, color: str) -> str:
@@ -184,27 +184,26 @@ def _for_terminal(has_colors: bool) -> Callable[[EventDict], str]:
 
 
 def _parameter(found: re.Match[str], event: EventDict) -> str:
-    """Return the id in a path if it is in the log, else the parameter's name in braces.
+    """Return a path parameter's value if the line has it, otherwise its name in braces.
 
-    The log has ids that were valid, and never the path itself: a client may write anything in it.
+    Lines contain only valid ids, and never the path itself, into which clients may write anything.
     """
     name = re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", found[1])
     return str(event.get(name, found[0]))
 
 
 def _json(event: EventDict) -> str:
-    """Write a line of ASCII alone, as a stream of any encoding takes it."""
+    """Return a line of ASCII, which every stream can encode."""
     try:
         line = orjson.dumps(event, default=str)
     except TypeError:
-        # More than 64 bits, half a pair of surrogates, a key that is no text, a circle: rather told
-        # as text than not at all.
+        # An integer above 64 bits, a lone surrogate, a key that is not text, or a cycle.
         return json.dumps({name: str(value) for name, value in event.items()})
     return line.decode() if line.isascii() else json.dumps(orjson.loads(line))
 
 
 def _merge_ids(_logger: object, _method: str, event: EventDict) -> EventDict:
-    for ids in (_of_lineage.get(), _of_request.get()):
+    for ids in (_lineage_ids.get(), _request_ids.get()):
         for name, value in (ids or {}).items():
             event.setdefault(name, value)
     return event
@@ -220,19 +219,19 @@ def _to_standard_library(
     _logger: object, _method: str, event: EventDict
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     name, exc_info = event.pop("event"), event.pop("exc_info", None)
-    # In another's program a line is its message: without the fields it does not say what is wrong.
-    # Our own lines are made of `named` and `fields`, and no message is put together for them.
+    # In other programs, a line shows only its message, so that must contain the fields. Our own
+    # formatter uses `named` and `fields`, and never builds the message.
     words = " ".join(["%s", *(f"{field}=%a" for field in event)])
-    # All fields in one attribute: each in its own could collide with an attribute of the record.
+    # One attribute for all fields, because their names could collide with those of the record.
     extra = {"named": name, "fields": event}
     return (words, name, *event.values()), {"exc_info": exc_info, "extra": extra}
 
 
 def _describe(error: BaseException) -> list[str]:
-    """Say where an error and its causes were raised, without what their texts may quote."""
+    """Return where an error and its causes were raised, without messages that may quote data."""
     lines = [line.rstrip("\n") for line in traceback.format_tb(error.__traceback__)]
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    lines.append(f"{kind}: {error}" if isinstance(error, SPEAKING_ERRORS) else kind)
+    lines.append(f"{kind}: {error}" if isinstance(error, SAFE_ERRORS) else kind)
     below = list(error.exceptions) if isinstance(error, BaseExceptionGroup) else []
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     for other in [*below, *([cause] if cause else [])]:

@@ -1,4 +1,4 @@
-"""What the environment says: each `TRACER_…` variable, typed, with its default."""
+"""Settings: the `TRACER_…` environment variables, with types and defaults."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ from tracer.redaction import Redaction, configured_keys, configured_patterns
 
 
 def _check_database_url(url: SecretStr) -> SecretStr:
-    # `postgresql+psycopg://` is SQLAlchemy's spelling of the same.
+    # `postgresql+psycopg://` is SQLAlchemy's notation of the same URL.
     scheme = urlsplit(url.get_secret_value()).scheme.partition("+")[0]
     if scheme not in ("postgresql", "postgres"):
         raise ValueError("write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
@@ -33,7 +33,7 @@ def _check_database_url(url: SecretStr) -> SecretStr:
 def _check_url(url: str) -> str:
     parts = urlsplit(url)
     is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
-    # A password in it would be shown wherever the address is; the key has a setting of its own.
+    # Credentials in the address would appear in logs; the key has a setting of its own.
     if not is_address or "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError("write it as http://HOST:PORT or https://HOST")
     return url.rstrip("/")
@@ -42,7 +42,7 @@ def _check_url(url: str) -> str:
 def _check_api_key(key: SecretStr) -> SecretStr:
     text = key.get_secret_value()
     if not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError("write it as it was given, without spaces or line breaks")
+        raise ValueError("write it exactly as it was created, without spaces or line breaks")
     return key
 
 
@@ -84,10 +84,10 @@ def _check_projectors(projectors: object) -> object:
 
 
 def default_home() -> Path:
-    """Return where the embedded Postgres and the recorder's spool live unless told otherwise.
+    """Return the default directory of the embedded Postgres and the recorder's spool.
 
-    Root's own data directory would not do: PostgreSQL refuses to run as root, and the user that
-    it runs as instead can't enter root's home.
+    For root, this is not in root's home: PostgreSQL refuses to run as root, and the user that it
+    runs as cannot access root's home.
     """
     if os.geteuid() == 0:
         return Path("/var/lib/tracer")
@@ -105,7 +105,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        # A refused database URL may hold a password, which must reach no message.
+        # Error messages must not quote values: an invalid database URL may contain a password.
         hide_input_in_errors=True,
     )
 
@@ -114,14 +114,14 @@ class Settings(BaseModel):
     )
     direct_database_url: Annotated[SecretStr, AfterValidator(_check_database_url)] | None = Field(
         default=None,
-        description="The same Postgres without the pooler, where TRACER_DATABASE_URL leads to one "
-        "that lends connections for a transaction, such as PgBouncer.",
+        description="The same Postgres without the pooler. Required if TRACER_DATABASE_URL points to a "
+        "pooler in transaction mode, such as PgBouncer.",
     )
     url: Annotated[str, AfterValidator(_check_url)] | None = Field(
         default=None, description="The tracer server to record to over HTTP, with no database here."
     )
     api_key: Annotated[SecretStr, AfterValidator(_check_api_key)] | None = Field(
-        default=None, description="What that server knows us by, where it wants to."
+        default=None, description="The key for that server, if it requires one."
     )
     disabled: bool = Field(
         default=False, description="Whether `tracer.connect()` records nothing: 1 turns it off."
@@ -149,13 +149,13 @@ class Settings(BaseModel):
         default=DEFAULT_TERMS.lease.total_seconds(),
         ge=1,
         le=86_400,
-        description="After how long without a sign of life a recorder is taken for dead.",
+        description="Heartbeat timeout: after it, a recorder counts as dead, its records as abandoned.",
     )
     silence_seconds: float = Field(
         default=DEFAULT_TERMS.silence.total_seconds(),
         ge=1,
         le=31_536_000,
-        description="The same for what no recorder is named for, such as OpenTelemetry spans.",
+        description="The same timeout for runs without a recorder, such as OpenTelemetry spans.",
     )
     projectors: Annotated[int | Literal["thread"] | None, BeforeValidator(_check_projectors)] = (
         Field(
@@ -186,7 +186,7 @@ class Settings(BaseModel):
     )
 
     redact: Literal["on", "off"] = Field(
-        default="on", description="Whether secrets are masked in what is recorded."
+        default="on", description="Whether secrets in recorded texts are masked."
     )
     redact_keys: Annotated[str, AfterValidator(_check_keys)] = Field(
         default="",
@@ -199,7 +199,7 @@ class Settings(BaseModel):
 
     @property
     def redaction(self) -> Redaction:
-        """What masks secrets."""
+        """The rules that mask secrets."""
         if self.redact == "off":
             return Redaction.off()
         patterns = configured_patterns(self.redact_values.get_secret_value())
@@ -207,7 +207,7 @@ class Settings(BaseModel):
 
     @property
     def lease_terms(self) -> LeaseTerms:
-        """How long leases last."""
+        """The lengths of leases."""
         return LeaseTerms(
             timedelta(seconds=self.lease_seconds), timedelta(seconds=self.silence_seconds)
         )
@@ -220,16 +220,16 @@ def read_settings(**settings: Any) -> Settings:
         settings: Values that replace those of the environment.
 
     Raises:
-        ConfigurationError: A variable is wrong; the sentence names it and says what to write.
+        ConfigurationError: A variable is invalid. The message names it and says what to write.
     """
     try:
         found = {name: os.environ.get(f"TRACER_{name.upper()}") for name in Settings.model_fields}
         return Settings(**{name: value for name, value in found.items() if value} | settings)
     except ValidationError as error:
         sentences = [
-            f"TRACER_{str(problem['loc'][0]).upper()} can't be used: "
+            f"TRACER_{str(problem['loc'][0]).upper()} is invalid: "
             f"{problem['msg'].removeprefix('Value error, ')}."
             for problem in error.errors(include_input=False, include_url=False)
         ]
-        # `from None`: the original error would print its context, the wrong value included.
+        # `from None`, because the original error's context contains the invalid value.
         raise ConfigurationError(" ".join(sentences)) from None

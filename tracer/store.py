@@ -1,7 +1,7 @@
-"""What every store promises: `TraceWriter` and `TraceReader`.
+"""The contract of every store: `TraceWriter` and `TraceReader`.
 
-A store belongs to one project; records of other projects do not exist for it. The promises below
-are kept by each implementation (`tracer.storage`) and checked by `tests/contract`.
+A store belongs to one project; it does not see records of other projects. Each implementation
+(`tracer.storage`) fulfils the contract, and `tests/contract` checks it.
 """
 
 from __future__ import annotations
@@ -39,44 +39,44 @@ if TYPE_CHECKING:  # recording events needs no protobuf
 
 @dataclass(frozen=True)
 class Refusal:
-    """An event, span or log record that was not stored, and why."""
+    """An event, span or log record that was rejected, and the reason."""
 
     index: int
-    """Its place among those that were written, from 0."""
+    """Its position in the write, from 0."""
     code: str
-    """Stable: `run_deleted`, or what the store could not hold."""
+    """A stable code, such as `run_deleted`."""
     detail: str
-    """A sentence for people."""
+    """The reason as a sentence."""
 
 
 @dataclass(frozen=True)
 class WriteAnswer:
-    """What became of the events, spans or log records that were written."""
+    """The result of writing events, spans or log records."""
 
     stored: int
     refused: list[Refusal] = field(default_factory=list)
-    """Those that were not stored, in the order in which they were written."""
+    """The rejected items, in the order in which they were written."""
 
     @classmethod
     def without(cls, refused: Iterable[Refusal], written: Sequence[object]) -> WriteAnswer:
-        """Return the answer to a write of which all was stored but for what was refused."""
+        """Return the result of a write that stored everything except `refused`."""
         in_order = sorted(refused, key=lambda refusal: refusal.index)
         return cls(len(written) - len(in_order), in_order)
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """What was deleted because somebody asked for it, and what is left of it."""
+    """The result of a requested deletion."""
 
     runs: int = 0
     records: int = 0
     """Plans, steps, rounds and tool calls."""
     spans: int = 0
-    """OpenTelemetry spans and log records as they came."""
+    """OpenTelemetry spans and log records."""
     left: int = 0
-    """What is still there of these runs wherever there may be something: 0."""
+    """The remaining rows of these runs, in all tables: 0."""
     unprojected: list[UUID] = field(default_factory=list)
-    """Runs of the project with spans that could not be projected: their subject is not known."""
+    """Runs of the project whose spans could not be projected, so that their subject is unknown."""
 
     def __add__(self, other: Erasure) -> Erasure:
         return Erasure(
@@ -89,34 +89,34 @@ class Erasure:
 
 
 class TraceWriter(Protocol):
-    """The one door for events, spans and log records."""
+    """Accepts all events, spans and log records of a project."""
 
     async def write(self, events: Sequence[Event]) -> WriteAnswer:
-        """Store `events`; when this returns, those not refused survive the death of anything.
+        """Store `events`. When this returns, those not rejected are durable.
 
-        Order-free and idempotent: any permutation, split or repetition of the same events ends
-        in the same records (`revision` and `recorded_at` aside). A parent that has not come yet
-        is stored as a placeholder. A bad event is refused without failing its neighbours.
-        An empty sequence is stored at once.
+        Order-free and idempotent: any permutation, split or repetition of the same events results
+        in the same records (except `revision` and `recorded_at`). A parent that has not arrived yet
+        is stored as a placeholder. An invalid event is rejected without affecting the others.
 
         Raises:
-            StoreUnavailable: Nothing is known to be stored; writing the same again is safe.
+            StoreUnavailable: The events may or may not be stored. Writing them again is safe.
         """
 
     async def write_spans(self, traces: Sequence[TraceSpans]) -> WriteAnswer:
-        """Store OpenTelemetry spans and log records. The next projection makes records of them.
+        """Store OpenTelemetry spans and log records. The next projection turns them into records.
 
-        As durable, order-free and idempotent as `write`. Of two versions of a span readers see the
-        ended one, then the later end, then the greater bytes. Equal log records are one. The
-        records of a run that arrived this way are the projection of all of it (`SpanProjection`).
-        Spans and log records of a run that arrived as events are stored and never projected.
+        As durable, order-free and idempotent as `write`. If there are two versions of a span,
+        readers see the one that has ended, then the one that ended later, then the one with the
+        greater bytes. Equal log records are stored once. The records of such a run are a projection
+        of all its spans (`SpanProjection`). Spans and log records of a run that arrived as events
+        are stored but not projected.
 
         Args:
             traces: The spans and log records, grouped by trace.
 
         Returns:
-            Counts and places of single items, in the order of `traces`. Spans of deleted runs are
-            rejected (`run_deleted`), and spans of a run that has reached `MAX_RUN_BYTES`
+            Counts and positions of single items, in the order of `traces`. Spans of deleted runs
+            are rejected (`run_deleted`), and spans of a run that has reached `MAX_RUN_BYTES`
             (`run_too_large`).
 
         Raises:
@@ -124,37 +124,37 @@ class TraceWriter(Protocol):
         """
 
     async def renew(self, recorder_id: UUID) -> Lease:
-        """Note that a recorder lives, as its events do, and return until when that counts.
+        """Renew a recorder's lease, as its events do, and return the lease.
 
-        What it leaves open when its lease runs out is abandoned until its next sign of life.
+        When a lease expires, the recorder's open records are abandoned until its next heartbeat.
 
         Raises:
             StoreUnavailable: As above.
         """
 
     async def delete_run(self, root_plan_id: UUID) -> None:
-        """Delete a run with everything below it and leave a tombstone that refuses its late events.
+        """Delete a run with everything below it. A tombstone rejects its late events.
 
         Raises:
-            RecordNotFound: There is no such run, or it was deleted before.
+            RecordNotFound: There is no such run, or it is deleted already.
             StoreUnavailable: As above.
         """
 
     async def delete_subject(self, subject: str) -> Erasure:
-        """Delete every run of a subject, as `delete_run` does, and what their conversations keep.
+        """Delete every run of a subject, as `delete_run` does, and their session states.
 
-        Runs that are pending are projected first. Runs that cannot be projected, and runs whose
-        root plan has not arrived, have no subject yet: the former are named in the answer, and
-        asking again deletes both once their subject is known.
+        Pending runs are projected first. The subject is unknown for runs that cannot be projected,
+        and for runs whose root plan has not arrived. The former are listed in the result. Repeat
+        the call later to delete both.
 
         Raises:
-            StoreUnavailable: As above; what is deleted stays so. Asking again goes on with it.
+            StoreUnavailable: As above. Some runs may be deleted; repeat the call to continue.
         """
 
     async def request_cancel(self, root_plan_id: UUID) -> Run:
-        """Record the wish that the run be cancelled, and return the run.
+        """Record a request to cancel a run, and return the run.
 
-        The wish is carried out by the process that runs it. Wishing again changes nothing.
+        The process that executes the run cancels it. Repeated requests have no effect.
 
         Raises:
             RecordNotFound: There is no such run.
@@ -164,7 +164,7 @@ class TraceWriter(Protocol):
 
 
 MAX_RUN_BYTES = 2 * 10**9
-"""The most bytes of spans that a run may have, uncompressed."""
+"""The largest size of a run's spans, uncompressed."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Behind:
 
 
 class SpanProjection(Protocol):
-    """The side of a store that turns stored spans into records."""
+    """The part of a store that turns stored spans into records."""
 
     async def project_due(self, now: datetime | None = None) -> int:
         """Project the runs that are due, of all projects, and return how many were projected.
@@ -216,32 +216,32 @@ class SpanProjection(Protocol):
 
 @dataclass(frozen=True)
 class RunFilter:
-    """Which runs a list shows; what is None does not matter."""
+    """The criteria of a list of runs. None matches everything."""
 
     status: str | None = None
-    """As shown: one of `Status`, or `abandoned`."""
+    """The status as it is shown: one of `Status`, or `abandoned`."""
     agent: str | None = None
-    """The name of an agent that took part."""
+    """The name of an agent of the run."""
     tool: str | None = None
-    """The name of a tool that was called."""
+    """The name of a called tool."""
     session: str | None = None
     subject: str | None = None
     tag: str | None = None
-    """The conversation that it belongs to, whom it is about, one of its tags: each as it has it."""
+    """Exact values: the session id, the subject, one of the tags."""
     q: str | None = None
-    """Text within the question, the answer, titles, tool and agent names or errors, upper and lower
-    case alike."""
+    """Text within the question, the answer, titles, tool and agent names or errors. Case is
+    ignored."""
     since: datetime | None = None
-    """Started (or else recorded) at this moment or later."""
+    """Started (or, if without a start, recorded) at this time or later."""
     until: datetime | None = None
-    """Started (or else recorded) before this moment."""
+    """Started (or, if without a start, recorded) before this time."""
     other_traces: bool = False
-    """Whether to show traces too that have no agent, model or tool call."""
+    """Whether to include traces without any agent, model or tool call."""
 
 
 @dataclass(frozen=True)
 class ToolCallFilter:
-    """Which tool calls a list shows; what is None does not matter."""
+    """The criteria of a list of tool calls. None matches everything."""
 
     name: str | None = None
     status: str | None = None
@@ -266,32 +266,32 @@ class PlanWithOpener:
 
 @dataclass(frozen=True)
 class ToolCallInPlace:
-    """A tool call, what lies above it and what it opened."""
+    """A tool call with its ancestors and the sub-plans that it opened."""
 
     call: ActToolInfo
     lineage: list[AnyRecord]
-    """From the root plan down to the call itself, as far as it is known."""
+    """From the root plan down to the call itself, as far as known."""
     sub_plans: list[PlanExecutionRecord]
     """In order of position, then id."""
 
 
 @dataclass(frozen=True)
 class RunChanges:
-    """What became of a run since an earlier state of it."""
+    """The changes of a run since an earlier revision."""
 
     revision: int
-    """The run's revision that this leads to."""
+    """The run's revision after these changes."""
     changed: Sequence[Row] = field(default_factory=list)
-    """The rows of the records that are new or changed, payloads as previews."""
+    """The new or changed rows, with payloads as previews."""
     removed: list[tuple[Kind, UUID]] = field(default_factory=list)
-    """The records that are there no more."""
+    """The records that no longer exist."""
     is_reset: bool = False
-    """Whether that is too far back, or no state of this run: what is here is nothing, and the tree
-    has to be read anew."""
+    """Whether the changes are unavailable, because the earlier revision is unknown or too old. They
+    are empty then, and the tree must be read again."""
 
 
 class ToolCallPreview(ActToolInfo):
-    """A tool call as a list shows it: of each long string the first 2 kB, and its size."""
+    """A tool call in a list, with the first 2 kB and the size of each long string."""
 
     arguments_bytes: int | None = None
     arguments_truncated: bool = False
@@ -312,7 +312,7 @@ class ToolCallPreview(ActToolInfo):
 
 @dataclass(frozen=True)
 class Exchange:
-    """The user's request of a run and the agents' answer, in stored form."""
+    """The user's request and the agents' answer of a run, in stored form."""
 
     root_plan_id: UUID
     request: str
@@ -322,23 +322,23 @@ class Exchange:
 
 @dataclass(frozen=True)
 class WholeRun:
-    """Everything that a store keeps of a run."""
+    """Everything that a store has of a run."""
 
     run: Run
     source: str
-    """Where its records come from: `events`, or `spans` that they are projected from."""
+    """The origin of its records: `events`, or `spans` of which they are a projection."""
     is_agent_work: bool
-    """Whether there is any agent, model or tool call in it."""
+    """Whether it contains an agent, a model call or a tool call."""
     records: Mapping[Kind, Sequence[AnyRecord]]
-    """All records below the run whole, by kind, in the order of their ids."""
+    """All records below the run, complete, by kind, ordered by id."""
     spans: Sequence[Span]
-    """The spans kept under it, by (start, span id)."""
+    """The spans stored with it, ordered by start time and span id."""
     logs: Sequence[LogRecord] = ()
-    """The log records kept under it, by time."""
+    """The log records stored with it, ordered by time."""
 
 
 class TraceReader(Protocol):
-    """The one door out. Every reading sees one state of the database.
+    """Reads a project's records. Each method sees one snapshot of the database.
 
     Each method raises `StoreUnavailable` when the store does not answer.
     """
@@ -348,79 +348,79 @@ class TraceReader(Protocol):
     ) -> Page[RunPreview]:
         """Return a page of runs, latest start first.
 
-        A run that has no start counts from its first `recorded_at`. Runs of one moment are ordered
-        by id. Deleted runs are left out. A run that is recorded while pages are turned does not
-        disturb the pages that follow.
+        A run without a start counts from its first `recorded_at`. Runs of the same time are ordered
+        by id. Deleted runs are omitted. Runs that are recorded while a client requests pages do not
+        affect the following pages.
 
         Raises:
-            BadCursor: `cursor` is not one that a list gave.
+            BadCursor: `cursor` does not come from a list.
         """
 
     async def read_run(self, root_plan_id: UUID) -> RunPreview:
         """Return a run with its totals.
 
         Raises:
-            RecordNotFound: There is none, or it was deleted.
+            RecordNotFound: There is no such run, or it was deleted.
         """
 
     async def read_plan(self, plan_id: UUID) -> PlanWithOpener:
-        """Return a plan whole. Raises `RecordNotFound`."""
+        """Return a complete plan. Raises `RecordNotFound`."""
 
     async def read_tree(self, plan_id: UUID, payloads: Payloads) -> TreeRows:
         """Return the rows of a plan and of everything below it, for `lineage.build_tree`.
 
-        Of a root plan, all rows of its run, the unplaced ones included. Takes a constant number
-        of queries, at most six, whatever the run's size.
+        For a root plan, all rows of its run, including unplaced ones. Takes a constant number of
+        queries, at most six, whatever the run's size.
 
         Raises:
             RecordNotFound: There is no such plan.
         """
 
     async def read_revision(self, kind: Kind, record_id: UUID) -> Revision:
-        """Return the revision of the run that a record is of, by one cheap query.
+        """Return the revision of the run that a record belongs to, with one cheap query.
 
-        Of which run where several have the record, as the reading of the record itself goes.
+        If several runs have the record, the same one as when the record itself is read.
 
         Raises:
             RecordNotFound: There is no such record.
         """
 
     async def read_revisions(self, root_plan_ids: Collection[UUID]) -> dict[UUID, int]:
-        """Return the revisions of those of the runs that there are."""
+        """Return the revisions of the runs that exist, by id."""
 
     async def read_changes(self, root_plan_id: UUID, after: int, limit: int) -> RunChanges:
         """Return what changed in a run since its revision was `after`.
 
-        Folded into the rows read at that revision, it gives the rows of its own revision, whatever
-        was written in between.
+        Applying the result to the rows of that revision gives the rows of the new one, whatever was
+        written in between.
 
         Args:
             root_plan_id: The run.
-            after: A revision that the run had, or 0 for before it was.
-            limit: How many changes there may be; more are a reset.
+            after: A revision of the run, or 0 for the time before it existed.
+            limit: The largest number of changes. If there are more, the result is a reset.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
         """
 
     async def read_messages(self, root_plan_id: UUID) -> dict[UUID, str]:
-        """Return what the models were given in each round of a run; nothing where there is none."""
+        """Return the messages that the model received in each round of a run, by `think_act_id`."""
 
     async def read_think_act(self, think_act_id: UUID) -> ThinkActRecord:
-        """Return a round whole, messages included. Raises `RecordNotFound`."""
+        """Return a complete round, including messages. Raises `RecordNotFound`."""
 
     async def read_tool_call(self, tool_call_id: UUID) -> ToolCallInPlace:
-        """Return a call whole, with its lineage and sub-plans. Raises `RecordNotFound`."""
+        """Return a complete call, with its lineage and sub-plans. Raises `RecordNotFound`."""
 
     async def list_tool_calls(
         self, wanted: ToolCallFilter, limit: int, cursor: str | None
     ) -> Page[ToolCallPreview]:
         """Return a page of tool calls across runs, newest first (by start, then id).
 
-        Of long strings it has the start alone, so that a page is light whatever the calls returned.
+        Long strings are cut, so that a page is small whatever the calls returned.
 
         Raises:
-            BadCursor: `cursor` is not one that a list gave.
+            BadCursor: `cursor` does not come from a list.
         """
 
     async def read_whole_run(self, root_plan_id: UUID) -> WholeRun:
@@ -431,24 +431,24 @@ class TraceReader(Protocol):
         """
 
     async def find_runs_like(self, record_id: UUID) -> list[UUID]:
-        """Return the runs of spans that the id of a record may have been made for.
+        """Return the runs of spans that may contain the id of a record.
 
-        Ids made from spans begin with six bytes of the trace id.
+        Ids that are derived from spans begin with six bytes of the trace id.
 
         Returns:
-            At most ten, by id; mostly one or none.
+            At most ten runs, ordered by id; usually one or none.
         """
 
     async def read_spans(
         self, root_plan_id: UUID, span_ids: Collection[bytes] | None = None
     ) -> list[Span]:
-        """Return the OpenTelemetry spans kept under a run, by (start, span id).
+        """Return the OpenTelemetry spans stored with a run, ordered by start time and span id.
 
-        They are what the run came as, or what others told of a run that came as events.
+        The run arrived as these spans; or it arrived as events, and other programs sent them.
 
         Args:
             root_plan_id: The run.
-            span_ids: Which of them; None: all.
+            span_ids: The requested spans; None: all.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
@@ -457,14 +457,14 @@ class TraceReader(Protocol):
     async def read_logs(self, root_plan_id: UUID) -> list[LogRecord]:
         """Return the OpenTelemetry log records of a run, by time.
 
-        They are those kept under it, and those of its sessions that name no trace.
+        They are those stored with it, and those of its sessions that have no trace id.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
         """
 
     async def read_leases(self, root_plan_id: UUID) -> list[Lease]:
-        """Return the leases of those who left something open in a run, or may have, by their ids.
+        """Return the leases of recorders that have open records in a run, or may have, by id.
 
         Raises:
             RecordNotFound: There is no such run, or it was deleted.
@@ -478,24 +478,24 @@ class TraceReader(Protocol):
         """
 
     async def read_tool_history(self, name: str, within: TimeRange) -> ToolHistory:
-        """Return what is to be said of one tool over time, as exact as what is said of all.
+        """Return the figures of one tool over time, as exact as those of `read_tool_stats`.
 
         Raises:
-            RecordNotFound: It was never called then.
+            RecordNotFound: It was not called in this time.
         """
 
     async def list_exchanges(self, root_plan_ids: Sequence[UUID]) -> list[Exchange]:
-        """Return the request and the answer of those of the runs that have ended, in their order.
+        """Return the request and the answer of the runs that have ended, in the given order.
 
-        Runs that are deleted, unknown or open are left out, and so are runs without a request.
-        Takes a constant number of queries.
+        Deleted, unknown and open runs, and runs without a request, are omitted. Takes a constant
+        number of queries.
         """
 
     async def find_cancel_requests(self, root_plan_ids: Collection[UUID]) -> set[UUID]:
-        """Return those of the runs that somebody wished to be cancelled or deleted."""
+        """Return those of the runs whose cancellation or deletion was requested."""
 
     async def check(self) -> None:
-        """Return if the store can serve.
+        """Check that the store is available.
 
         Raises:
             StoreUnavailable: It does not answer.

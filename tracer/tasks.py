@@ -1,4 +1,4 @@
-"""Waiting for other people's code: until it ends, until its time is over, or until cancelled."""
+"""Waiting for tasks that run code of the application, with deadlines and cancellation."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from enum import Enum
 from typing import Any
 
 GRACE_SECONDS = 0.25
-"""How long code that was cancelled may take to clean up before it is left alone."""
+"""How many seconds cancelled code may take to clean up, before it is given up."""
 
 
 class Waited(Enum):
-    """How waiting for a task came to its end."""
+    """Why waiting for a task ended."""
 
     ENDED = "ended"
     TIMED_OUT = "timed out"
     CANCELLED = "cancelled"
-    """We were. The task may have ended by itself just before; then nobody has cancelled it."""
+    """The waiting task was cancelled. The awaited task may have ended just before."""
 
 
 async def wait_for_end(
     work: asyncio.Task[Any], deadline: float | None, grace: float | None = GRACE_SECONDS
 ) -> Waited:
-    """Wait for a task, and cancel it when its time is over or when we are cancelled ourselves.
+    """Wait for a task. Cancel it if the deadline passes or the waiting task is cancelled.
 
-    Never raises: to be cancelled is an answer too, which the caller has to heed. A task that goes
-    on regardless is left alone after a while (`work.done()` tells).
+    Never raises: a cancellation is a return value, which the caller must handle. A task that
+    ignores its cancellation is given up after `grace` seconds; then `work.done()` is False.
 
     Args:
         work: The task.
-        deadline: When its time is over, as `time.monotonic()` tells it; None: never.
-        grace: How many seconds it may take to end once cancelled; None: as long as it takes.
+        deadline: A time of `time.monotonic()`. None: no deadline.
+        grace: How many seconds the task may take to end after it was cancelled. None: unlimited.
     """
     waited = Waited.ENDED
     try:
@@ -52,13 +52,13 @@ async def wait_for_end(
 
 
 async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Wait for the end of what must not be left half-way, also when we are cancelled meanwhile.
+    """Wait for work that must not be interrupted, even if the waiting task is cancelled.
 
     Returns:
-        Our cancellation, for the caller to heed.
+        The cancellation, which the caller must raise; None if there was none.
 
     Raises:
-        Exception: What `work` raised.
+        Exception: `work` raised it.
     """
     cancellation: asyncio.CancelledError | None = None
     while not work.done():
@@ -70,7 +70,7 @@ async def finish_despite_cancellation(work: asyncio.Future[Any]) -> asyncio.Canc
 
 
 def seconds_left(deadline: float | None) -> float | None:
-    """Return how long there is until a deadline, 0 once it has passed; None without one."""
+    """Return the seconds until a deadline, 0 after it; None without a deadline."""
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 
@@ -80,8 +80,8 @@ def has_passed(deadline: float | None) -> bool:
 
 
 def capped_deadline(deadline: float | None, timeout: float | None) -> float | None:
-    """Return a deadline that is at most `timeout` seconds away."""
+    """Return the earlier of a deadline and `timeout` seconds from now. None means no limit."""
     if timeout is None:
         return deadline
-    own = time.monotonic() + timeout
-    return own if deadline is None else min(own, deadline)
+    end = time.monotonic() + timeout
+    return end if deadline is None else min(end, deadline)

@@ -1,11 +1,12 @@
-"""Text that Postgres and JSON cannot hold, and the one reversible escape for it.
+"""Stored form: one reversible escape for text that Postgres and JSON cannot hold.
 
-Postgres has no NUL in text and UTF-8 has no lone surrogates, yet tools return both. In stored
-form such a character is written as `␛` (U+241B, SYMBOL FOR ESCAPE) and its four lowercase hex
+Postgres does not allow NUL in text, and UTF-8 has no lone surrogates, but tools return both. In
+stored form such a character is written as `␛` (U+241B, SYMBOL FOR ESCAPE) and four lowercase hex
 digits: NUL is `␛0000`, U+D800 is `␛d800`. A `␛` that is followed by four hex digits is itself
-written `␛241b`; any other `␛` stays as it is. Events, records, the database and the REST JSON all
-hold strings in stored form; only the recorder meets real ones. `docs/protocol.md` has the rule
-for other languages.
+    written
+`␛241b`; any other `␛` is unchanged. Strings in events, records, the database and the REST JSON are
+in stored form; only the recorder handles unescaped ones. `docs/protocol.md` has the rule for other
+languages.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ _ESCAPED = re.compile("\u241b(0000|d[89a-f][0-9a-f]{2}|241b)")
 _CUT_ESCAPE = re.compile("\u241b[0-9a-f]{0,3}$")
 
 PREVIEW_BYTES = 2048
-"""How much of a long string a preview keeps, in UTF-8 bytes."""
+"""The largest length of a preview in UTF-8 bytes."""
 
 MAX_JSON_DEPTH = 512
-"""Deeper JSON is kept as text only: parsers recurse, and Postgres's stack is bounded."""
+"""Deeper JSON is stored only as text, because parsers recurse and Postgres's stack is limited."""
 
 
 def _code(match: re.Match[str]) -> str:
@@ -30,13 +31,13 @@ def _code(match: re.Match[str]) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether text is its own stored form for a reason that is quickly found."""
+    """Return True if text is certainly its own stored form. A quick check."""
     if text.isascii():
         return "\0" not in text
     if "\0" in text or "\u241b" in text:
         return False
     try:
-        text.encode()  # much quicker than to look for surrogates
+        text.encode()  # much faster than a search for surrogates
     except UnicodeEncodeError:
         return False
     return True
@@ -50,17 +51,17 @@ def escape(text: str) -> str:
 
 
 def unescape(stored: str) -> str:
-    """Return the Python string whose stored form this is."""
+    """Return the Python string of a stored form. Inverse of `escape`."""
     if "\u241b" not in stored:
         return stored
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
 
 
 def storable(text: str) -> str:
-    """Return `text` fit to be stored: what is in stored form already comes back unchanged.
+    """Escape characters that cannot be stored, in text that may be in stored form already.
 
-    For strings that come from outside in stored form, as an HTTP client's do: a raw NUL or lone
-    surrogate among them is escaped, an escape is left alone. Idempotent.
+    For strings of HTTP clients: raw NULs and lone surrogates are escaped, existing escapes are not
+    escaped again. Idempotent.
     """
     if is_plain(text):
         return text
@@ -83,7 +84,7 @@ def beginning(text: str, characters: int) -> str:
 
 
 def first_line(text: str, characters: int) -> str | None:
-    """Return the first line of a stored string that is not blank; `…` ends it if it is cut.
+    """Return the first line of a stored string that is not blank; a cut one ends with `…`.
 
     Returns:
         None if all lines are blank.
@@ -97,7 +98,7 @@ def first_line(text: str, characters: int) -> str | None:
 def nests_too_deep(text: str, limit: int = MAX_JSON_DEPTH) -> bool:
     """Return whether JSON text nests arrays and objects deeper than `limit`.
 
-    Brackets within strings do not count. Malformed text gets some answer, never an error.
+    Brackets within strings do not count. Malformed text gives an arbitrary result, but no error.
     """
     if len(text) <= limit or text.count("[") + text.count("{") <= limit:
         return False
@@ -139,16 +140,16 @@ _BRACKETS_OUTSIDE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL
 
 
 def most_json_values(json: bytes | str) -> int:
-    """Return how many values JSON may hold at most, without reading it."""
+    """Return an upper bound of the number of values in JSON, without parsing it."""
     if isinstance(json, str):
         return sum(map(json.count, "{[,"))
     return sum(map(json.count, _BEFORE_VALUES))
 
 
 def has_more_json_values(json: bytes, limit: int) -> bool:
-    """Return whether JSON holds more than `limit` values, without reading it.
+    """Return whether JSON contains more than `limit` values, without parsing it.
 
-    Text within strings does not count. Malformed text gets some answer, never an error.
+    Text within strings does not count. Malformed text gives an arbitrary result, but no error.
     """
     if most_json_values(json) <= limit:
         return False
@@ -156,7 +157,7 @@ def has_more_json_values(json: bytes, limit: int) -> bool:
 
 
 _BEFORE_VALUE = re.compile(rb'(?:[^"{\[,]++|"(?:[^"\\]++|\\.)*+"?)*+[{\[,]', re.DOTALL)
-"""Finds each bracket or comma that is not in a string."""
+"""Matches up to each bracket or comma that is not in a string."""
 
 _BEFORE_VALUES = (b"{", b"[", b",")
-"""Each value comes after one of them, at the latest after its name."""
+"""One of these precedes each value, or the value's name."""

@@ -1,4 +1,4 @@
-"""Threads for synchronous tools: bounded, with the caller's context, and never lost sight of."""
+"""Threads for synchronous tools: limited in number, with the caller's context variables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import RunVar
 
 MAX_THREADS = 64
-"""How many synchronous tools run at once in one event loop; others wait their turn."""
+"""How many synchronous tools run at once in one event loop; other calls wait."""
 
 Answer = TypeVar("Answer")
 
@@ -23,48 +23,48 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("tracer_tool_threads")
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Return whether a call of `function` is to be awaited, and needs no thread."""
+    """Return whether calls of `function` are awaited, and need no thread."""
     if isinstance(function, partial):
         return is_async(function.func)
-    own = function if inspect.isroutine(function) else type(function).__call__
-    # A wrapper may be asynchronous where what it wraps is not, and the other way round.
-    return any(map(inspect.iscoroutinefunction, (own, inspect.unwrap(own))))
+    target = function if inspect.isroutine(function) else type(function).__call__
+    # Both: a wrapper may be asynchronous while the wrapped function is not, and vice versa.
+    return any(map(inspect.iscoroutinefunction, (target, inspect.unwrap(target))))
 
 
 def is_generator(function: object) -> bool:
-    """Return whether a call of `function` only makes a generator: its body would never run."""
+    """Return whether a call of `function` only creates a generator, so its body would not run."""
     if isinstance(function, partial):
         return is_generator(function.func)
-    own = function if inspect.isroutine(function) else type(function).__call__
-    return inspect.isgeneratorfunction(own) or inspect.isasyncgenfunction(own)
+    target = function if inspect.isroutine(function) else type(function).__call__
+    return inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target)
 
 
-async def called(function: Callable[..., Any], /, *given: Any, **named: Any) -> Any:
-    """Call somebody else's function and return its result: in a thread unless it is asynchronous.
+async def called(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+    """Call a function of the application and return its result, in a thread if it is synchronous.
 
     Raises:
-        Exception: What it raised.
+        Exception: The function raised it.
     """
     if is_async(function):
-        return await function(*given, **named)
-    result = await run_in_thread(partial(function, *given, **named))
-    # What is not declared async may still hand back something to wait for.
+        return await function(*arguments, **named)
+    result = await run_in_thread(partial(function, *arguments, **named))
+    # A synchronous function may return an awaitable.
     return await result if inspect.isawaitable(result) else result
 
 
 async def run_in_thread(function: Callable[..., Answer], /, **arguments: Any) -> Answer:
-    """Call `function` in one of the tools' threads, which has this task's context variables.
+    """Call `function` in one of the tools' threads, with this task's context variables.
 
-    A thread cannot be stopped. To cancel a call that has begun changes nothing: it is waited for
-    and its result returned, like that of a coroutine that swallows its cancellation. A call that
-    still waits for a thread is cancelled and never begins.
+    A thread cannot be stopped. Cancelling a call that has started has no effect: its result is
+    awaited and returned, like that of a coroutine that suppresses its cancellation. A call that
+    still waits for a thread is cancelled, and does not start.
     """
 
     def call() -> Answer:
         _has_thread.set(True)
         return function(**arguments)
 
-    # Who waits for this call in one of the tools' threads must not wait for another of them.
+    # Nested calls get a thread of their own: waiting for one of the tools' could be a deadlock.
     limiter = anyio.CapacityLimiter(1) if _has_thread.get() else _tool_threads()
     return await call_in_thread(call, limiter)
 
@@ -77,10 +77,11 @@ async def call_in_thread(
     """Call `function` in a thread; see `run_in_thread`.
 
     Args:
-        function: What to call.
-        limiter: Whose threads to take.
-        on_cancel: Called when a call that has begun is cancelled, to make it end.
+        function: The function.
+        limiter: Limits the number of threads.
+        on_cancel: Called if a call that has started is cancelled, to make it end.
     """
+    ticket = Lock()  # its first owner decides whether the call starts
     ticket = Lock()  # whoever takes it decides whether the call begins
 
     def call() -> tuple[Answer | None, BaseException | None]:
@@ -89,7 +90,7 @@ async def call_in_thread(
         try:
             return function(), None
         except BaseException as error:
-            # Handed over as a value: a task that ends with `SystemExit` ends the event loop too.
+            # Returned, not raised: a task that raises `SystemExit` would end the event loop.
             return None, error
 
     work = asyncio.create_task(anyio.to_thread.run_sync(call, limiter=limiter))

@@ -15,7 +15,7 @@ from api.events.bodies import sent_events
 from api.events.schemas import EVENTS_BODY, EventsAnswer, RefusedEvent
 from api.http.problems import documented
 from api.http.request_bodies import admitted_body, media_type
-from tracer.logs import tell_lineage
+from tracer.logs import bind_request_ids
 from tracer.records.events import PROTOCOL_HEADER, PROTOCOL_VERSION, Event
 from tracer.store import Refusal
 
@@ -51,7 +51,7 @@ async def record_events(
             if len(places) < 2:
                 places |= {(event.root_plan_id, event.recorder_id) for _, event in events}
             root_plan_id, recorder_id = next(iter(places)) if len(places) == 1 else (None, None)
-            tell_lineage(root_plan_id=root_plan_id, recorder_id=recorder_id)
+            bind_request_ids(root_plan_id=root_plan_id, recorder_id=recorder_id)
             answer = await writer.write([event for _, event in events])
             others = [
                 replace(each, detail=each.detail + hint)

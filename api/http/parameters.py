@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 
 from tracer.errors import BadRequest
-from tracer.logs import tell_lineage
+from tracer.logs import bind_request_ids
 from tracer.records.events import Moment
 from tracer.records.tool_stats import TimeRange
 from tracer.text import storable
@@ -49,7 +49,7 @@ async def name_lineage(request: Request) -> None:
     for name, value in request.path_params.items():
         if name in _IDS:
             with suppress(ValueError):  # what else is there is refused, and not told
-                tell_lineage(**{_IDS[name]: UUID(value)})
+                bind_request_ids(**{_IDS[name]: UUID(value)})
 
 
 _IDS = {

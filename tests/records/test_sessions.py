@@ -208,8 +208,8 @@ def test_a_state_that_is_too_large_too_deep_or_no_json_is_rejected() -> None:
     assert len(state_text({"a": "x" * room})) == MAX_STATE_BYTES
     too_deep = apply({}, [StateChange("set", ("a",) * 101, 1)])
     for state, reason in (
-        ({"a": "x" * (room + 1)}, "room"),
-        ({"a": "字" * (room // 2)}, "room"),
+        ({"a": "x" * (room + 1)}, "must not exceed"),
+        ({"a": "字" * (room // 2)}, "must not exceed"),
         (too_deep, "deep"),
         ({"a": object()}, "JSON"),
     ):

@@ -97,7 +97,7 @@ async def test_a_run_without_a_conversation_has_no_session_to_name(tmp_path: Pat
 
 async def test_without_a_caller_only_what_speaks_of_the_caller_is_refused(tmp_path: Path) -> None:
     assert await filled(tmp_path, "{name}", who=None) == "Ann"
-    with pytest.raises(Exception, match="The caller is not known"):
+    with pytest.raises(Exception, match="There is no caller"):
         await filled(tmp_path, "{user_id}", who=None)
 
 
